@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from .backends.base import Backend, LayerPicks, LayerRace, LayerWeights, Picks, SharedDraws, check_fanout
+from .backends.base import Backend, Picks, check_fanout
 from .backends.hops import Expansion, Hop, hop_by_hop
+from .backends.layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen

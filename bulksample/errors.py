@@ -5,6 +5,9 @@ Every message says what was asked, what was found, and what to use instead.
 
 import difflib
 from collections.abc import Iterable
+from math import inf
+from numbers import Integral
+from typing import Any
 
 EXIT_BAD_USE = 2
 EXIT_BAD_DATA = 65
@@ -36,3 +39,8 @@ def instead_of(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about a mistyped word: the nearest known word, or all of them."""
     near = difflib.get_close_matches(name, known := list(known), 1) if not name.isdigit() else []
     return f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
+
+
+def is_whole(value: Any, least: float = 1, most: float = inf) -> bool:
+    """Return True for a whole number, of Python or numpy, from `least` to `most`; bools are refused."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most

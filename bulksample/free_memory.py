@@ -1,10 +1,12 @@
-"""Measure the memory that is left on this machine."""
+"""Measure the memory that is left on this machine, and refuse what needs more."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+
+from .errors import UsageError
 
 _MEMINFO, _GROUPS, _OWN_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -25,3 +27,9 @@ def free_memory() -> int:
         cached = int(used["inactive_file"]) + int(used["active_file"])
         free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + cached)
     return max(0, free)
+
+
+def check_free(size: int, what: str, remedy: str) -> None:
+    """Raise `UsageError` if `what` needs more bytes than are free; the message names both, and the remedy."""
+    if size > (free := free_memory()):
+        raise UsageError(f"{what} take {size} bytes of memory, and {free} are free; {remedy}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from .errors import DataError, is_whole
 
 Array = NDArray[Any]
 
@@ -172,7 +172,7 @@ def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -
         return most + 1
     if isinstance(num_classes, int | np.integer) and num_classes > _MOST_CLASSES:
         raise DataError(f"num_classes: got {num_classes}, and a model has an output for each; use at most {_MOST_CLASSES}")
-    if not isinstance(num_classes, int | np.integer) or isinstance(num_classes, bool) or num_classes <= most:
+    if not is_whole(num_classes, most + 1):
         found = f"got {num_classes!r}, and entry {at} of {name} is class {most}"
         raise DataError(f"num_classes: {found}; use a whole number, {most + 1} or more")
     return int(num_classes)

@@ -12,23 +12,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, repeat
+from itertools import islice, pairwise, repeat
 from typing import Any, Literal
 
 import numpy as np
 
 from .adjacency import Adjacency
 from .ahead import Ahead
-from .errors import UsageError
+from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
+from .errors import UsageError, is_whole
 from .free_memory import free_memory
 from .minibatch import MiniBatch
-from .position import EpochShare, Position
+from .position import EpochShare, Position, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
 from .seed_groups import SeedGroups
 from .selection import Selection, vertex_ids
 
-AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, and scratch of the sort
 
@@ -102,9 +102,14 @@ class BulkLoader:
             raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph.adjacency, backends.make())")
         if not hasattr(sampler, "sample_bulk"):
             raise UsageError(f"sampler: got {sampler!r}; use samplers.make(name, fanouts)")
-        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        if not is_whole(batch_size):
             raise UsageError(f"batch_size must be positive, and a whole number; got {batch_size!r}")
         batch_size = int(batch_size)  # a numpy number would not fit into the JSON of the state
+        for name, number, least in (("rank", rank, 0), ("ranks", ranks, 1)):
+            if not is_whole(number, least):
+                raise UsageError(f"{name} must be a whole number, {least} or more; got {number!r}")
+        if memory_budget is not None and not is_whole(memory_budget):
+            raise UsageError(f"memory_budget must be a positive whole number of bytes; got {memory_budget!r}")
         if not 0 <= rank < ranks:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
         if virtual_ranks is not None and virtual_ranks < ranks:
@@ -130,6 +135,7 @@ class BulkLoader:
         self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
         self.ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
+        self.bulks_left = 0  # of the iteration, after the present one
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
@@ -215,14 +221,17 @@ class BulkLoader:
         """Yield the first slot and the mini-batches of each remaining bulk."""
         spans, share = self._spans(), self._position.share
         if not self.prefetches:
-            for span in spans:
-                yield span.start, self._sample(order, epoch, span, share)
+            for i, span in enumerate(spans):
+                bulk = self._sample(order, epoch, span, share)
+                self.bulks_left = len(spans) - i - 1
+                yield span.start, bulk
             return
         with Ahead(1, "sampler") as thread:
             waiting = [thread.submit(self._sample, order, epoch, span, share) for span in spans[:1]]
             for i, span in enumerate(spans):
                 bulk = waiting.pop()()
                 waiting += [thread.submit(self._sample, order, epoch, following, share) for following in spans[i + 1 : i + 2]]
+                self.bulks_left = len(spans) - i - 1
                 yield span.start, bulk
 
     def _spans(self) -> list[range]:
@@ -315,7 +324,7 @@ class BulkLoader:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
                 self._most = -(-len(seeds) // 2)
-                failure = f"out of memory with {len(seeds)} mini-batches in a bulk ({error})"
+                failure = f"out of memory with {minibatches_in_words(len(seeds))} in a bulk ({error})"
                 warnings.warn(f"{failure}: going on with {self._most}; use a lower bulk_size", stacklevel=2)
         pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
@@ -331,16 +340,11 @@ class BulkLoader:
         return next((k for k in range(min(AUTO_LIMIT, self.steps * self.slots), 1, -1) if self._expected_bytes(k) <= budget), 1)
 
 
-def check_bulk_size(bulk_size: Any) -> None:
-    """Raise `UsageError` for anything but ``auto`` or a positive whole number."""
-    if bulk_size != "auto" and (not isinstance(bulk_size, int | np.integer) or bulk_size < 1):
-        raise UsageError(f"bulk_size must be 'auto' or positive, and a whole number; got {bulk_size!r}")
-
-
-def growing(k: int) -> Iterator[int]:
-    """Yield 1, 2, 4, ... and then k for ever: sizes of bulks, each sampled while one of half its size is consumed."""
-    size = 1
-    while size < k:
-        yield size
-        size *= 2
-    yield from repeat(k)
+def in_bulks(loader: BulkLoader, steps: int | None = None) -> Iterator[list[MiniBatch | None]]:
+    """Yield lists of the mini-batches that were sampled together, None where this rank has none: of so many steps, or of the epoch."""
+    bulk: list[MiniBatch | None] = []
+    for step, minibatch in enumerate(islice(loader, steps), 1):
+        bulk.append(minibatch)
+        if not loader.ready or step == steps:
+            yield bulk
+            bulk = []

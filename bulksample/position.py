@@ -23,10 +23,17 @@ from typing import Any
 from .errors import UsageError
 
 _REMEDIES = {
-    "seed_locality": "use the seed_locality, the partition or folder of parts, and the seeds of the run that saved it, or start a new one",
-    "seeds": "use the seeds of the run that saved it, or start a new one",
-    "graph": "use the graph of the run that saved it, or start a new one",
-}  # for what a message shows as hashes
+    "seed_locality": "other groups of seeds; use the seed_locality, the partition or parts, and the seeds of the run that saved it",
+    "seeds": "other seeds; use those of the run that saved it",
+    "times": "other times of seeds; use those of the run that saved it",
+    "graph": "another graph; use that of the run that saved it",
+}  # for what a state names by a hash
+_LISTED = 8  # numbers of ranks at most that a message lists
+
+
+def minibatches_in_words(count: int) -> str:
+    """Return ``1 mini-batch``, ``2 mini-batches``, and so on."""
+    return f"{count} mini-batch{'es' * (count != 1)}"
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,11 @@ class EpochShare:
     def __post_init__(self) -> None:
         if self.together % self.groups and self.groups % self.together:
             fits = [p for p in range(1, self.groups + 1) if self.groups % p == 0]
+            near = [p for p in fits if p < self.together][-1:] + [p for p in fits if p > self.together][:1]
+            named = ", ".join(map(str, fits)) if len(fits) <= _LISTED else f"{' or '.join(map(str, near))} of them, another divisor"
             raise UsageError(
-                f"seed_locality {self.groups} does not fit steps of {self.together} mini-batches, one for each rank or virtual rank; use "
-                f"{', '.join(map(str, fits))} of them or a multiple of {self.groups}"
+                f"seed_locality {self.groups} does not fit steps of {minibatches_in_words(self.together)}, one for each rank or virtual "
+                f"rank; use {named}{' of them' * (len(fits) <= _LISTED)} or a multiple of {self.groups}"
             )
 
     @property
@@ -210,11 +219,14 @@ class Position:
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
+        if missing := [key for key in ("epoch", "step", *identity) if key not in state and key not in ("graph", "seed_locality")]:
+            raise UsageError(f"the loader's state must be what state_dict returned; got a dict without {', '.join(missing)}")
         for key in dict.fromkeys(("seed_locality", *identity)):  # a state may have groups where this loader has none
             own = identity.get(key)
             if state.get(key) != own and (key != "graph" or key in state):
-                what = f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now"
-                raise UsageError(what + (f"; {_REMEDIES[key]}" if key in _REMEDIES else ""))
+                if key in _REMEDIES:
+                    raise UsageError(f"the loader's state does not fit: it was saved with {_REMEDIES[key]}, or start a new one")
+                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
         epoch, step, first, ranks = (
             state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.together))
         )

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UsageError
+from .errors import UsageError, is_whole
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -143,7 +143,7 @@ def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.nd
 
 def check_seed(seed: Any) -> None:
     """Raise `UsageError` unless the seed is an integer from 0 to 2**64 - 1."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+    if not is_whole(seed, 0, 2**64 - 1):
         raise UsageError(f"seed must be a 64-bit number: got {seed!r}; use 0 to {2**64 - 1}")
 
 

@@ -1,6 +1,7 @@
 // The s <= 32 best of many candidates, kept in the lanes of a warp: 32 are sorted and merged into those kept, and a chunk without a small
 // enough key is skipped.
 #pragma once
+#include "hubs.h"
 #include "ranked_keys.h"
 
 struct Candidate {
@@ -63,4 +64,20 @@ __device__ __forceinline__ bs_i32 sorted_column(Candidate kept, bs_i32 s) {
   if (bs_lane() >= s) kept.column = NO_COLUMN;
   sort_lanes(kept, by_column);
   return kept.column;
+}
+
+// Leaves the best 32 of slice `item` of a listed hub in `keys` and `found`. True for the warp that ends the last slice of its row, which gets
+// the best s of all.
+__device__ __forceinline__ bool best_of_slices(Hubs* hubs, bs_i64 item, bs_i32 s, Candidate& best, double* keys, bs_i32* found) {
+  const bs_i64 hub = item / BS_SLICES;
+  bs_store(&keys[32 * item + bs_lane()], best.key);
+  bs_store(&found[32 * item + bs_lane()], best.column);
+  __threadfence();
+  __syncwarp();
+  if (!__ballot_sync(BS_ALL, bs_lane() == 0 && atomicAdd(&hubs->done[hub], 1ull) == BS_SLICES - 1)) return false;
+  __threadfence();
+  best = Candidate{no_key(), NO_COLUMN};
+  for (bs_i64 other = hub * BS_SLICES; other < (hub + 1) * BS_SLICES && s > 0; ++other)
+    keep_best(best, Candidate{bs_load(&keys[32 * other + bs_lane()]), bs_load(&found[32 * other + bs_lane()])}, s, true);
+  return true;
 }

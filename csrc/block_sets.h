@@ -5,6 +5,7 @@
 
 // Sorts n numbers by the whole block. Merges start in the middle, so missing numbers count as the largest, and n need not be a power
 // of two.
+template <int THREADS = BS_BLOCK>
 __device__ __forceinline__ void sort_block(bs_u32* numbers, bs_u32 n) {
   auto order = [&](bs_u32 i, bs_u32 j) {
     if (j >= n || numbers[i] <= numbers[j]) return;
@@ -13,11 +14,11 @@ __device__ __forceinline__ void sort_block(bs_u32* numbers, bs_u32 n) {
     numbers[j] = larger;
   };
   for (bs_u32 size = 2; size < 2 * n; size *= 2) {
-    for (bs_u32 i = threadIdx.x; i < n; i += BS_BLOCK)
+    for (bs_u32 i = threadIdx.x; i < n; i += THREADS)
       if ((i & (size - 1)) < size / 2) order(i, i ^ (size - 1));
     __syncthreads();
     for (bs_u32 apart = size / 4; apart > 0; apart /= 2) {
-      for (bs_u32 i = threadIdx.x; i < n; i += BS_BLOCK)
+      for (bs_u32 i = threadIdx.x; i < n; i += THREADS)
         if ((i & apart) == 0) order(i, i + apart);
       __syncthreads();
     }

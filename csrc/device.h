@@ -3,7 +3,8 @@
 #include "host_device.h"
 
 constexpr bs_u32 BS_ALL = 0xFFFFFFFFu;  // every lane of a warp
-constexpr int BS_BLOCK = 128;           // threads of a block, in every kernel
+constexpr int BS_BLOCK = 128;           // threads of a block
+constexpr int BS_WIDE = 1024;           // of one that draws for a whole mini-batch, where few blocks have work
 constexpr bs_i64 BS_TILE = 512;         // entries that a warp walks over at once
 
 __device__ __forceinline__ bs_i64 bs_thread() { return (bs_i64)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -20,16 +21,30 @@ template <class T>
 __device__ __forceinline__ void bs_store(T* at, T value) {
   *(volatile T*)at = value;
 }
+// What orders the accesses of two blocks: one writes, a fence, and sets the word; the other finds it set, a fence, and reads.
+__device__ __forceinline__ void bs_released(const void*) {}
+__device__ __forceinline__ void bs_acquired(const void*) {}
 #endif
 
-// True for the block that adds the last of `all` to a count; it sees what the others stored before (bs_store). `is_last` is shared.
+// True for the block that adds the last of `all` to a count; it sees what the others wrote before. `is_last` is shared.
 __device__ __forceinline__ bool bs_comes_last(bs_u64* count, bs_i64 own, bs_i64 all, bool* is_last) {
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *is_last = (bs_i64)atomicAdd(count, (bs_u64)own) + own == all;
+  if (threadIdx.x == 0) {
+    bs_released(count);
+    *is_last = (bs_i64)atomicAdd(count, (bs_u64)own) + own == all;
+    if (*is_last) bs_acquired(count);
+  }
   __syncthreads();
   __threadfence();
   return *is_last;
+}
+
+// Sets a word that other blocks wait for: they see what this thread wrote or saw before (`bs_wait_for` of look_back.h).
+__device__ __forceinline__ void bs_publish(bs_u64* at, bs_u64 word) {
+  __threadfence();
+  bs_released(at);
+  bs_store(at, word);
 }
 
 // The row that entry `at` < pointers[rows] lies in.
@@ -85,13 +100,13 @@ __device__ __forceinline__ T bs_warp_before(T value, T* all) {
 }
 
 // The same over the threads of a block; `sums` is shared, a place for each warp. A barrier for all of them.
-template <class T>
+template <int THREADS = BS_BLOCK, class T>
 __device__ __forceinline__ T bs_block_before(T value, T* sums, T* all) {
   T of_warp, earlier = 0, total = 0;
   const T before = bs_warp_before(value, &of_warp);
   if (bs_lane() == 31) sums[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  for (bs_u32 w = 0; w < BS_BLOCK / 32; ++w) {
+  for (bs_u32 w = 0; w < THREADS / 32; ++w) {
     if (w < threadIdx.x / 32) earlier += sums[w];
     total += sums[w];
   }

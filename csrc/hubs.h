@@ -7,7 +7,7 @@ constexpr bs_i64 BS_HUB = 2048;  // a row of more neighbours is a hub: HUB of bu
 constexpr bs_u64 BS_HUBS = 256;  // hubs whose slices fill a device; each further one is drawn by one warp, as other rows are
 constexpr bs_i64 BS_SLICES = 32;
 
-// All 0 before the first launch: HUB_WORDS of bulksample/backends/cuda/draws.py.
+// All 0 before the first launch: LISTED_WORDS of bulksample/backends/cuda/draws.py.
 struct Hubs {
   bs_u64 count;          // hubs met, perhaps more than are listed
   bs_u64 done[BS_HUBS];  // slices of each

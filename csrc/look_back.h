@@ -18,18 +18,41 @@ __device__ __forceinline__ bs_i64 bs_next_tile(bs_u64* ticket, bs_i64* place) {
   return *place;
 }
 
-// The word at `at`, once one of its bits in `known` is set.
-__device__ __forceinline__ bs_u64 bs_wait(const bs_u64* at, bs_u64 known = ~0ull) {
-  bs_u64 word;
+// The word at `at`, once ready(word) is true.
+template <class Word, class Ready>
+__device__ __forceinline__ Word bs_wait_until(const Word* at, Ready ready) {
+  Word word;
 #if defined(BS_EMULATED)
-  while (((word = bs_load(at)) & known) == 0) {
+  while (!ready(word = bs_load(at))) {
   }
 #else
   const long long began = clock64();
-  while (((word = bs_load(at)) & known) == 0)
+  while (!ready(word = bs_load(at)))
     if (clock64() - began > 20000000000ll) __trap();
 #endif
   return word;
+}
+
+// The word at `at`, once one of its bits in `known` is set.
+__device__ __forceinline__ bs_u64 bs_wait(const bs_u64* at, bs_u64 known = ~0ull) {
+  return bs_wait_until(at, [=](bs_u64 word) { return (word & known) != 0; });
+}
+
+// The same for a whole block, which then sees what was there before the word was set (`bs_publish`); `told` is shared.
+__device__ __forceinline__ bs_u64 bs_wait_for(const bs_u64* at, bs_u64* told) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    *told = bs_wait(at);
+    bs_acquired(at);
+  }
+  __syncthreads();
+  __threadfence();
+  return *told;
+}
+
+// The word at `at`, once it is less than `bound`.
+__device__ __forceinline__ bs_u32 bs_wait_below(const bs_u32* at, bs_u32 bound) {
+  return bs_wait_until(at, [=](bs_u32 word) { return word < bound; });
 }
 
 // The sum of all tiles up to this one, by a thread of a block with a later ticket.

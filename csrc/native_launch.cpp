@@ -29,11 +29,12 @@ class Driver {
 
   // Launch i has the arguments words[starts[i]] .. words[starts[i + 1] - 1], each in a word of its own; a function 0 fills: an address,
   // a pattern of 32 bits and how often. The context of the functions is current.
-  void enqueue(In<bs_u64> functions, In<bs_u32> blocks, unsigned threads, In<bs_i64> starts, In<bs_u64> words, bs_u64 stream) const {
+  void enqueue(In<bs_u64> functions, In<bs_u32> blocks, In<bs_u32> threads, In<bs_i64> starts, In<bs_u64> words, bs_u64 stream) const {
     const bs_i64 count = functions.size();
-    if (blocks.size() != count || starts.size() != count + 1) throw std::invalid_argument("functions, blocks and starts differ in length");
+    if (blocks.size() != count || threads.size() != count || starts.size() != count + 1)
+      throw std::invalid_argument("functions, blocks, threads and starts differ in length");
     const bs_u64 *function = functions.data(), *word = words.data();
-    const bs_u32* grid = blocks.data();
+    const bs_u32 *grid = blocks.data(), *block = threads.data();
     const bs_i64* start = starts.data();
     for (bs_i64 i = 0; i < count; ++i)
       if (start[i] < 0 || start[i + 1] > words.size() || start[i + 1] - start[i] > MOST || (!function[i] && start[i + 1] - start[i] != 3))
@@ -44,7 +45,7 @@ class Driver {
       void* parameters[MOST];
       for (bs_i64 a = 0; a < start[i + 1] - start[i]; ++a) parameters[a] = (void*)(own + a);
       const int code = function[i]
-                           ? launch_((void*)function[i], grid[i], 1, 1, threads, 1, 1, 0, (void*)stream, parameters, nullptr)
+                           ? launch_((void*)function[i], grid[i], 1, 1, block[i], 1, 1, 0, (void*)stream, parameters, nullptr)
                            : set_words_(own[0], (unsigned)own[1], (std::size_t)own[2], (void*)stream);
       if (code) throw std::runtime_error("the CUDA driver refuses launch " + std::to_string(i) + " of a bulk: error " + std::to_string(code));
     }
@@ -70,6 +71,6 @@ class Driver {
 void bind_launches(py::module_& m) {
   py::class_<Driver>(m, "Driver")
       .def(py::init<const std::string&>())
-      .def("enqueue", &Driver::enqueue, py::arg("functions").noconvert(), py::arg("blocks").noconvert(), py::arg("threads"),
+      .def("enqueue", &Driver::enqueue, py::arg("functions").noconvert(), py::arg("blocks").noconvert(), py::arg("threads").noconvert(),
            py::arg("starts").noconvert(), py::arg("words").noconvert(), py::arg("stream"));
 }

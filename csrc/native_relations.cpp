@@ -94,6 +94,7 @@ struct VertexSink {
 
 // In a minibatch of disjoint trees, the tree of the row and the vertex.
 struct TreeSink {
+  static constexpr bs_i64 SPARE = 8;  // entries behind `owners`
   PairNumbers& numbers;
   Buffer<bs_i32>& columns;
   TypePart& part;
@@ -104,12 +105,16 @@ struct TreeSink {
   std::vector<bs_i32> owners;
   void foretell(bs_i32) const {}
   void settle(bs_i64 first, bs_i64 last) {
-    owners.clear();
-    for (; (bs_i64)owners.size() < last - first; ++row)
-      owners.insert(owners.end(), (std::size_t)(ends.data()[row + 1] - ends.data()[row]), trees[row - first_row]);
+    owners.resize((std::size_t)(last - first + SPARE));
+    for (bs_i32* to = owners.data(); to < owners.data() + last - first; ++row) {
+      const bs_i64 count = ends.data()[row + 1] - ends.data()[row];
+      std::fill_n(to, SPARE, trees[row - first_row]);  // of a length that is known; rarely more
+      if (count > SPARE) std::fill_n(to + SPARE, count - SPARE, trees[row - first_row]);
+      to += count;
+    }
     bs_i32* at = columns.data() + first;
-    for (std::size_t i = 0; i < owners.size(); ++i) numbers.foretell(owners[i], at[i]);
-    number(numbers, owners.data(), at, (bs_i64)owners.size(), part);
+    for (bs_i64 i = 0; i < last - first; ++i) numbers.foretell(owners[i], at[i]);
+    number(numbers, owners.data(), at, last - first, part);
   }
   static void number(PairNumbers& numbers, const bs_i32* owners, bs_i32* columns, bs_i64 count, TypePart& part) {
     numbers.expect(part.vertices.size() + count);

@@ -95,16 +95,58 @@ class RowLaws {
   std::vector<bs_i32> iota_;
 };
 
+// Draws few positions from each of LANES rows at once, by UNIFORM or REPLACEMENT: those that `RowLaws::draw_row` draws.
+class LaneDraws {
+ public:
+  static constexpr bs_i64 MOST = 64;  // picks of a row; beyond it one row at a time keeps memory busy
+  struct Asked {
+    const Row& row;
+    bs_u32 degree;
+  };
+  explicit LaneDraws(const Drawing& drawing)
+      : d_(drawing), fit_(!bs_weighs(d_.law) && d_.fanout >= 0 && d_.fanout <= MOST), s_(fit_ ? (bs_u32)d_.fanout : 0), network_(s_) {}
+
+  bool fit() const { return fit_; }  // the law and the fanout
+  bs_u32 picks() const { return s_; }  // of a row; 0 if it does not fit
+
+  // Draws from `count` rows, at most LANES: pick t of row asked(l) goes to picks[t].v[l].
+  template <class AskedOf>
+  void draw(int count, AskedOf asked, RowLaws& laws, BsLanes* picks) const {
+    BsLanes name, minibatch, degree;
+    for (int l = 0; l < LANES; ++l) {
+      const Asked one = asked(l < count ? l : 0);
+      name.v[l] = (bs_u32)one.row.name;
+      minibatch.v[l] = one.row.minibatch;
+      degree.v[l] = one.degree;
+    }
+    if (!draw_lanes(d_, name, minibatch, degree, s_, network_, picks)) redraw(count, asked, laws, picks);
+  }
+
+ private:
+  template <class AskedOf>
+  void redraw(int count, AskedOf asked, RowLaws& laws, BsLanes* picks) const {
+    bs_u32 one[MOST];
+    for (int l = 0; l < count; ++l) {
+      laws.draw_row(asked(l).row, asked(l).degree, one);
+      for (bs_u32 t = 0; t < s_; ++t) picks[t].v[l] = one[t];
+    }
+  }
+
+  const Drawing d_;
+  const bool fit_;
+  const bs_u32 s_;
+  const BsNetwork network_;
+};
+
 // Many rows of A through the stages.
 class RowFlight {
  public:
   explicit RowFlight(const Drawing& drawing)
       : d_(drawing),
         keyed_(d_.keyed()),
-        lanes_(!keyed_ && d_.law != WEIGHTED && d_.fanout >= 0 && d_.fanout <= MOST),
-        s_(lanes_ ? (bs_u32)d_.fanout : 0),
-        size_(lanes_ ? group_size(s_) : LANES),
-        network_(s_),
+        lanes_(d_),
+        s_(lanes_.picks()),
+        size_(lanes_.fit() ? group_size(s_) : LANES),
         laws_(d_) {
     for (Group& group : groups_) group.picks.resize((std::size_t)(size_ / LANES) * s_);
   }
@@ -129,7 +171,6 @@ class RowFlight {
   }
 
  private:
-  static constexpr bs_i64 MOST = 64;        // picks a row that lanes draw; beyond it one row at a time keeps memory busy
   static constexpr bs_i64 GROUP_MOST = 64;  // rows
   static constexpr bs_i64 GROUP_EDGES = 384;
   static bs_i64 group_size(bs_u32 s) { return std::min(GROUP_MOST, std::max<bs_i64>(1, GROUP_EDGES / (LANES * (s + 1))) * LANES); }
@@ -160,7 +201,7 @@ class RowFlight {
       const bs_i64 *p = d_.indptr + group.row[i].vertex, begin = p[0];
       group.at[i] = d_.indices + begin;
       group.degree[i] = (bs_u32)(p[1] - begin);
-      const bool in_lanes = lanes_ && !takes_all(group.degree[i]);
+      const bool in_lanes = lanes_.fit() && !takes_all(group.degree[i]);
       group.lane[i] = in_lanes ? drawn : -1;
       rows[drawn] = (bs_i32)i;
       drawn += in_lanes;
@@ -171,24 +212,9 @@ class RowFlight {
   }
 
   void draw(Group& group, const bs_i32* rows, int count, BsLanes* picks) {
-    BsLanes name, minibatch, degree;
-    for (int l = 0; l < LANES; ++l) {
-      const bs_i32 i = rows[l < count ? l : 0];
-      name.v[l] = (bs_u32)group.row[i].name;
-      minibatch.v[l] = group.row[i].minibatch;
-      degree.v[l] = group.degree[i];
-    }
-    if (!draw_lanes(d_, name, minibatch, degree, s_, network_, picks)) redraw(group, rows, count, picks);
+    lanes_.draw(count, [&](int l) { return LaneDraws::Asked{group.row[rows[l]], group.degree[rows[l]]}; }, laws_, picks);
     for (int l = 0; l < count; ++l)
       for (bs_u32 t = 0; t < s_; ++t) foretell(group.at[rows[l]] + picks[t].v[l]);
-  }
-
-  void redraw(const Group& group, const bs_i32* rows, int count, BsLanes* picks) {
-    bs_u32 one[MOST];
-    for (int l = 0; l < count; ++l) {
-      laws_.draw_row(group.row[rows[l]], group.degree[rows[l]], one);
-      for (bs_u32 t = 0; t < s_; ++t) picks[t].v[l] = one[t];
-    }
   }
 
   template <class Sink>
@@ -235,10 +261,10 @@ class RowFlight {
 
   const Drawing d_;
   Buffer<bs_i64>* entries_ = nullptr;
-  const bool keyed_, lanes_;
+  const bool keyed_;
+  const LaneDraws lanes_;
   const bs_u32 s_;
   const bs_i64 size_;  // rows of a group
-  const BsNetwork network_;
   RowLaws laws_;
   std::vector<bs_i32> places_;
   Group groups_[3];

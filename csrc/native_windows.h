@@ -18,7 +18,7 @@ struct Times {
 
 class WindowFlight {
  public:
-  WindowFlight(const Drawing& drawing, const Times& times) : d_(drawing), t_(times), laws_(drawing) {}
+  WindowFlight(const Drawing& drawing, const Times& times) : d_(drawing), t_(times), lanes_(drawing), laws_(drawing) {}
 
   // Appends the picks of rows 0 .. rows - 1 to `columns`, their positions in A to `entries`, and the end of each row to `ends`; see
   // RowFlight. `row(r)` returns a TimedRow.
@@ -33,127 +33,178 @@ class WindowFlight {
       Window* windows = blocks_[(next / BLOCK - 1) % 2];
       const bs_i64 count = std::min(BLOCK, rows - next + BLOCK), before = columns.size();
       find(windows, count);
-      bs_i64 drawn = 0;
-      for (bs_i64 i = 0; i < count; ++i) drawn = draw(windows[i], drawn);
+      draw(windows, count);
       for (bs_i64 i = 0; i < count; ++i) land(windows[i], columns, entries, ends);
       sink.settle(before, columns.size());
     }
   }
 
  private:
-  static constexpr bs_i64 BLOCK = 32;  // rows; the pointers and entries of a block are on their way while that before it is drawn
-  static constexpr bs_i64 FEW = 8, LINE = 4;  // entries; a cache line holds LINE
-  static constexpr bs_i64 SHORT = 256;        // a row of so many is sorted by the bits of a few words
+  static constexpr bs_i64 BLOCK = 64;  // rows; the pointers and entries of a block are on their way while that before it is drawn
+  static constexpr bs_i64 FEW = 15;    // entries that are searched in as many steps as FEW has bits; a row of so many is read as a whole
+  static constexpr bs_i64 LINE = 4;    // entries of a cache line; as many picks of a row are sorted by a network
+  static constexpr bs_i64 SHORT = 256;  // a row of so many is sorted by the bits of a few words
 
   struct Window {
     TimedRow row;
     bs_i64 begin, degree;
-    BsBisection search;      // its `low` is the end that was found
-    bs_i64 low, high;
+    BsBisection low, high;  // the searches for its ends; `low` of each is the end that was found
     BsCandidates taken;
-    bs_i64 first, count;  // of its positions in `positions_`
+    bs_i64 first, count;  // of its picks in `positions_`; first is -1 if they are all candidates
   };
 
   void begin(Window& w, const TimedRow& row) const {
     const bs_i64* p = d_.indptr + row.vertex;
-    const bs_i64 degree = p[1] - p[0];
-    w = Window{row, p[0], degree, {0, degree}, 0, degree, {}, 0, 0};
-    ask(w);
+    w.row = row, w.begin = p[0], w.degree = p[1] - p[0];
+    w.low = {0, t_.starts ? w.degree : 0}, w.high = {0, w.degree};
+    if (t_.starts) ask(w, w.low);
+    else ask(w, w.high);
   }
 
-  // lo and hi of all rows of the block, step by step together.
+  // Both ends of the windows of a block: longer rows are bisected step by step together, until few entries are left.
   void find(Window* windows, bs_i64 count) const {
-    search(windows, count, !t_.strict, [](const Window& w) { return w.row.end; });
+    Window* open[BLOCK];
+    bs_i64 left = 0;
+    for (bs_i64 i = 0; i < count; ++i) open[left] = &windows[i], left += !few(windows[i].high);
+    while (left) {
+      bs_i64 still = 0;
+      for (bs_i64 i = 0; i < left; ++i) {
+        Window& w = *open[i];
+        narrow(w, w.high, w.row.end, !t_.strict);
+        narrow(w, w.low, w.row.start, false);
+        open[still] = &w, still += !few(w.high) || !few(w.low);
+      }
+      left = still;
+    }
     for (bs_i64 i = 0; i < count; ++i) {
       Window& w = windows[i];
-      w.high = w.search.low;
-      if (t_.starts) w.search = BsBisection{0, w.high}, ask(w);
-    }
-    if (!t_.starts) return;
-    search(windows, count, false, [](const Window& w) { return w.row.start; });
-    for (bs_i64 i = 0; i < count; ++i) windows[i].low = windows[i].search.low;
-  }
-
-  // Bisects until few times are left, and counts those without a branch that depends on one.
-  template <class Wanted>
-  void search(Window* windows, bs_i64 count, bool after_equal, Wanted wanted) const {
-    for (bool open = true; open;) {
-      open = false;
-      for (bs_i64 i = 0; i < count; ++i) {
-        Window& w = windows[i];
-        if (few(w.search)) continue;
-        w.search.narrow(t_.entries[w.begin + w.search.middle()].time, wanted(w), after_equal);
-        open |= !few(w.search);
-        ask(w);
-      }
-    }
-    for (bs_i64 i = 0; i < count; ++i) {
-      BsBisection& left = windows[i].search;
-      const BsTimed* row = t_.entries + windows[i].begin;
-      const bs_i64 end = wanted(windows[i]);
-      bs_i64 found = left.low;
-      for (bs_i64 p = left.low; p < left.high; ++p) found += after_equal ? row[p].time <= end : row[p].time < end;
-      left.low = left.high = found;
+      const BsTimed* row = t_.entries + w.begin;
+      const bs_i64 start = w.row.start, end = w.row.end;
+      if (t_.strict) finish(row, w.high, [=](bs_i64 time) { return time < end; });
+      else finish(row, w.high, [=](bs_i64 time) { return time <= end; });
+      if (t_.starts) finish(row, w.low, [=](bs_i64 time) { return time < start; });
     }
   }
 
   static bool few(const BsBisection& search) { return search.high - search.low <= FEW; }
 
-  // Prefetches what a search reads next: an entry in the middle, or the few that are left.
-  void ask(const Window& w) const {
-    const BsTimed* row = t_.entries + w.begin;
-    if (!few(w.search)) return foretell(row + w.search.middle());
-    for (bs_i64 p = w.search.low; p < w.search.high; p += LINE) foretell(row + p);
-    if (w.search.open()) foretell(row + w.search.high - 1);
+  void narrow(const Window& w, BsBisection& search, bs_i64 wanted, bool after_equal) const {
+    if (few(search)) return;
+    search.narrow(t_.entries[w.begin + search.middle()].time, wanted, after_equal);
+    ask(w, search);
   }
 
-  // Draws positions in the order of time, which follow the `drawn` ones of the rows before; returns how many there are then.
-  bs_i64 draw(Window& w, bs_i64 drawn) {
-    w.taken = bs_candidates(w.low, w.high, w.degree, d_.law, d_.fanout, d_.values != nullptr, t_.last);
-    const bs_u32 length = (bs_u32)w.taken.length;
-    w.first = drawn;
-    const bool all = w.taken.all || bs_weighs(d_.law);
-    w.count = all ? length : d_.fanout;
-    if ((bs_i64)positions_.size() < w.first + w.count) positions_.resize((std::size_t)std::max<bs_i64>(w.first + w.count, 2 * (bs_i64)positions_.size()));
-    bs_i32* out = positions_.data() + w.first;
-    if (all) {
-      for (bs_u32 p = 0; p < length; ++p) out[p] = (bs_i32)(w.taken.low + p);
-    } else {
-      laws_.draw_row(w.row, length, (bs_u32*)out);
-      for (bs_i64 p = 0; p < w.count; ++p) out[p] += (bs_i32)w.taken.low;
+  // Counts those of a few entries that lie before the end which is searched. A branch on a time would be mispredicted every other time.
+  template <class Before>
+  static void finish(const BsTimed* row, BsBisection& search, Before before) {
+    const bs_i64 count = search.high - search.low;
+    if (count == 0) return;
+    row += search.low;
+    bs_i64 found = 0;
+    for (bs_i64 step = (FEW + 1) / 2; step; step /= 2) {
+      const bs_i64 next = found + step;
+      found += step & -(bs_i64)((next <= count) & before(row[std::min(next, count) - 1].time));
     }
+    search.low += found;
+  }
+
+  // Prefetches what a search reads next: an entry in the middle, or the few that are left.
+  void ask(const Window& w, const BsBisection& search) const {
     const BsTimed* row = t_.entries + w.begin;
-    for (bs_i64 p = 0; p < w.count; p += all ? LINE : 1) foretell(row + out[p]);
-    return drawn + w.count;
+    if (!few(search)) return foretell(row + search.middle());
+    for (bs_i64 p = 0; p <= FEW; p += LINE) foretell(row + std::min(search.low + p, search.high));  // no branch: a line that is asked for again costs little
+  }
+
+  // Takes or draws positions in the order of time; drawn ones lie row by row in `positions_`.
+  void draw(Window* windows, bs_i64 count) {
+    Window* drawing[BLOCK];
+    bs_i64 rows = 0;
+    for (bs_i64 i = 0; i < count; ++i) {
+      Window& w = windows[i];
+      w.taken = bs_candidates(std::min(w.low.low, w.high.low), w.high.low, w.degree, d_.law, d_.fanout, d_.values != nullptr, t_.last);
+      const bool all = w.taken.all || bs_weighs(d_.law);
+      w.first = all ? -1 : rows * d_.fanout, w.count = all ? w.taken.length : d_.fanout;
+      drawing[rows] = &w, rows += !all;
+      if (all && w.degree > FEW)
+        for (bs_i64 p = 0; p < w.count; p += LINE) foretell(t_.entries + w.begin + w.taken.low + p);
+    }
+    if (rows) positions_.resize((std::size_t)std::max((bs_i64)positions_.size(), rows * d_.fanout));
+    for (bs_i64 first = 0; first < rows; first += LANES) draw_together(drawing + first, (int)std::min<bs_i64>(rows - first, LANES));
+    for (bs_i64 i = 0; i < rows; ++i)
+      for (bs_i64 p = 0; p < d_.fanout; ++p) foretell(t_.entries + drawing[i]->begin + positions_[drawing[i]->first + p]);
+  }
+
+  void draw_together(Window* const* windows, int count) {
+    if (lanes_.fit() && count > 1) {
+      BsLanes picks[LaneDraws::MOST];
+      lanes_.draw(count, [&](int l) { return LaneDraws::Asked{windows[l]->row, (bs_u32)windows[l]->taken.length}; }, laws_, picks);
+      for (int l = 0; l < count; ++l)
+        for (bs_i64 t = 0; t < d_.fanout; ++t) positions_[windows[l]->first + t] = (bs_i32)(windows[l]->taken.low + picks[t].v[l]);
+    } else {
+      for (int l = 0; l < count; ++l) {
+        bs_i32* out = positions_.data() + windows[l]->first;
+        laws_.draw_row(windows[l]->row, (bs_u32)windows[l]->taken.length, (bs_u32*)out);
+        for (bs_i64 t = 0; t < d_.fanout; ++t) out[t] += (bs_i32)windows[l]->taken.low;
+      }
+    }
   }
 
   void land(const Window& w, Buffer<bs_i32>& columns, Buffer<bs_i64>& entries, Buffer<bs_i64>& ends) {
-    bs_i32* positions = positions_.data() + w.first;
     const bool choose = bs_weighs(d_.law) && !w.taken.all;
-    const bs_i64 most = choose ? std::max<bs_i64>(d_.fanout, 0) : w.count;
-    bs_i32* out = columns.room(choose ? std::max(most, w.count) : most);
-    bs_i64 *entry = entries.room(most), count = w.count;
-    sort(w, positions, out);
-    if (choose) {
-      count = by_weight(w, positions, out);
-      positions = chosen_.data();
-      for (bs_i64 p = 0; p < count; ++p) out[p] = d_.indices[w.begin + positions[p]];
+    bs_i64 count = w.count;
+    if (!choose && w.first < 0 && count <= LINE) {
+      sort_line(w, columns.room(LINE), entries.room(LINE));
+    } else {
+      const bs_i64 most = choose ? std::max<bs_i64>(d_.fanout, 0) : count;
+      bs_i32* out = columns.room(std::max(most, count));
+      bs_i64* entry = entries.room(most);
+      if ((bs_i64)sorted_.size() < count) sorted_.resize((std::size_t)std::max<bs_i64>(count, SHORT));
+      const bs_i32* positions = sorted_.data();
+      if (w.first < 0)
+        sort(w, [&](bs_i64 p) { return w.taken.low + p; }, out);
+      else
+        sort(w, [drawn = positions_.data() + w.first](bs_i64 p) { return drawn[p]; }, out);
+      if (choose) {
+        count = by_weight(w, positions, out);
+        positions = chosen_.data();
+        for (bs_i64 p = 0; p < count; ++p) out[p] = d_.indices[w.begin + positions[p]];
+      }
+      for (bs_i64 p = 0; p < count; ++p) entry[p] = w.begin + positions[p];
     }
-    for (bs_i64 p = 0; p < count; ++p) entry[p] = w.begin + positions[p];
     columns.add(count);
     entries.add(count);
     ends.push(columns.size());
   }
 
-  // Turns positions in the order of time into those in the row, ascending, and reads their columns. Distinct ones of a short row are sorted
-  // by setting a bit for each.
-  void sort(const Window& w, bs_i32* positions, bs_i32* columns) {
+  // A position in the row and its column as one number.
+  static bs_u64 pair_of(const BsTimed& entry) { return (bs_u64)entry.position << 32 | (bs_u32)entry.column; }
+
+  // All candidates of a window of at most LINE in the order of the adjacency, and some numbers behind them: no branch depends on how many
+  // they are, or on their order.
+  void sort_line(const Window& w, bs_i32* columns, bs_i64* entries) const {
+    if (w.count == 0) return;
+    const BsTimed* first = t_.entries + w.begin + w.taken.low;
+    bs_u64 pairs[LINE];
+    for (bs_i64 p = 0; p < LINE; ++p) pairs[p] = pair_of(first[std::min(p, w.count - 1)]) | -(bs_u64)(p >= w.count);
+    auto order = [&](int i, int j) {
+      const bs_u64 low = std::min(pairs[i], pairs[j]), high = std::max(pairs[i], pairs[j]);
+      pairs[i] = low, pairs[j] = high;
+    };
+    order(0, 1), order(2, 3), order(0, 2), order(1, 3), order(1, 2);
+    for (bs_i64 p = 0; p < LINE; ++p) columns[p] = (bs_i32)pairs[p], entries[p] = w.begin + (bs_i64)(pairs[p] >> 32);
+  }
+
+  // Turns picks in the order of time into positions in the row, ascending, in `sorted_`, and reads their columns. Distinct ones of a short
+  // row are sorted by setting a bit for each.
+  template <class Pick>
+  void sort(const Window& w, Pick pick, bs_i32* columns) {
     const BsTimed* row = t_.entries + w.begin;
+    bs_i32* positions = sorted_.data();
     if (w.degree <= SHORT && d_.law != REPLACEMENT) {
       bs_u64 bits[SHORT / 64] = {};
       bs_i32 column[SHORT];
       for (bs_i64 p = 0; p < w.count; ++p) {
-        const BsTimed& entry = row[positions[p]];
+        const BsTimed& entry = row[pick(p)];
         bits[entry.position >> 6] |= 1ull << (entry.position & 63);
         column[entry.position] = entry.column;
       }
@@ -164,7 +215,7 @@ class WindowFlight {
         }
     } else {
       pairs_.clear();
-      for (bs_i64 p = 0; p < w.count; ++p) pairs_.push_back((bs_u64)row[positions[p]].position << 32 | (bs_u32)row[positions[p]].column);
+      for (bs_i64 p = 0; p < w.count; ++p) pairs_.push_back(pair_of(row[pick(p)]));
       std::sort(pairs_.begin(), pairs_.end());
       for (bs_i64 p = 0; p < w.count; ++p) positions[p] = (bs_i32)(pairs_[p] >> 32), columns[p] = (bs_i32)pairs_[p];
     }
@@ -190,9 +241,10 @@ class WindowFlight {
 
   const Drawing d_;
   const Times t_;
+  const LaneDraws lanes_;
   RowLaws laws_;
   Window blocks_[2][BLOCK];
-  std::vector<bs_i32> positions_, picked_, chosen_;
+  std::vector<bs_i32> positions_, sorted_, picked_, chosen_;
   std::vector<bs_i64> weights_;
   std::vector<bs_u64> pairs_;
 };

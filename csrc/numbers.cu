@@ -1,6 +1,7 @@
 // Numbers the vertices of each minibatch in order of first occurrence, with all threads at once.
 // A slot holds the number of its vertex, below 2^31, or 2^31 + the smallest place at which a new vertex was found. So a minimum
-// settles every race, and known vertices win. In a hash table `numbers` begins a word behind `table`, so a place serves for both. First occurrences are then counted, and take the next numbers, in one pass (look_back.h).
+// settles every race, and known vertices win. In a hash table `numbers` begins a word behind `table`, so a place serves for both. Then one
+// pass (look_back.h) counts the first occurrences, gives them the next numbers, and reads the numbers of all others.
 #include "table.h"
 #include "votes.h"
 
@@ -45,28 +46,33 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_pointers(const bs_i64
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = a[i] + b[i];
 }
 
-// Numbers the new vertices, in the order of their first places, and appends them to the known ones. Writes ends[j], the known and the new
-// vertices of the minibatches before j; after these k + 1 the number of vertices found before each. Other blocks may meet the numbers:
-// they read either first places or numbers, and neither is the place that they ask for. `states`, all 0: a ticket, k + 1 words for the new
+// Numbers the new vertices in the order of their first places, appends them to the known ones, which are copied in front of them, and writes the
+// number of each vertex found. Writes ends[j], the known and the new vertices of the minibatches before j; after these k + 1 the number of
+// vertices found before each. Other blocks may meet the numbers: they read either first places or numbers, and neither is the place that they
+// ask for. A vertex was first found in the tile of its block, which knows its number, or in an earlier one: then the block waits for its number.
+// Tickets go on beyond the tiles of vertices found: those blocks copy known vertices. `states`, all 0: a ticket, k + 1 words for the new
 // vertices before each minibatch, plus one, and a word for each tile.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64* __restrict__ known, const bs_i64* __restrict__ pointers,
-                                                                    const bs_i32* __restrict__ found, const bs_i32* __restrict__ trees,
-                                                                    bs_i64 k, const bs_i64* __restrict__ slots,
-                                                                    const bs_i64* __restrict__ starts, bs_u32* numbers, bs_u64* states,
-                                                                    bs_i64* __restrict__ ends, bs_i32* __restrict__ vertices,
-                                                                    bs_i32* __restrict__ owners) {
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64* __restrict__ known, const bs_i32* __restrict__ held,
+                                                                    const bs_i32* __restrict__ held_trees,
+                                                                    const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ found,
+                                                                    const bs_i32* __restrict__ trees, bs_i64 k,
+                                                                    const bs_i64* __restrict__ slots, const bs_i64* __restrict__ starts,
+                                                                    bs_u32* numbers, bs_u64* states, bs_i64* __restrict__ ends,
+                                                                    bs_i32* __restrict__ vertices, bs_i32* __restrict__ owners,
+                                                                    bs_u32* local) {
   __shared__ Votes votes;
   __shared__ bs_i64 place, before_first;
   bs_u64 *begun = states + 1, *sums = begun + k + 1;
-  const bs_i64 count = pointers[k];
-  for (;;) {
-    const bs_i64 tile = bs_next_tile(states, &place), first = tile * BS_VOTES, last = first + BS_VOTES < count ? first + BS_VOTES : count;
-    if (first > count) return;
+  const bs_i64 count = pointers[k], tiles = count / BS_VOTES + 1;
+  bs_i64 tile = bs_next_tile(states, &place);
+  for (; tile < tiles; tile = bs_next_tile(states, &place)) {
+    const bs_i64 first = tile * BS_VOTES, last = first + BS_VOTES < count ? first + BS_VOTES : count;
     const bs_i64 j_first = bs_row_of(pointers, k, first), of_tile = first < last ? bs_row_of(pointers, k, last - 1) - j_first + 1 : 1;
     auto minibatch_of = [&](bs_i64 i) { return j_first + bs_row_of(pointers + j_first, of_tile, i); };
     bs_vote(votes, sums, tile, last, [&](bs_i64 i) {
       const bs_i64 j = minibatch_of(i);
-      return bs_load(&numbers[slot_of(slots, starts, found, j, i)]) == BS_NEW + (bs_u32)(i - pointers[j]);
+      local[i] = bs_load(&numbers[slot_of(slots, starts, found, j, i)]);
+      return local[i] == BS_NEW + (bs_u32)(i - pointers[j]);
     });
     const bs_i64 j_here = first > 0 ? bs_row_of(pointers, k + 1, first - 1) + 1 : 0;  // the first minibatch that begins in the tile
     for (bs_i64 j = j_here + threadIdx.x; j <= k && pointers[j] < first + BS_VOTES; j += BS_BLOCK) {
@@ -78,32 +84,32 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64
     if (threadIdx.x == 0 && first < last)
       before_first = pointers[j_first] < first ? (bs_i64)bs_wait(&begun[j_first]) - 1 : bs_kept_before(votes, first, pointers[j_first]);
     __syncthreads();
+    auto number_of = [&](bs_i64 j, bs_i64 rank) {
+      const bs_i64 begin = j == j_first ? before_first : bs_kept_before(votes, first, pointers[j]);
+      return (bs_u32)(known[j + 1] - known[j] + rank - begin);
+    };
     bs_visit_kept(votes, first, [&](bs_i64 i, bs_i64 rank) {
-      const bs_i64 j = minibatch_of(i), begin = j == j_first ? before_first : bs_kept_before(votes, first, pointers[j]);
-      bs_store(&numbers[slot_of(slots, starts, found, j, i)], (bs_u32)(known[j + 1] - known[j] + rank - begin));
+      const bs_i64 j = minibatch_of(i);
+      local[i] = number_of(j, rank);
+      bs_store(&numbers[slot_of(slots, starts, found, j, i)], local[i]);
       vertices[known[j + 1] + rank] = found[i];
       if (trees) owners[known[j + 1] + rank] = trees[i];
     });
+    for (bs_i64 i = first + threadIdx.x; i < last; i += BS_BLOCK) {  // a thread has the entries for which it voted
+      if (local[i] < BS_NEW) continue;
+      const bs_i64 j = minibatch_of(i), before = pointers[j] + (local[i] - BS_NEW);
+      local[i] = before >= first ? number_of(j, bs_kept_before(votes, first, before))
+                                 : bs_wait_below(&numbers[slot_of(slots, starts, found, j, i)], BS_NEW);
+    }
   }
-}
-
-// Copies the known vertices to their places in front of the new ones, and reads the number of each vertex found.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) read_numbers(const bs_i64* __restrict__ known_pointers,
-                                                                    const bs_i32* __restrict__ known, const bs_i32* __restrict__ trees,
-                                                                    const bs_i64* __restrict__ pointers,
-                                                                    const bs_i32* __restrict__ found, bs_i64 k,
-                                                                    const bs_i64* __restrict__ slots, const bs_i64* __restrict__ starts,
-                                                                    const bs_u32* __restrict__ numbers, const bs_i64* __restrict__ ends,
-                                                                    bs_i32* __restrict__ vertices, bs_i32* __restrict__ owners,
-                                                                    bs_i32* __restrict__ local) {
-  for (bs_i64 i = bs_thread(); i < known_pointers[k]; i += bs_threads()) {
-    const bs_i64 j = bs_row_of(known_pointers, k, i);
-    const bs_i64 place = ends[j] + i - known_pointers[j];
-    vertices[place] = known[i];
-    if (trees) owners[place] = trees[i];
+  for (; (tile - tiles) * BS_VOTES < known[k]; tile = bs_next_tile(states, &place)) {
+    const bs_i64 first = (tile - tiles) * BS_VOTES, last = first + BS_VOTES < known[k] ? first + BS_VOTES : known[k];
+    for (bs_i64 i = first + threadIdx.x; i < last; i += BS_BLOCK) {
+      const bs_i64 at = i + (bs_i64)bs_wait(&begun[bs_row_of(known, k, i)]) - 1;
+      vertices[at] = held[i];
+      if (trees) owners[at] = held_trees[i];
+    }
   }
-  for (bs_i64 i = bs_thread(); i < pointers[k]; i += bs_threads())
-    local[i] = (bs_i32)numbers[slot_of(slots, starts, found, slots ? 0 : bs_row_of(pointers, k, i), i)];
 }
 
 // out[i] = pointers[at[i]]: the first entry of the rows of each minibatch.

@@ -1,9 +1,7 @@
-// Draws by key: the s smallest of -log(u) / w, as race_row.h makes them.
-// For s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into those kept, and a chunk without a small
-// enough key is skipped. Many warps share a hub (hubs.h). For a larger s all keys are written to memory; a block then finds the s-th smallest digit by digit and takes the
-// keys below it, in the order of the columns. Rows of whole layers: layer_race.cu.
+// Draws by key: the s smallest of -log(u) / w, as race_row.h makes them, for s <= 32. A warp keeps the best in its lanes: 32 candidates are
+// sorted and merged into those kept, and a chunk without a small enough key is skipped. Many warps share a hub (hubs.h). A larger s:
+// race_many.cu; rows of whole layers: layer_race.cu.
 #include "best_lanes.h"
-#include "hubs.h"
 
 // Counts the neighbours of positive weight of each of the parts[k] rows, at most s. A warp counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
@@ -66,58 +64,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_hubs(const bs_i64* _
     const bs_i64 hub = item / BS_SLICES, r = hubs->rows[hub];
     const Slice own = bs_slice(indptr[vertices[r]], indptr[vertices[r] + 1], item % BS_SLICES);
     const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
-    const Candidate best = best_of(indices, values, stream, own.from, own.to, s);
-    bs_store(&keys[32 * item + bs_lane()], best.key);
-    bs_store(&found[32 * item + bs_lane()], best.column);
-    __threadfence();
-    __syncwarp();
-    if (!__ballot_sync(BS_ALL, bs_lane() == 0 && atomicAdd(&hubs->done[hub], 1ull) == BS_SLICES - 1)) continue;
-    __threadfence();
-    Candidate kept{no_key(), NO_COLUMN};
-    for (bs_i64 other = hub * BS_SLICES; other < (hub + 1) * BS_SLICES && s > 0; ++other)
-      keep_best(kept, Candidate{bs_load(&keys[32 * other + bs_lane()]), bs_load(&found[32 * other + bs_lane()])}, s, true);
-    write_best(kept, s, pointers[r], pointers[r + 1], columns);
-  }
-}
-
-// The keys of all neighbours of parts[k] rows, laid end to end from pointers[0].
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
-                                                                    const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
-                                                                    const bs_i32* __restrict__ names,
-                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
-                                                                    const bs_i64* __restrict__ minibatches, bs_i32 shared, bs_u64 seed,
-                                                                    bs_u32 tag, const bs_i64* __restrict__ pointers,
-                                                                    bs_u64* __restrict__ keys, bs_i32* __restrict__ columns) {
-  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
-  bs_walk(pointers, parts[k], shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
-    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
-    columns[at] = indices[at + by];
-    keys[at] = key_bits(stream, columns[at], values ? (double)values[at + by] : 1.0);
-  });
-}
-
-// Writes the picks of each of parts[k] rows in the order of their columns; a block takes a row.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
-                                                                     const bs_i32* __restrict__ columns,
-                                                                     const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 s,
-                                                                     const bs_i64* __restrict__ ends, bs_i32* __restrict__ picks) {
-  __shared__ Search search;
-  const bs_i64 rows = parts[k];
-  for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
-    const bs_i64 begin = pointers[r], end = pointers[r + 1];
-    bs_i64 below = 0, written = ends[r];
-    const bs_u64 bound = s < end - begin ? word_of_rank(begin, end, s, 64, search, &below, [&](bs_i64 at) { return keys[at]; }) : NO_BITS;
-    bs_i64 ties = bound == NO_BITS ? 0 : s - below;  // how many keys equal to the bound are taken
-    for (bs_i64 first = begin; first < end; first += BS_BLOCK) {
-      const bs_i64 at = first + threadIdx.x;
-      const bool less = at < end && keys[at] < bound, tie = at < end && keys[at] == bound && bound != NO_BITS;
-      bs_i64 all, all_ties;
-      const bool taken = bs_block_before((bs_i64)tie, search.sums, &all_ties) < ties ? less || tie : less;
-      const bs_i64 place = written + bs_block_before((bs_i64)taken, search.sums, &all);
-      if (taken) picks[place] = columns[at];
-      written += all;
-      ties -= ties < all_ties ? ties : all_ties;
-    }
-    __syncthreads();
+    Candidate best = best_of(indices, values, stream, own.from, own.to, s);
+    if (best_of_slices(hubs, item, s, best, keys, found)) write_best(best, s, pointers[r], pointers[r + 1], columns);
   }
 }

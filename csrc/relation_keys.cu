@@ -2,6 +2,7 @@
 // column of a candidate or, where edges are parallel, its position in the row.
 #include "best_lanes.h"
 #include "block_sets.h"
+#include "look_back.h"
 #include "relations.h"
 #include "weighted_warp.h"
 
@@ -11,28 +12,45 @@ __device__ __forceinline__ bs_u64 key_of(const Relation& relation, const DrawnRo
   return key_bits(stream, name, (double)weight_of(relation, row, position));
 }
 
-// Rows of at most 32 picks by key, a warp each.
+// The best s of the candidates from .. to - 1 of a row, sorted; `column` is the position in the row.
+__device__ __forceinline__ Candidate best_of(const Relation& relation, const DrawnRow& row, bs_i64 from, bs_i64 to) {
+  const BsStream stream = stream_of(relation, row);
+  return best_among(from, to, (bs_i32)relation.fanout, [&](bs_i64 i) {
+    const bs_i32 position = position_of(relation, row, i);
+    const bs_u64 bits = key_of(relation, row, stream, position);
+    return bits == NO_BITS ? Candidate{no_key(), NO_COLUMN} : Candidate{__longlong_as_double((bs_i64)bits), position};
+  });
+}
+
+// Rows of at most 32 picks by key, a warp each; first the slices of hubs, unless `hubs` is null. `keys` and `found` have room for the best 32
+// of each slice.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_race(const Relation* relations, const DrawnRow* __restrict__ drawn,
                                                                      const bs_i64* __restrict__ segments, bs_i64 last,
                                                                      const bs_i64* __restrict__ pointers, bs_i32* __restrict__ columns,
-                                                                     bs_i64* __restrict__ entries, bs_i32* __restrict__ trees) {
-  const bs_i64 rows = segments[last];
+                                                                     bs_i64* __restrict__ entries, bs_i32* __restrict__ trees,
+                                                                     RelationHubs* hubs, double* keys, bs_i32* found) {
+  const bs_i64 rows = segments[last], slices = hubs ? bs_all_slices(&hubs->hubs) : 0;
   const Picks out{columns, entries, trees};
-  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
-    const bs_i64 count = pointers[r + 1] - pointers[r];
+  auto write = [&](bs_i64 r, const Relation& relation, const DrawnRow& row, const Candidate& best) {
+    const bs_i32 position = sorted_column(best, (bs_i32)relation.fanout);
+    if (pointers[r] + bs_lane() < pointers[r + 1]) write_pick(out, pointers[r] + bs_lane(), relation, row, position);
+  };
+  for (bs_i64 item = bs_thread() / 32; item < slices; item += bs_threads() / 32) {
+    const bs_i64 r = hubs->hubs.rows[item / BS_SLICES];
     const DrawnRow row = drawn[r];
-    if (row.relation < 0 || count == 0) continue;
+    const Relation& relation = relations[row.relation];
+    if (relation.law == WEIGHTED) continue;
+    const Slice own = bs_slice(0, row.length, item % BS_SLICES);
+    Candidate best = best_of(relation, row, own.from, own.to);
+    if (best_of_slices(&hubs->hubs, item, (bs_i32)relation.fanout, best, keys, found)) write(r, relation, row, best);
+  }
+  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
+    const DrawnRow row = drawn[r];
+    if (row.relation < 0 || pointers[r + 1] == pointers[r]) continue;
     const Relation& relation = relations[row.relation];
     if (!bs_by_key(relation.law) || relation.fanout > 32) continue;
-    const BsStream stream = stream_of(relation, row);
-    const bs_i32 s = (bs_i32)relation.fanout;
-    const Candidate best = best_among(0, row.length, s, [&](bs_i64 i) {
-      const bs_i32 position = position_of(relation, row, i);
-      const bs_u64 bits = key_of(relation, row, stream, position);
-      return bits == NO_BITS ? Candidate{no_key(), NO_COLUMN} : Candidate{__longlong_as_double((bs_i64)bits), position};
-    });
-    const bs_i32 position = sorted_column(best, s);
-    if (bs_lane() < count) write_pick(out, pointers[r] + bs_lane(), relation, row, position);
+    if (hubs && row.length > BS_HUB && bs_is_listed(&hubs->hubs, r)) continue;
+    write(r, relation, row, best_of(relation, row, 0, row.length));
   }
 }
 
@@ -124,13 +142,39 @@ __device__ __forceinline__ void pick_in_window(const Relation& relation, const D
   }
 }
 
-// Rows of independent draws by weight, a warp each.
+// Rows of independent draws by weight, a warp each. Hubs come first, unless `hubs` is null: tickets number groups of slices, a slice for each
+// warp of a block, which sums it; and the same groups again, which wait for the sums of their hub and pick.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_weighted(const Relation* relations, const DrawnRow* __restrict__ drawn,
                                                                          const bs_i64* __restrict__ segments, bs_i64 last,
                                                                          const bs_i64* __restrict__ pointers, bs_i32* __restrict__ columns,
-                                                                         bs_i64* __restrict__ entries, bs_i32* __restrict__ trees) {
-  const bs_i64 rows = segments[last];
+                                                                         bs_i64* __restrict__ entries, bs_i32* __restrict__ trees,
+                                                                         RelationHubs* hubs) {
+  constexpr bs_i64 WARPS = BS_BLOCK / 32;
+  __shared__ bs_i64 taken;
+  __shared__ bs_u64 told;
+  __shared__ bool is_last;
+  const bs_i64 rows = segments[last], groups = hubs ? bs_all_slices(&hubs->hubs) / WARPS : 0;
   const Picks out{columns, entries, trees};
+  auto values_of = [&](const Relation& relation, const DrawnRow& row) { return relation.values ? relation.values + row.begin : nullptr; };
+  for (bs_i64 group = 0; groups > 0 && (group = bs_next_tile(&hubs->ticket, &taken)) < 2 * groups;) {
+    const bs_i64 item = group % groups * WARPS + threadIdx.x / 32, hub = item / BS_SLICES, slice = item % BS_SLICES;
+    const bs_i64 r = hubs->hubs.rows[hub];
+    const DrawnRow row = drawn[r];
+    const Relation& relation = relations[row.relation];
+    const bs_u32 s = (bs_u32)(pointers[r + 1] - pointers[r]);
+    if (relation.law != WEIGHTED || s == 0) continue;
+    const Slice own = bs_slice(0, row.length, slice);
+    const bs_i64* values = values_of(relation, row);
+    if (group < groups) {
+      const bs_u64 sum = sum_of(values, own.from, own.to);
+      if (bs_lane() == 0) hubs->sums[hub][slice] = sum;
+      if (bs_comes_last(&hubs->hubs.done[hub], 1, BS_SLICES / WARPS, &is_last) && threadIdx.x == 0) bs_publish(&hubs->known[hub], 1ull);
+    } else {
+      bs_wait_for(&hubs->known[hub], &told);
+      pick_in_slice(values, own, slice, hubs->sums[hub], stream_of(relation, row), s,
+                    [&](bs_u32 i, bs_i64 at) { write_pick(out, pointers[r] + i, relation, row, (bs_i32)at); });
+    }
+  }
   for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
     const bs_u32 s = (bs_u32)(pointers[r + 1] - pointers[r]);
     const DrawnRow row = drawn[r];
@@ -143,7 +187,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_weighted(const R
       pick_in_window(relation, row, stream, s, write);
       continue;
     }
-    const bs_i64* values = relation.values ? relation.values + row.begin : nullptr;
+    if (hubs && row.length > BS_HUB && bs_is_listed(&hubs->hubs, r)) continue;
+    const bs_i64* values = values_of(relation, row);
     pick_among(values, 0, row.length, 0, sum_of(values, 0, row.length), stream, s, write);
   }
 }

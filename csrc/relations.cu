@@ -36,16 +36,18 @@ __device__ __forceinline__ bs_i32 picks_of(const Relation& relation, const Drawn
   return bs_by_key(relation.law) ? positive_of(relation, row, relation.fanout) : (bs_i32)relation.fanout;
 }
 
-// Finds the candidates of each row and counts its picks: writes the records, the row pointers of the picks and, in `found`, the picks before
-// each minibatch and source type: k T + 1 numbers; firsts[t] is the first relation of source type t. `trees` is null if a minibatch is one
-// tree; `starts` and `ends`, the windows of the trees, may be null. A thread reads a row.
+// Finds the candidates of each row and counts its picks: writes the records, the row pointers of the picks, in `found` the picks before each
+// minibatch and source type (k T + 1 numbers; firsts[t] is the first relation of source type t), and in `edges` those before each segment
+// (k R + 1). `trees` is null if a minibatch is one tree; `starts` and `ends`, the windows of the trees, may be null. A thread reads a row.
+// Lists hubs, unless `hubs` is null.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_rows(const Relation* relations, bs_i64 count, bs_i64 types, bs_i64 k,
                                                                      const bs_i64* __restrict__ firsts, const bs_i64* __restrict__ segments,
                                                                      const bs_i64* __restrict__ held, const bs_i64* __restrict__ since,
                                                                      const bs_i32* __restrict__ vertices, const bs_i32* __restrict__ trees,
                                                                      const bs_i64* __restrict__ names, const bs_i64* __restrict__ starts,
                                                                      const bs_i64* __restrict__ ends, bs_u64* states, bs_i64* pointers,
-                                                                     DrawnRow* __restrict__ drawn, bs_i64* __restrict__ found) {
+                                                                     DrawnRow* __restrict__ drawn, bs_i64* __restrict__ found,
+                                                                     bs_i64* __restrict__ edges, RelationHubs* hubs) {
   __shared__ Scan shared;
   const bs_i64 rows = segments[k * count];
   auto pick = [&](bs_i64 r) {
@@ -66,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_rows(const Relat
     const DrawnRow row{begin, !timed || taken.in_order ? -1 : (bs_i32)taken.low, (bs_u32)taken.length, (bs_u32)vertex, (bs_u32)names[tree],
                        tree, (bs_i32)(taken.all ? ~q : q)};
     drawn[r] = row;
+    if (hubs && is_hub(relation, row)) bs_list_hub(&hubs->hubs, r);
     return relation.fanout == 0 ? 0 : picks_of(relation, row);
   };
   scan_tiles(rows, states, pointers, shared, pick, [&](bs_i64 first) {
@@ -74,5 +77,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_rows(const Relat
       const bs_i64 row = segments[group < k * types ? group / types * count + firsts[group % types] : k * count];
       if (row >= first && row < first + SCAN_TILE) found[group] = pointers[row];
     }
+    visit_rows_begun(segments, k * count, first, [&](bs_i64 segment) { edges[segment] = pointers[segments[segment]]; });
   });
 }

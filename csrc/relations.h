@@ -2,7 +2,7 @@
 // A segment holds the rows of one minibatch and one relation. Segments lie minibatch by minibatch and, within one, by the source type of
 // their relations: so the vertices that a hop finds of one minibatch and type lie side by side.
 #pragma once
-#include "device.h"
+#include "hubs.h"
 #include "philox.h"
 #include "window_row.h"
 
@@ -37,6 +37,20 @@ struct Picks {
   bs_i64* entries;
   bs_i32* trees;
 };
+
+// Hubs that draw at most 32 neighbours by key, or by weight from a whole row: `relation_rows` lists them. All 0 before: HUB_WORDS of
+// bulksample/backends/cuda/relation_hops.py.
+struct RelationHubs {
+  Hubs hubs;
+  bs_u64 ticket;
+  bs_u64 known[BS_HUBS];            // 1 once the sums of all slices of a hub are there
+  bs_u64 sums[BS_HUBS][BS_SLICES];  // of weights
+};
+
+__device__ __forceinline__ bool is_hub(const Relation& relation, const DrawnRow& row) {
+  if (row.relation < 0 || row.length <= BS_HUB || relation.fanout == 0) return false;
+  return relation.law == WEIGHTED ? row.low < 0 : bs_by_key(relation.law) && relation.fanout <= 32;
+}
 
 __device__ __forceinline__ const Relation& relation_of(const Relation* relations, const DrawnRow& row) {
   return relations[row.relation < 0 ? ~row.relation : row.relation];

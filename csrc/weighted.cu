@@ -1,7 +1,6 @@
 // Independent draws by weight: weighted_row.h decides what draw t picks. A warp draws a row, so that the lanes share a hub: once for the sum
 // of its weights, and once for the running sum (weighted_warp.h). Many warps share a hub (hubs.h): one launch lists it, the next sums its
 // slices, and the last picks in them.
-#include "hubs.h"
 #include "weighted_warp.h"
 
 // Counts the picks of each of the parts[k] rows: s if a neighbour has a positive weight, else 0. Lists hubs, unless `hubs` is null.
@@ -56,17 +55,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) pick_in_hubs(const bs_i64
     const bs_i64 slice = item % BS_SLICES, r = hubs->rows[item / BS_SLICES], to = pointers[r];
     const bs_u32 s = (bs_u32)(pointers[r + 1] - to);
     const Slice own = bs_slice(indptr[vertices[r]], indptr[vertices[r] + 1], slice);
-    bs_u64 total;
-    const bs_u64 sum = sums[item - slice + bs_lane()], before = bs_warp_before(sum, &total);
-    const bs_u64 earlier = __shfl_sync(BS_ALL, before, (int)slice), held = __shfl_sync(BS_ALL, sum, (int)slice);
     const BsStream stream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
-    bs_u32 any = 0;  // is there a target in the slice?
-    for (bs_u32 group = 0; group < s; group += 32) {
-      const bs_u32 t = group + (bs_u32)bs_lane();
-      const bs_u64 target = t < s ? bs_target(stream, t, total) : 0;
-      any |= __ballot_sync(BS_ALL, t < s && target >= earlier && target - earlier < held);
-    }
-    if (any)
-      pick_among(values, own.from, own.to, earlier, total, stream, s, [&](bs_u32 i, bs_i64 at) { columns[to + i] = indices[at]; });
+    pick_in_slice(values, own, slice, sums + item - slice, stream, s, [&](bs_u32 i, bs_i64 at) { columns[to + i] = indices[at]; });
   }
 }

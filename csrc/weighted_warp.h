@@ -1,7 +1,7 @@
 // A warp draws by weight from one row: the lanes share its running sum, in which each position finds the targets that fall to it. As many
 // picks come before a position as there are smaller targets, so picks come in ascending order.
 #pragma once
-#include "device.h"
+#include "hubs.h"
 #include "weighted_row.h"
 
 __device__ __forceinline__ bs_u64 weight_at(const bs_i64* values, bs_i64 at) { return values ? (bs_u64)values[at] : 1; }
@@ -11,6 +11,17 @@ __device__ __forceinline__ bs_u64 sum_of(const bs_i64* values, bs_i64 from, bs_i
   for (bs_i64 at = from + bs_lane(); at < to; at += 32) sum += weight_at(values, at);
   bs_warp_before(sum, &sum);
   return sum;
+}
+
+// True if a target of s is at least `before` and less than `held` above it.
+__device__ __forceinline__ bool has_target(const BsStream& stream, bs_u32 s, bs_u64 total, bs_u64 before, bs_u64 held) {
+  bs_u32 any = 0;
+  for (bs_u32 group = 0; group < s; group += 32) {
+    const bs_u32 t = group + (bs_u32)bs_lane();
+    const bs_u64 target = t < s ? bs_target(stream, t, total) : 0;
+    any |= __ballot_sync(BS_ALL, t < s && target >= before && target - before < held);
+  }
+  return any != 0;
 }
 
 // Calls write(i, at) for the picks i among the neighbours from .. to - 1, whose weights follow on weights of sum `before`; the row's have
@@ -42,4 +53,14 @@ __device__ __forceinline__ void pick_among(const bs_i64* values, bs_i64 from, bs
     }
     for (bs_u32 i = 0; i < mine; ++i) write(smaller + i, at);
   }
+}
+
+// The same for a slice of a hub; sums[i] is the sum of the weights of slice i of 32.
+template <class Write>
+__device__ __forceinline__ void pick_in_slice(const bs_i64* values, const Slice& own, bs_i64 slice, const bs_u64* sums, const BsStream& stream,
+                                              bs_u32 s, Write write) {
+  bs_u64 total;
+  const bs_u64 sum = sums[bs_lane()], before = bs_warp_before(sum, &total);
+  const bs_u64 earlier = __shfl_sync(BS_ALL, before, (int)slice), held = __shfl_sync(BS_ALL, sum, (int)slice);
+  if (has_target(stream, s, total, earlier, held)) pick_among(values, own.from, own.to, earlier, total, stream, s, write);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..errors import BackendUnavailable
+from ..errors import BackendUnavailable, UsageError, is_whole
 from .base import Backend
 
 NAMES = ("reference", "native", "cuda")
@@ -23,7 +23,11 @@ def make(name: str = "auto", threads: int | None = None) -> Backend:
     ------
     BackendUnavailable
         If the name is unknown or cannot run here; the message says why, and names those that can.
+    UsageError
+        If `threads` is not positive.
     """
+    if threads is not None and not is_whole(threads):
+        raise UsageError(f"threads must be positive, and a whole number; got {threads!r}: leave it out for the default")
     if name == "auto":
         name = "reference" if why_not("native") else "native"
     reason = why_not(name)

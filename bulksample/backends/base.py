@@ -10,22 +10,22 @@ Letters: A is n x n, Q selects R vertices in k mini-batches, s is the fanout, E 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
 from .hops import Expansion
+from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
+from .quantiser import Noise
 from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
 from .tree_vertices import TreeVertices, relabel_by_sorting
 
 MAX_FANOUT = 2**20 - 1
-LARGEST = np.float32(2.0**126)  # numbers of a row that is rounded to codes must be smaller
 
 
 class Picks(NamedTuple):
@@ -35,77 +35,12 @@ class Picks(NamedTuple):
     columns: np.ndarray  # int32, shape (E,): global vertices
 
 
-class LayerPicks(NamedTuple):
-    """The columns drawn from each weighted row, and their inclusion probabilities."""
-
-    pointers: np.ndarray  # int64, shape (rows + 1,)
-    columns: np.ndarray  # int32, shape (E,), ascending within a row
-    inclusion: np.ndarray  # float64, shape (E,): probability of the draw, given the other keys of the row
-
-
-class Noise(NamedTuple):
-    """The counter of the random words for stochastic rounding, apart from the row and the column."""
-
-    seed: int
-    tag: int
-    receiver: int = 0
-
-
 class Restriction(NamedTuple):
     """Q_R A Q_C, kept per mini-batch."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
     columns: np.ndarray  # int32, shape (E,): positions in the mini-batch's part of Q_C, ascending by global vertex
     entries: np.ndarray  # int64, shape (E,): positions in A.indices
-
-
-class LayerRace(NamedTuple):
-    """The distribution of layer-wise hops: a column is drawn by its sum over the frontier's rows of a matrix."""
-
-    entries: CSR  # of A's pattern: the entries to sum
-    factors: np.ndarray | None  # int64, shape (n,): the factor of each row
-    power: int  # 1, or 2 for a race by the squares of the sums
-    fanouts: Sequence[int]
-    draws: Sequence[Draw]
-
-
-class SharedDraws(Sequence[LayerPicks]):
-    """The picks of hops that all draw from one row of weights. A back end may draw them itself; otherwise a hop is drawn when it is read.
-
-    Parameters
-    ----------
-    columns, weights : int32, float64, shape (C,)
-        The columns of positive weight, ascending.
-    ends : int64, shape (C,)
-        The running sums of their weights, shortened for `Backend.first_arrivals`.
-    fanouts, draws : of each hop
-    by_arrivals : of each hop
-        True if it draws by `Backend.first_arrivals`, false if by `Backend.smallest_keys`.
-    draw_hop : callable
-        Draws a hop on the host.
-    """
-
-    def __init__(
-        self, columns: np.ndarray, weights: np.ndarray, ends: np.ndarray, fanouts: Sequence[int], draws: Sequence[Draw],
-        by_arrivals: Sequence[bool], draw_hop: Callable[[int], LayerPicks],
-    ) -> None:  # fmt: skip
-        self.columns, self.weights, self.ends = columns, weights, ends
-        self.fanouts, self.draws, self.by_arrivals = fanouts, draws, by_arrivals
-        self._draw_hop = cache(draw_hop)
-
-    def __len__(self) -> int:
-        return len(self.fanouts)
-
-    def __getitem__(self, hop: Any) -> Any:
-        return self._draw_hop(range(len(self))[hop])
-
-
-class LayerWeights(NamedTuple):
-    """The weights of the edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
-
-    row_sums: np.ndarray  # float64, shape (n,)
-    debias: bool
-    renormalise: bool
 
 
 class Backend(ABC):
@@ -503,12 +438,6 @@ class Backend(ABC):
                 f"a row sum of products could exceed int64: {summed} products of up to {a.value_bound} * {b.value_bound}; "
                 "use weights of a coarser fixed point"
             )
-
-
-def refuse_row(rows: np.ndarray, name: int, row: int) -> DataError:
-    """Return the error for a row that cannot be rounded."""
-    worst = rows[row][np.argmax(~(np.abs(rows[row]) < LARGEST))]
-    return DataError(f"row {name} holds {worst}: rows are rounded to codes where all numbers are below 2**126 in size")
 
 
 def check_fanout(fanout: int) -> int:

@@ -18,8 +18,10 @@ from ..errors import UsageError
 from ..rng import Draw, Law
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, SharedDraws, refuse_row
+from .base import Backend, Picks, Restriction
 from .hops import Expansion, Hop
+from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
+from .quantiser import Noise, refuse_row
 from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
 from .sources import kernel_directory, native_digest
 from .tree_vertices import TreeVertices

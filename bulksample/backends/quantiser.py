@@ -8,18 +8,25 @@ rounded down, S up, before any number is encoded. csrc/quantise_row.h is the sam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import DataError
 from ..rng import counters, philox
 
-if TYPE_CHECKING:
-    from .base import Noise
-
+LARGEST = np.float32(2.0**126)  # numbers of a row that is rounded to codes must be smaller
 NEAREST = np.uint32(1 << 31)  # this word rounds to the nearest code, ties down
 _CONSTANT = np.uint32(0x8000)  # the sign bit of the step, which is never negative
 _LOW, _16 = np.uint32(0xFFFF), np.uint32(16)
+
+
+class Noise(NamedTuple):
+    """The counter of the random words for stochastic rounding, apart from the row and the column."""
+
+    seed: int
+    tag: int
+    receiver: int = 0
 
 
 def quantise(rows: np.ndarray, bits: int, wide: bool, names: np.ndarray, noise: Noise | None) -> np.ndarray:
@@ -70,6 +77,12 @@ def grid(zero: np.ndarray, step: np.ndarray, wide: bool) -> tuple[np.ndarray, np
     """Decode z and S of a header: float64; S is 0 for a constant row."""
     shift, moves = np.uint32(0 if wide else 16), np.where(_constant(step, wide), np.uint32(0), step)
     return (zero << shift).view(np.float32).astype(np.float64), (moves << shift).view(np.float32).astype(np.float64)
+
+
+def refuse_row(rows: np.ndarray, name: int, row: int) -> DataError:
+    """Return the error for a row that cannot be rounded."""
+    worst = rows[row][np.argmax(~(np.abs(rows[row]) < LARGEST))]
+    return DataError(f"row {name} holds {worst}: rows are rounded to codes where all numbers are below 2**126 in size")
 
 
 def _constant(step: np.ndarray, wide: bool) -> np.ndarray:

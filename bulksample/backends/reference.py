@@ -12,8 +12,10 @@ from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
 from ..sparse import CSR, row_pointers
 from . import quantiser as grids
-from .base import LARGEST, Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
+from .base import Backend, Picks, Restriction
 from .hops import Expansion, Hop, hop_by_hop
+from .layer_draws import LayerPicks
+from .quantiser import LARGEST, Noise, refuse_row
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

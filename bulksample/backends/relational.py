@@ -57,4 +57,4 @@ class HeteroExpansion(NamedTuple):
     vertices: list[np.ndarray]  # per type, int32: within the type
     trees: list[np.ndarray]  # per type, int32: the tree of each vertex among those of the mini-batch
     held: np.ndarray  # int64, shape (L + 1, types): vertices before the first hop and after each
-    hops: list[list[Hop]]  # [hop][relation]; one hop that all continue if only new vertices are expanded
+    hops: list[list[Hop]]  # [hop][relation]; if only new vertices are expanded, the rows of all hops up to it, or one hop that holds all

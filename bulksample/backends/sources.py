@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 
@@ -23,8 +24,12 @@ def kernel_directory() -> Path:
 
 
 def native_digest(directory: Path) -> str:
-    """Return the first 16 hex digits of the SHA-256 of the sources of the native back end; setup.py compiles them in."""
-    made = hashlib.sha256()
-    for file in sorted([*directory.glob("native*.cpp"), *directory.glob("*.h")]):
+    """Return the first 16 hex digits of the SHA-256 of the native sources and the headers that they include; setup.py compiles them in."""
+    made, files, left = hashlib.sha256(), set[Path](), list(directory.glob("native*.cpp"))
+    while left:
+        files.add(file := left.pop())
+        included = {directory / name for name in re.findall(r'^#include "(\w+\.h)"', file.read_text(), re.MULTILINE)}
+        left += included - files
+    for file in sorted(files):
         made.update(f"{file.name} {file.stat().st_size} ".encode() + file.read_bytes())
     return made.hexdigest()[:16]

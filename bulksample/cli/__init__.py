@@ -41,6 +41,7 @@ def _run() -> None:
         import typer
 
         from .app import app
+        from .configured import name_flags
         from .output import start_logging
         from .usage import ParseError
 
@@ -51,7 +52,7 @@ def _run() -> None:
         sys.exit(app(prog_name="bulksample", standalone_mode=False))
     except tuple(_EXIT_CODES) as error:
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        end_all_ranks(code, f"bulksample: {type(error).__name__}: {error}")
+        end_all_ranks(code, f"bulksample: {type(error).__name__}: {name_flags(str(error))}")
         sys.exit(code)
     except ParseError as error:
         sys.exit(_refuse(error))

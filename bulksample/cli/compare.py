@@ -58,7 +58,9 @@ def compare(
     compared, networks = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks)
     if config:
         compared = [replace(one, base=_of_file(config, one)) for one in compared]
-    converges = _has_validation(directory) and not _length_is_named(options or [], config)
+    validated = _has_validation(directory)
+    _check_out(out, directory)
+    converges = validated and not _length_is_named(options or [], config)
     common = (*(CONVERGENCE if converges else ()), *(options or ()))
     for one in compared:
         _check(one, common, converges)
@@ -79,6 +81,12 @@ def compare(
         print((out / "table.md").read_text(), end="")
     if result["failed"]:
         raise typer.Exit(_EXIT_SOME_FAILED)
+
+
+def _check_out(out: Path, directory: Path) -> None:
+    """Raise `UsageError` if the results would lie in the folder of the graph."""
+    if directory.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UsageError(f"--out: got {out}, in the folder of the graph {directory}; use a folder of its own")
 
 
 def _has_validation(directory: Path) -> bool:

@@ -6,6 +6,7 @@ A flag overrides the file, and the file overrides the default.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from pydantic.fields import FieldInfo
 from ..config.file import Given, read, write
 from ..config.options import Options
 from ..config.sample import SampleConfig
-from ..data.atomic import write_file
+from ..data.atomic import is_device, write_file
 from ..errors import UsageError
 from ..methods.config import TrainConfig
 from .output import JsonOption
@@ -27,6 +28,7 @@ from .usage import ParseError, explain
 
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
+_OF_FILE = re.compile(r"\S+:\d+: ")  # a message about a line of a file
 _WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
 
@@ -84,6 +86,30 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
+def name_flags(message: str) -> str:
+    """Return a message of the package with options as the command line spells them: ``cache_bytes`` as ``--cache-bytes``.
+
+    After the word "use" also an option of one word and its choice: ``use graph partitioned`` as ``use --graph partitioned``. Keys of a
+    configuration file and the parts of ``source:name:destination`` stay as they are.
+    """
+    if _OF_FILE.match(message):
+        return message
+    fields = {name: field for options in (TrainConfig, SampleConfig) for name, (_, field) in options.by_name().items()}
+    joined = "|".join(name for name in fields if "_" in name)
+    message = re.sub(rf"(?<![\w.'/:-])({joined})(?![\w.'/(=-]|:\S)", lambda found: flag(found[1]), message)
+    reason, *rest = re.split(r"(\buse )", message, maxsplit=1)
+    use, advice = rest or ("", "")
+    for name, choices in ((name, _choices(field.annotation)) for name, field in fields.items() if "_" not in name):
+        if choices:
+            advice = re.sub(rf"(?<![\w.'/-])(?<!\ba ){name} (?=({'|'.join(choices)})\b)", f"{flag(name)} ", advice)
+    return reason + use + advice
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return the words among which an option chooses; none for an option of another kind."""
+    return [word for one in get_args(annotation) for word in ([one] if isinstance(one, str) else _choices(one))]
+
+
 def parse_arguments(options: type[Options], arguments: list[str]) -> tuple[Requested, Path | None]:
     """Parse the options of a command line, and its --json; raise `UsageError`."""
     found: list[tuple[Requested, Path | None]] = []
@@ -131,8 +157,10 @@ def config_file(file: Path | None, requested: Requested) -> Path | None:
 
 
 def config_beside(json_file: Path | None) -> Path | None:
-    """Return the file for the configuration of a run with a JSON result: r.config.yaml beside r.json."""
-    return None if json_file is None or str(json_file) == "-" else json_file.with_suffix(".config.yaml")
+    """Return the file for the configuration of a run with a JSON result: r.config.yaml beside r.json, and none beside a device."""
+    if json_file is None or str(json_file) == "-" or is_device(json_file):
+        return None
+    return json_file.with_suffix(".config.yaml")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -148,7 +176,7 @@ def _requested(values: dict[str, Any]) -> dict[str, Given]:
             continue
         name = PUBLISHED.get(key, key.removeprefix("no_"))
         if name in found:
-            raise UsageError(f"{flag(key)} and {found[name].origin} both set {name}; use one of them")
+            raise UsageError(f"{flag(key)} and {found[name].origin} set the same option; use one of them")
         meaning = "replicated" if key == "replicate_graph" else False if key.startswith("no_") else value
         found[name] = Given(meaning, flag(key))
     return found

@@ -96,7 +96,7 @@ def _readable(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_readable(key, inner)}" for key, inner in value.items() if inner or key.endswith("time")) or "none"
     if not is_number(value):
-        return str(value)
+        return "none" if value is None else str(value)
     if name.startswith("seconds"):
         return _scaled(value, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
     if "bytes" in name:

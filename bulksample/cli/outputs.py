@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..data.atomic import check_writable
+from ..data.atomic import check_writable, is_device
 from ..errors import UsageError
 
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")]
@@ -27,7 +27,7 @@ def check_outputs(overwrite: bool, *files: Path | None) -> None:
         check_writable(file)
         if file.is_file() and not overwrite:
             raise UsageError(f"{file} exists already; use another file, or --overwrite")
-        if not _is_device(file) and os.path.realpath(file) in map(os.path.realpath, named[:number]):
+        if not is_device(file) and os.path.realpath(file) in map(os.path.realpath, named[:number]):
             raise UsageError(f"two results would be written to {file}; use two files")
 
 
@@ -38,7 +38,3 @@ def check_folder(overwrite: bool, folder: Path | None) -> None:
     check_writable(folder / "file")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise UsageError(f"{folder} exists already and is not empty; use another folder, or --overwrite")
-
-
-def _is_device(file: Path) -> bool:
-    return file.exists() and not file.is_file()

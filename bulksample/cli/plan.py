@@ -14,6 +14,7 @@ from ..data.relational.hetero_manifest import load_hetero_manifest
 from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
+from ..plan.locality import sample_locality
 from ..plan.measured import measure
 from ..plan.network_file import network_named
 from ..plan.relational import plan_relations
@@ -35,7 +36,7 @@ _UNITS = {
     "message": "s",
 }  # all others: bytes/s
 _SPENT = ("sample", "fetch", "compute", "reduce", "epoch", "evaluate")
-_SIZES = ("vertices", "edges", "features")
+_SIZES = ("vertices", "edges", "feature_width")
 _OF_RELATIONS = ("ranks", "replication", "fanouts", "batch_size", "hidden")
 
 
@@ -49,7 +50,10 @@ def plan(
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
+    """Predict memory, traffic and time of every process grid, and choose one.
+
+    Nothing is run and no graph is read, except with --seed-locality: then some mini-batches are sampled from the graph of --from.
+    """
     check_outputs(overwrite, json_file)
     if store and is_heterogeneous(store):
         result = _relational(requested, store, {"--measured": measured, "--rates": rates})
@@ -57,15 +61,20 @@ def plan(
         if str(json_file) != "-":
             _show_relational(result)
         return
+    own = [f"--{name}" for name in ("vertices", "edges", "seeds") if name in requested]
+    if "seed_locality" in requested and (own or not store):
+        found = f"got {', '.join(own)}: leave it out" if store else "use --from with a store or a folder of parts"
+        raise UsageError(f"--seed-locality is planned by sampling the graph, from the training vertices of its store; {found}")
     for name, value in _sizes_of(store, check).items() if store else ():
         requested.setdefault(name, Given(value, str(store)))
-    missing = [f"--{name}" for name in _SIZES if name not in requested]
+    missing = [f"--{name.replace('_', '-')}" for name in _SIZES if name not in requested]
     if missing:
         raise UsageError(f"{', '.join(missing)} must be given; use --from DIR to take the sizes of a store")
     if "network" in requested:
         network_named(requested["network"].value)  # a file that is none ends with the exit code of bad data
     request = requested.config(PlanRequest)
-    made = make_plan(request, measure(request, [*(rates or []), *(measured or [])]))
+    near = sample_locality(request, store, check) if store and request.seed_locality else None
+    made = make_plan(request, measure(request, [*(rates or []), *(measured or [])]), near)
     result = as_json(made)
     emit(result, json_file, "plan", table=False)
     if str(json_file) != "-":
@@ -81,7 +90,7 @@ def _relational(requested: Requested, directory: Path, files: dict[str, Any]) ->
         raise UsageError(f"{directory} is heterogeneous; its plan reads {read}, got {', '.join(unread)}: leave it out")
     manifest = load_hetero_manifest(directory)
     vertices, edges = sum(kind.vertices for kind in manifest.types), sum(relation.edges for relation in manifest.relations)
-    sizes = {"vertices": max(1, vertices), "edges": min(edges, vertices**2), "features": 0}
+    sizes = {"vertices": max(1, vertices), "edges": min(edges, vertices**2), "feature_width": 0}
     given = {name: Given(own, str(directory)) for name, own in sizes.items()}
     return plan_relations(manifest, Requested({**requested, **given}).config(PlanRequest))
 
@@ -116,7 +125,8 @@ def _sizes_of(directory: Path, check: str) -> dict[str, Any]:
         marked = {name: int(np.count_nonzero(load_column(directory, f"mask.{name}"))) for name, mask in masks.items() if mask}
         seeds = marked.get("train", 0)
     return {
-        "vertices": manifest.vertices, "edges": manifest.edges, "features": manifest.num_features, "classes": max(1, manifest.num_classes),
+        "vertices": manifest.vertices, "edges": manifest.edges,
+        "feature_width": manifest.num_features, "classes": max(1, manifest.num_classes),
         "feature_bytes": np.dtype(dense.dtype).itemsize if dense else 4, "weighted": "weights" in manifest.arrays, "seeds": seeds or None,
         "scored": marked.get("val", 0) + marked.get("test", 0) or None,
     }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +20,6 @@ from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:
     from ..loader import BulkLoader
-    from ..minibatch import MiniBatch
 
 
 @configured(SampleConfig)
@@ -52,16 +50,15 @@ def sample(
     drawn = samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **config.sampler_options)
     placement = Placement.of(config, "partitioned" if is_parts(directory) else "replicated")
     alike = {
-        "sampler": f"{drawn.name} {sorted(vars(drawn).items())}", "batch size": config.batch_size, "bulk size": config.bulk_size,
-        "seeds": config.seeds, "minibatches": config.minibatches, "epoch": config.epoch, "drop_last": config.drop_last,
-        "random seed": config.seed, "placement": str(placement), "seed_locality": config.seed_locality,
+        **drawn.settings, "batch_size": config.batch_size, "bulk_size": config.bulk_size, "seeds": config.seeds,
+        "minibatches": config.minibatches, "epoch": config.epoch, "drop_last": config.drop_last, "seed": config.seed, **vars(placement),
         **{name: getattr(config, name) for name in TimeOptions.model_fields},
     }  # fmt: skip
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, lambda: check_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
         several_types = is_heterogeneous(directory)
         data = summary(load_hetero_manifest(directory) if several_types else graph_manifest(directory))
-        agree(comm, {"version": __version__, "graph": data["digest"], **alike})
+        agree(comm, {"version": __version__, **alike}, {"graph": data["digest"]})
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
             tell_launch(comm.size, str(engine.threads))
@@ -108,9 +105,12 @@ def _sampled(
     tuple
         The numbers of mini-batches, of edges and of input vertices, the digests with their epochs and numbers, and the seconds of fetching.
     """
+    from ..loader import in_bulks
+
     count = edges = inputs = 0
     digests, fetching = [], 0.0
-    for bulk in _bulks(loader, steps, wanted):
+    for sampled in in_bulks(loader, steps):
+        bulk = [None if one is None or one.id >= wanted else one for one in sampled]
         begun = perf_counter()
         fetches = [] if rows is None else rows.ask([np.empty(0, np.int32) if one is None else one.vertices for one in bulk])
         for begin in fetches:  # collective: a rank without a mini-batch takes part
@@ -123,16 +123,6 @@ def _sampled(
             if digest:
                 digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
     return count, edges, inputs, digests, fetching
-
-
-def _bulks(loader: BulkLoader, steps: int, wanted: int) -> Iterator[list[MiniBatch | None]]:
-    """Yield the mini-batches of each bulk, None where this rank has none or one with a number that is not below `wanted`."""
-    bulk: list[MiniBatch | None] = []
-    for step, minibatch in zip(range(steps), loader, strict=False):
-        bulk.append(None if minibatch is None or minibatch.id >= wanted else minibatch)
-        if not loader.ready or step + 1 == steps:
-            yield bulk
-            bulk = []
 
 
 def _count(vertices: Any) -> int:

@@ -252,6 +252,11 @@ class TrafficOptions(Options):
     fetch_together: int = Field(1, ge=1, description="Mini-batches that fetch features at once, each row once (partitioned).")
     gradient_codec: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="Type of gradients that travel.")
 
+    def check_together(self) -> None:
+        """Raise `ValueError` if the rows of a cache are chosen, and there is none."""
+        if self.cache_by != "degree" and not self.cache_bytes:
+            raise ValueError(f"cache_by {self.cache_by} chooses the rows of a cache; got cache_bytes 0: use cache_bytes, or leave it out")
+
 
 class RunningOptions(Options):
     """Back end, threads, deadline and check of the data."""

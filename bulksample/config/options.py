@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -65,6 +65,11 @@ class Options(BaseModel):
         for key in values:
             if key not in cls.model_fields:
                 raise UsageError(unknown("option", key, cls.by_name()))
+        for key, value in values.items():
+            kind, origin = cls.model_fields[key].annotation, origins.get(key, "")
+            if isinstance(value, bool) and not _takes(bool, kind) and (_takes(int, kind) or _takes(float, kind)):
+                place = origin if origin.startswith("--") else ": ".join(filter(None, (origin, key)))
+                raise UsageError(f"{place}: got {value}; use a number")
         try:
             return cls(**values)
         except ValidationError as error:
@@ -106,9 +111,16 @@ class Options(BaseModel):
         return {key: value for key, value in self.model_dump(mode="json").items() if key not in free}
 
 
+def _takes(kind: type, annotation: Any) -> bool:
+    """Return True if a type, or one of the types joined by ``|``, is `kind`."""
+    return annotation is kind or any(_takes(kind, part) for part in get_args(annotation))
+
+
 def fanout_list(text: Any) -> Any:
     """Read ``15,10,5`` or ``15-10-5`` as numbers; return anything but text unchanged. Raises `UsageError`."""
     if not isinstance(text, str):
+        if isinstance(text, list | tuple) and any(isinstance(fanout, bool) for fanout in text):
+            raise UsageError(f"fanouts must be whole numbers; got {text!r}")
         return text
     parts = text.split(",") if "," in text or text.lstrip("-").isdigit() else text.split("-")
     try:
@@ -125,18 +137,23 @@ def drawn_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def sampler_options(text: Any) -> Any:
-    """Read ``replace=true,walk_length=3`` as keyword arguments; return anything but text unchanged. Raises `UsageError`."""
+    """Read ``replace=true,walk_length=3`` as keyword arguments; return a dict of options unchanged. Raises `UsageError`."""
     if text and not isinstance(text, str):
+        for name in ("fanouts", "frontier") if isinstance(text, dict) else ():
+            if name in text:
+                raise UsageError(f"sampler options: got {name}, which is an option of its own; use --{name}")
         return text
     options: dict[str, Any] = {}
     for part in text.split(",") if text else []:
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(f"sampler options must be NAME=VALUE joined by commas; got {part!r}; use replace=true")
-        word = value.strip().lower()
+        name, word = key.strip().replace("-", "_"), value.strip().lower()
+        if name in options:
+            raise UsageError(f"sampler options: got {name} twice, {text!r}; leave one out")
         number = int(word) if word.lstrip("-").isdigit() else value.strip()
-        options[key.strip().replace("-", "_")] = word == "true" if word in ("true", "false") else number
-    return options
+        options[name] = word == "true" if word in ("true", "false") else number
+    return sampler_options(options) if options else options
 
 
 def _bulk_size(text: Any) -> Any:

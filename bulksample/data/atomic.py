@@ -225,3 +225,8 @@ def _runs(pid: int, started: int) -> bool:
     except OSError:
         return True  # it belongs to another user
     return True
+
+
+def is_device(file: Path) -> bool:
+    """Return True for a device or a pipe, such as /dev/null; no result is kept there, and no other file beside it."""
+    return file.exists() and not file.is_file()

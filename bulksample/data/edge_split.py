@@ -18,7 +18,7 @@ from ..graph import Graph
 from ..rng import Substream
 from ..sparse import CSR
 from .random_words import Words, scaled
-from .relational.link_shares import share_of
+from .relational.link_shares import check_negatives, check_room, share_of
 from .sealed import read_sealed, save_sealed
 
 FILE = "links.npz"
@@ -118,15 +118,14 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     Raises
     ------
     UsageError
-        If the shares hold nothing out or leave no edge for training, a positive share gives none, or the source of a held-out edge has an
-        edge to every vertex.
+        If the shares hold nothing out or leave no edge for training, a positive share gives none, K is no whole number from 1, the
+        negatives do not fit into free memory, or the source of a held-out edge has an edge to every vertex.
     """
     if not (val >= 0 and test >= 0 and val + test < 1):
         raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
     if val + test == 0:
         raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
-    if negatives < 1:
-        raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
+    check_negatives(negatives)
     a, words = graph.adjacency, Words(seed)
     destination, source = a.row_of_entry(), a.indices.astype(np.int64)
     undirected = _same_pattern(a)
@@ -139,6 +138,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
             raise UsageError(f"{split}: a share of {share:g} gives none of {len(entries)} edges; use {least} or more, or 0")
     if sum(counts) >= len(entries):
         raise UsageError(f"{len(entries)} edges leave none for training with shares {val} and {test}; use lower ones")
+    check_room(negatives, sum(counts))
     held = dict(zip(HELD_OUT, (np.sort(shuffled[: counts[0]]), np.sort(shuffled[counts[0] : sum(counts)])), strict=True))
     pairs = {split: np.stack([source[own], destination[own]], axis=1).astype(np.int32) for split, own in held.items()}
     gone = np.zeros(a.nnz, bool)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, is_whole
 from ..graph import Graph
 from ..labels import gap_warning
 from .columns import Array, as_array, typed, with_columns
@@ -97,7 +97,7 @@ def _ids(label: str, ids: Array) -> Array:
 def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: dict[str, Array]) -> int:
     """Return the number of vertices: as given, or that of the columns, or of the ids."""
     if num_nodes is not None:
-        if not isinstance(num_nodes, int | np.integer) or isinstance(num_nodes, bool) or num_nodes < 0:
+        if not is_whole(num_nodes, 0):
             raise DataError(f"num_nodes: got {num_nodes!r}; use a number of vertices, 0 or more")
         return int(num_nodes)
     least = 1 + max(int(ids.max(initial=-1)) for ids in ends)

@@ -8,16 +8,19 @@ neighborhoods, where `inference` makes L passes over the edges. Ranks share the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
 
+from ..bulk_sizes import scoring_bulk
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers
+from ..loader import BulkLoader, in_bulks
 from ..nn.check_module import ModelFault
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.model import Model
@@ -46,6 +49,29 @@ class BatchScoring:
     batch_size: int
     seed: int = 0
     most: int = 0
+
+    def options(self, view: View, comm: Comm) -> dict[str, Any]:
+        """Return the options of a loader of this rank's mini-batches: every p-th one, in bulks of equal sizes on all ranks."""
+        k = scoring_bulk(self.batch_size, self.sampler.fanouts, view.relations_of_row)
+        return {
+            "batch_size": self.batch_size, "bulk_size": k, "seed": self.seed, "shuffle": False, "rank": comm.rank, "ranks": comm.size,
+            "prefetch": False, "handed": view.stream_sync.bulk_sampled,
+        }  # fmt: skip
+
+
+def with_rows(loader: BulkLoader, view: View, model: Model) -> Iterator[tuple[Any, Any]]:
+    """Yield the mini-batches of a loader of this view, each with its input rows. The ids of the rows of a bulk travel at once.
+
+    Collective if rows lie with other ranks: a rank that has no mini-batch left still takes part, so iterate to the end.
+    """
+    for bulk in in_bulks(loader):
+        view.stream_sync.before_use(bulk)
+        fetches = view.features.ask([np.empty(0, np.int32) if one is None else one.vertices for one in bulk])
+        for minibatch, begin in zip(bulk, fetches, strict=True):
+            x = model.look_up(begin().wait())
+            if minibatch is not None:
+                yield minibatch, x
+                view.stream_sync.after_use(minibatch)
 
 
 def evaluate_by_batches(
@@ -114,20 +140,11 @@ def logits_by_batches(
 
     Raises `UsageError` on every rank if a module of the user's fails on one of them.
     """
-    loader = view.loader(
-        scoring.sampler, vertices,
-        batch_size=scoring.batch_size, bulk_size=1, seed=scoring.seed, shuffle=False, rank=comm.rank, ranks=comm.size, prefetch=False,
-        handed=view.stream_sync.bulk_sampled,
-    )  # fmt: skip
+    loader = view.loader(scoring.sampler, vertices, **scoring.options(view, comm))
     found, first = [], comm.rank * scoring.batch_size
     fault: ModelFault | None = None
     where = next((parameter.device for parameter in model.parameters()), view.where)  # a view of the whole graph may lie on the host
-    for minibatch in loader:
-        if minibatch is not None:
-            view.stream_sync.before_use([minibatch])
-        x = model.look_up(view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices).wait())
-        if minibatch is None:
-            continue
+    for minibatch, x in with_rows(loader, view, model):
         try:
             logits = model(minibatch.blocks, x.to(where) if isinstance(x, torch.Tensor) else x, view.degrees(minibatch.vertices))
         except ModelFault as error:  # the other ranks may still fetch rows of this one
@@ -135,7 +152,6 @@ def logits_by_batches(
         else:
             at = as_index(minibatch.seed_rows)
             found.append((np.arange(first, first + len(minibatch.seeds)), logits[at.to(logits.device)].float().cpu()))
-        view.stream_sync.after_use(minibatch)
         first += comm.size * scoring.batch_size
     together(comm, lambda: _raise(fault))
     return found

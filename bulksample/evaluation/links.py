@@ -24,6 +24,7 @@ from ..views.inference_share import InferenceShare
 from .inference import infer
 
 _CHUNK_NUMBERS = 2**22  # of a chunk of negatives
+_UNIT = 2.0**40  # of sums of 1 / rank
 
 
 @torch.no_grad()
@@ -66,7 +67,21 @@ def evaluate_links(
         pairs, negatives = (arrays[split][comm.rank :: comm.size] for arrays in (links.pairs, links.negatives))
         with evaluation_mode(model):
             found = ranks(model, z, pairs, negatives)
-        sums = comm.allreduce(np.array([len(found), (1 / found).sum(), *[float((found <= k).sum()) for k in at]]), "control")
-        if sums[0]:
-            scores |= dict(zip([f"{split}_mrr", *[f"{split}_hits@{k}" for k in at]], (sums[1:] / sums[0]).tolist(), strict=True))
+        scores |= scores_of_sums(split, comm.allreduce(sums_of_ranks(found, at), "control"), at)
     return scores
+
+
+def sums_of_ranks(found: np.ndarray, at: Sequence[int]) -> np.ndarray:
+    """Return the number of edges, the sum of 1 / rank in units of 2**-40, and how many ranks are at most k: int64, shape (2 + len(at),).
+
+    Integers, so that sums over any parts of the edges are the same.
+    """
+    return np.array([len(found), np.rint(_UNIT / found).astype(np.int64).sum(), *[(found <= k).sum() for k in at]], np.int64)
+
+
+def scores_of_sums(split: str, sums: np.ndarray, at: Sequence[int]) -> dict[str, float]:
+    """Return MRR and Hits@k of a split; nothing without edges."""
+    edges, reciprocal, *hits = sums.tolist()
+    if not edges:
+        return {}
+    return {f"{split}_mrr": reciprocal / _UNIT / edges, **{f"{split}_hits@{k}": hit / edges for k, hit in zip(at, hits, strict=True)}}

@@ -7,7 +7,6 @@ one row for all edges; with times it has one for each time at which it is asked 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,14 +16,13 @@ from ..data.relational.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
-from ..relations.one_type import LinkEndsMiniBatch
 from ..relations.times import with_times
 from ..rng import Stream
 from ..sparse import runs
 from ..views.relational_links import RelationalLinkView
 from ..views.view import as_index
-from .by_batches import BatchScoring
-from .links import ranks
+from .by_batches import BatchScoring, with_rows
+from .links import ranks, scores_of_sums, sums_of_ranks
 
 _ENDS = 2**17  # rows of ends in memory at once, if each is that of one time
 
@@ -54,16 +52,14 @@ def evaluate_relation_links(
     for number, split in enumerate(HELD_OUT):
         if splits and split not in splits:
             continue
-        sums = np.zeros(2 + len(at))
+        sums = np.zeros(2 + len(at), np.int64)
         for edges in _groups(view, links, split, _chosen(links, split, scoring, number)):
             with evaluation_mode(model):
                 z, pairs, negatives = _rows_of(model, view, links, split, edges, comm, scoring)
                 own = slice(comm.rank, None, comm.size)
-                found = ranks(model, z, pairs[own], negatives[own])
-            sums += [len(found), (1 / found).sum(), *[float((found <= k).sum()) for k in at]]
-        sums = comm.allreduce(sums, "control")
-        if sums[0]:
-            scores |= dict(zip([f"{split}_mrr", *[f"{split}_hits@{k}" for k in at]], (sums[1:] / sums[0]).tolist(), strict=True))
+                found = ranks(model, z.to(view.where), pairs[own], negatives[own])
+            sums += sums_of_ranks(found, at)
+        scores |= scores_of_sums(split, comm.allreduce(sums, "control"), at)
     return scores
 
 
@@ -98,16 +94,11 @@ def _rows_by_batches(
     model: LinkModel, view: RelationalLinkView, vertices: np.ndarray, times: np.ndarray | None, comm: Comm, scoring: BatchScoring
 ) -> torch.Tensor:
     """Return the row of each vertex at its time, on every rank: float32, shape (m, width)."""
-    loader = view.ends_loader(
-        scoring.sampler, vertices, times,
-        batch_size=scoring.batch_size, bulk_size=1, seed=scoring.seed, shuffle=False, rank=comm.rank, ranks=comm.size, prefetch=False,
-    )  # fmt: skip
+    loader = view.ends_loader(scoring.sampler, vertices, times, **scoring.options(view, comm))
     found = []
-    for minibatch in loader:
-        if minibatch is not None:
-            own = cast(LinkEndsMiniBatch, minibatch)
-            x = view.features.start(cast(Any, own.vertices)).wait()
-            found.append(model(own.blocks, x, view.degrees(own.seeds))[as_index(own.seed_rows)].float().cpu().numpy())
+    for minibatch, x in with_rows(loader, view, model):
+        rows = model(minibatch.blocks, x, view.degrees(minibatch.seeds))
+        found.append(rows[as_index(minibatch.seed_rows)].float().cpu().numpy())
     b, m = scoring.batch_size, len(vertices)
     starts = [np.arange(rank * b, m, comm.size * b) for rank in range(comm.size)]
     order = np.concatenate([runs(own, np.minimum(own + b, m) - own) for own in starts])

@@ -15,7 +15,7 @@ from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
-from ..errors import UsageError
+from ..errors import UsageError, is_whole
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
@@ -72,6 +72,7 @@ class Loader:
     backend : {"auto", "native", "reference", "cuda"}
     threads : int, optional
         Threads of the native back end; all processors of this process unless given, or a fair share of those that ranks have in common.
+        Fewer than one is refused.
     bulk_size : int or "auto"
         Mini-batches sampled in one call; "auto" takes as many as fit `memory_budget`, at most 32.
     memory_budget : int, optional
@@ -121,7 +122,7 @@ class Loader:
         profile: Profile | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(fetch_together, int) or fetch_together < 1:
+        if not is_whole(fetch_together):
             raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
         if isinstance(graph, HeteroGraph | RankHeteroGraph):
             several = graph if isinstance(graph, HeteroGraph) else graph.graph

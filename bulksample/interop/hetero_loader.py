@@ -103,6 +103,8 @@ class HeteroLoader:
             if share and (rank, ranks) != (0, 1):
                 raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
             listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
+            if not len(listed.vertices):
+                raise UsageError(f"seeds choose none of the {self.graph.n} vertices of graph {self.graph.name!r}; choose at least one")
             return _law(self.graph, sampler, fanouts, time, times is not None, disjoint, options), listed
 
         self._shared: SharedHeteroBatches | None = None

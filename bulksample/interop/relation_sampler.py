@@ -35,7 +35,7 @@ def relation_sampler(
         made = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
         return _on_relations(made, None, time, disjoint)
     of_relations = {graph.relation(key).key: samplers.whole_fanouts(given) for key, given in fanouts.items() if key != "default"}
-    missing = [relation.key for relation in graph.relations if relation.key not in of_relations]
+    missing = [":".join(relation.key) for relation in graph.relations if relation.key not in of_relations]
     if missing and "default" not in fanouts:
         raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
     default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))

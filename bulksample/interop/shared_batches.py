@@ -64,15 +64,14 @@ class SharedBatches:
         by_name = seeds is None or isinstance(seeds, str)
         law, ids = together(comm, lambda: (sampler(), None if by_name else seed_vertices(graph, seeds)))
         agree(comm, {
-            "the graph": graph.fingerprint,
-            "sampler": f"{type(law).__name__}{sorted(vars(law).items())}",
-            "seeds": seeds if ids is None else hashlib.sha256(ids.tobytes()).hexdigest(),
+            **law.settings,
+            "seeds": seeds if by_name else "a list of vertices",
             **{name: plain(value) for name, value in options.items()},
             "threads": plain(threads), "fetch_together": plain(fetch_together), "edge_ids": bool(edge_ids),
             "seed_locality": plain(seed_locality),
-        })  # fmt: skip
+        }, {"graph": graph.fingerprint, "seeds": None if ids is None else hashlib.sha256(ids.tobytes()).hexdigest()})  # fmt: skip
         vertices = seed_vertices(graph, seeds) if ids is None else ids
-        share = threads or fair_threads(comm)
+        share = fair_threads(comm) if threads is None else threads
         engine = together(comm, lambda: backends.make(backend, share))
         self.view = GraphLoadingView(graph, engine, vertices, edge_ids)
         groups = None if seed_locality is None else SeedGroups(seed_locality, graph.part_order(vertices))

@@ -55,15 +55,14 @@ class SharedHeteroBatches:
     ) -> None:  # fmt: skip
         comm = graph.comm
         law, seeds = together(comm, asked)
-        columns = [seeds.vertices, seeds.places, seeds.times, seeds.starts]
+        columns: dict[str, list[np.ndarray | None]] = {"seeds": [seeds.vertices, seeds.places], "times": [seeds.times, seeds.starts]}
         agree(comm, {
-            "the graph": graph.fingerprint,
-            "sampler": law.identity,
-            "seeds and times": [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in columns],
-            **{name: plain(value) for name, value in options.items()},
-            "threads": plain(threads),
+            **law.settings, **{name: plain(value) for name, value in options.items()}, "threads": plain(threads),
+        }, {
+            "graph": graph.fingerprint,
+            **{name: [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in own] for name, own in columns.items()},
         })  # fmt: skip
-        share = threads or fair_threads(comm)
+        share = fair_threads(comm) if threads is None else threads
         engine = together(comm, lambda: backends.make(backend, share))
         self._graph, self.view = graph.graph, RelationalLoadingView(graph, engine)
         relations = cast(RelationAdjacency, self.view.adjacency)

@@ -27,47 +27,65 @@ class SharedSteps:
     loader : BulkLoader
         An even one: every step has a mini-batch on every rank.
     fetch_together : int
-        Mini-batches whose rows are fetched at once, each row once.
+        Mini-batches whose rows are fetched at once, each row once; at most a bulk, if ranks sample it together ahead of use.
     profile : callable, optional
         See `bulksample.Loader`.
 
     Notes
     -----
-    Collective. While a batch is in use, the ids of the next one have been exchanged and its rows are on their way.
+    Collective. While a batch is in use, the rows of the next one are on their way. The ids of a bulk travel at once, and ranks compare
+    their steps then. A rank that leaves an epoch early fetches what it has asked for when it begins the next one, so the others get to
+    the end of the bulk, where all raise.
     """
 
     def __init__(
         self, comm: Comm, view: LoadingView, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
     ) -> None:  # fmt: skip
-        if view.sampling is not None:  # every bulk is a collective call
-            if loader.prefetches:
-                comm.check_threads()
+        if view.sampling is not None and loader.prefetches:
+            comm.check_threads()
+        if view.meets:  # every bulk is a collective call, or one request for rows
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+        if view.sampling is not None and loader.prefetches:  # so that a fetch waits for one more bulk at most, as `_begin` takes it
+            fetch_together = min(fetch_together, loader.bulk_size)
         self.view, self.ledger = view, Ledger(comm, view.sampling, lambda phase: profiled(phase, profile))
-        self.source = MiniBatchSource(loader, view, self.ledger, fetch_together, ask_by_bulk=False)
+        self.source = MiniBatchSource(loader, view, self.ledger, fetch_together, leave_together=False)
         self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
         self._told = ""  # what this rank did since the last iteration, unless it took all steps
+        self._left: int | None = None  # steps of an epoch that this rank left early
 
     def __iter__(self) -> Iterator[tuple[StepBatch, bool]]:
         """Yield the steps of an epoch; true with those that repeat a mini-batch of the epoch."""
         if self._steps is not None:
             self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
         self.source.drop()  # of an iteration that was left early
-        self.view.begin(*self.source.loader.coming, self._told)
-        self._told = ""
+        self.source.settle()
+        self._begin()
         self._steps = steps = cast(Generator[StepBatch, None, None], iter(self.source))
-        ended = False
+        ended = refused = False
         try:
             for step in steps:
                 yield step, self.source.loader.repeats(self.source.state_dict())
                 if self._steps is not steps:
                     raise UsageError("a newer iteration of this loader has begun and ended this one; make a second loader to iterate twice")
             ended = True
+        except UsageError:
+            if self._steps is steps:
+                self.source.loader.bulks_left, refused = 0, True  # no rank samples on
+            raise
         finally:
-            if not ended:
+            if not ended and not refused and self._steps is steps:
+                self._left = self.source.step if self.source.step < self.source.steps else None
                 self._told = f", having left epoch {self.source.epoch} after {self.source.step} of {self.source.steps} steps"
             if self._steps is steps:
                 self._steps = None
+
+    def _begin(self) -> None:
+        """Compare the beginning of an iteration with all ranks, also with those that go on in the one that this rank left; collective."""
+        loader = self.source.loader
+        told, left, later = self._told, self._left, loader.bulks_left
+        self._told, self._left, loader.bulks_left = "", None, 0
+        # a rank that has taken the bulk after the present one is sampling the next on its thread
+        self.view.begin(*loader.coming, left, told, ahead=loader.prefetches, samples=loader.prefetches and later > 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""
@@ -80,9 +98,9 @@ class SharedSteps:
         """
         own = self.view.fingerprint
         if isinstance(state, dict) and state.get("store", own) != own:
-            raise UsageError(f"the state does not fit this loader: store was {state['store']!r} and is {own!r} now")
+            raise UsageError("the state does not fit this loader: it was saved with another store; use that store, or start a new run")
         self.source.continue_from(state, onward=True)
-        self._told = ", where a state was loaded"
+        self._told, self._left = ", where a state was loaded", None
 
 
 def plain(value: Any) -> Any:

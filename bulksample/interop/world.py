@@ -93,8 +93,7 @@ def load(
     grid_order : {"auto", "rows", "columns"}
         The ranks of a process row or column are neighbors on a machine; "auto" chooses where more bytes travel.
     exchange : {"owner", "rows", "rows-oblivious"}
-        How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm). Of a graph
-        of several vertex types: "owner".
+        How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm).
     partition : str
         How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`. The
         vertices of each of several types: block or random.

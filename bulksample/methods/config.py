@@ -26,10 +26,9 @@ WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"), "exchange": ("owner",),
-    "features": (None, "replicated", "partitioned"), "device": ("auto", "cpu"), "precision": ("fp32",),
-    "backend": ("auto", "native", "reference"), "fetch_together": (1,), "form": ("strong",), "partition": ("block", "random"),
-    "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
+    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"),
+    "features": (None, "replicated", "partitioned"), "precision": ("fp32", "tf32"), "fetch_together": (1,), "form": ("strong",),
+    "partition": ("block", "random"), "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
 }  # fmt: skip
 
 
@@ -65,7 +64,7 @@ class TrainConfig(
             raise ValueError(f"seed_locality groups the seeds that all ranks share, by method 'sync'; got {self.method!r}: leave it out")
         if self.task == "links" and self.method not in _LINKS:
             raise ValueError(f"link prediction is possible with the methods {', '.join(_LINKS)}; got {self.method!r}")
-        for name in ("graph", "topology", "features") if self.task == "links" and self.method == "sync" else ():
+        for name in ("graph", "topology", "features") if self.task == "links" and self.method == "sync" and not self.is_relational else ():
             if getattr(self, name) == "partitioned":
                 raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
@@ -93,10 +92,6 @@ class TrainConfig(
             raise ValueError(
                 f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
                 "partitioned"
-            )
-        if self.task == "links" and divided:
-            raise ValueError(
-                f"links of a heterogeneous graph need relations and features on every rank; got {divided[0]} partitioned: use replicated"
             )
         if self.sampler_options.get("weighted"):
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")

@@ -35,6 +35,7 @@ from .predict_own import own_logits
 from .predict_relational import OfType, relational_outputs
 
 Floats = NDArray[Any]
+_OTHER_ROWS = "the run had another graph, or this one before a change; types without features ({}) take its embedding of each vertex number"
 
 
 class Prediction(NamedTuple):
@@ -48,7 +49,8 @@ class Prediction(NamedTuple):
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
     more: Mapping[str, Floats] = {}  # of a heterogeneous graph: the times of the vertices; the embeddings of both ends of links, by type
-    warnings: Sequence[str] = ()  # of splits that the model was trained on; none if the store holds another graph than that of the run
+    # of splits that the model was trained on, none if the store holds another graph than that of the run; of embeddings of another graph
+    warnings: Sequence[str] = ()
 
 
 def predict(
@@ -119,9 +121,8 @@ def predict(
     _refuse_not_finite(logits)
     scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
     warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
-    for warning in warnings:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
-    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings=warnings)
+    embeddings = None if hidden is None else hidden.numpy()
+    return Prediction(logits.numpy(), embeddings, scores, config, step, folder, warnings=_told(warnings))
 
 
 def _typed_prediction(
@@ -132,19 +133,26 @@ def _typed_prediction(
     more: dict[str, Floats] = {} if times is None else {"times": times}
     for _, outputs in found:
         _refuse_not_finite(outputs.logits)
+    same = state.get("graph") == shared_fingerprint(graph, SerialComm())
+    learned = [own.name for own in graph.types if not own.num_features] if config.featureless == "embedding" else []
+    warnings = [] if same or not learned else [_OTHER_ROWS.format(", ".join(learned))]
     if config.task == "links":
         named = {f"embeddings.{kind.name}": outputs.logits.numpy() for kind, outputs in found}
-        return Prediction(None, None, {}, config, step, folder, named)
+        return Prediction(None, None, {}, config, step, folder, named, _told(warnings))
     ((kind, outputs),) = found
     scores: dict[str, float] = {}
     if kind.labels is not None or config.label in kind.extra:
         kind = kind.with_label(config.label, config.target)
         scores = _scores(outputs.logits, kind, config.metric)
-    same = state.get("graph") == shared_fingerprint(graph, SerialComm())
-    warnings = overlap_warnings(scores, config.seeds) if same else []
+    warnings += overlap_warnings(scores, config.seeds) if same else []
+    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, _told(warnings))
+
+
+def _told(warnings: list[str]) -> list[str]:
+    """Print warnings, and return them."""
     for warning in warnings:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
-    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, warnings)
+    return warnings
 
 
 def _refuse_not_finite(logits: torch.Tensor) -> None:

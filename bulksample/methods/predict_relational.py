@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from .. import backends
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
+from ..evaluation.by_batches import BatchScoring, with_rows
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, Schema
 from ..relations.graph import HeteroGraph, VertexType
-from ..relations.one_type import OneTypeMiniBatch
 from ..samplers.full import Full
 from ..training.relational_setup import relational_model
 from ..views.relational import RelationalView
@@ -125,16 +125,12 @@ def _check_relations(trained: dict[str, Any], graph: HeteroGraph, folder: Path) 
 @torch.no_grad()
 def _outputs_of(model: RelationalGnn, view: RelationalView, config: TrainConfig) -> TypeOutputs:
     """Return the outputs of every vertex of the target type of a view."""
-    loader = view.loader(
-        Full((-1,) * config.layers), np.arange(view.kind.count), batch_size=config.batch_size, bulk_size=1, seed=0, shuffle=False,
-        prefetch=False,
-    )  # fmt: skip
+    scoring = BatchScoring(Full((-1,) * config.layers), config.batch_size)
+    loader = view.loader(scoring.sampler, np.arange(view.kind.count), **scoring.options(view, SerialComm()))
     hidden, logits = [torch.empty(0, config.hidden)], [torch.empty(0, model.outputs)]
     with evaluation_mode(model):
-        for one in loader:
-            minibatch = cast(OneTypeMiniBatch, one)
-            x = view.features.start(cast(Any, minibatch.vertices)).wait()
-            before, after = model.last_rows(minibatch.blocks, cast(Any, x))
+        for minibatch, x in with_rows(loader, view, model):
+            before, after = model.last_rows(minibatch.blocks, x)
             rows = as_index(minibatch.seed_rows)
             logits.append(after[view.kind.name][rows])
             hidden.append(before[view.kind.name][rows] if config.layers > 1 else hidden[0])

@@ -50,6 +50,22 @@ class LinkModel(Model):
         """Return the encoder's lines of the report."""
         return self.encoder.describe()
 
+    @property
+    def size(self) -> int:
+        held = sum(parameter.numel() for parameter in self.encoder.parameters())
+        return super().size + self.encoder.size - held
+
+    @property
+    def shards(self) -> dict[str, nn.Parameter]:
+        """Those of the encoder."""
+        return {f"encoder.{name}": shard for name, shard in self.encoder.shards.items()}
+
+    def look_up(self, x: Any) -> Any:
+        return self.encoder.look_up(x)
+
+    def add_shard_gradients(self, codec: str) -> None:
+        self.encoder.add_shard_gradients(codec)
+
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of the destinations of the last block."""
         embeddings: torch.Tensor = self.encoder(blocks, x, degrees)

@@ -47,6 +47,12 @@ class Model(nn.Module):
         """The parameters of which each rank holds a block row, by name; all others are the same on every rank."""
         return {}
 
+    @property
+    def replicated(self) -> list[nn.Parameter]:
+        """The parameters that are the same on every rank, in their order: all but `shards`."""
+        held = {id(shard) for shard in self.shards.values()}
+        return [own for own in self.parameters() if id(own) not in held]
+
     def look_up(self, x: Input | None) -> Input | None:
         """Replace what names learned rows of other ranks by these rows; collective if `shards` holds any. None stays None.
 

@@ -235,12 +235,12 @@ class RelationalGnn(Model):
         return {f"inputs.{self.types[0].index(kind)}.weight": own.weight for kind, own in self.learned.inputs.items()}
 
     def learned_blocks(self, name: str) -> Layout:
-        """Return the block rows of one of `shards`."""
+        """Return the block rows of one of `shards`, by its name here or in a model that holds this one."""
         assert self.learned is not None
-        return self.learned.blocks.of[self.types[0][int(name.split(".")[1])]]
+        return self.learned.blocks.of[self.types[0][int(name.split(".")[-2])]]
 
     def look_up(self, x: Any) -> Any:
-        return x if self.learned is None else self.learned.look_up(x)
+        return x if self.learned is None else self.learned.look_up(x, next(self.layers.parameters()).device)
 
     def add_shard_gradients(self, codec: str) -> None:
         if self.learned is not None:

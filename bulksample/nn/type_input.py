@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -41,6 +43,10 @@ class TypeInput(nn.Module):
         else:
             self.weight = nn.Parameter(_normal_rows(rows, hidden, generator, members))  # rows of norm 1 or so
         self.bias = nn.Parameter(torch.zeros(hidden)) if width else None
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> TypeInput:
+        """Leave a block of learned rows on the host, where ranks exchange them, when the model moves to a device."""
+        return self if self.members is not None else super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Input) -> torch.Tensor:
         """Return the rows of vertices.

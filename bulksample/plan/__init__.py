@@ -19,7 +19,8 @@ their edges. It keeps E = R d (1 - (1 - y) (1 - S / n)) edges, y = -ln(1 - S / n
 and y, and keeps a vertex only if it has an edge into the frontier.
 
 Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if the graph is partitioned, else r = 1; H is in q block rows.
-    graph       8 (n r + 1) + 4 m r, and 8 m r for edge weights. Layer-wise samplers add 8 n r for row sums; 8 m r for squares
+    graph       8 (n r + 1) + 4 m r, and 8 m r for edge weights. With `owner`, where answers are not padded, a count of each row: n bytes
+                (2 n for s > 255, 4 n for s > 32767 or all neighbors). Layer-wise samplers add 8 n r for row sums; 8 m r for squares
                 (8 n where A is whole and unweighted); 8 (n + 1) + 12 m r for the column block of `owner`; 4 m r for weighted means;
                 12 n for FastGCN. Where A is whole and H in q block rows: the rows of one block once more, for inference
     features    n f w / q; with `machine` n f w / g on machines of g ranks; with `host` nothing, but n f w of each machine's memory
@@ -41,22 +42,24 @@ The peak is graph + features + vectors + model + max(bulk + buffers + activation
 Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.costs.sampling` and
 `distributed.matrix.feature_exchange` for even or random block rows; METIS sends less. Per mini-batch and hop, kind topology,
 V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
-    owner          (q - 1) (8 + 4 / k) + a (4 R + 4 R s), with ragged answers a (8 R + 4 E)
+    owner          (q - 1) (8 + 4 / k) + a (4 R + 4 R s), or a (4 R + 4 E) where answers are not padded
     owner, LADIES  (q - 1) (12 + 4 / k + 4 R + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (12 + 4 / k + 4 S) + a (8 R + 12 E)
     rows           4 (c - 1) V_k / k + (1 - 1 / c) (4 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
     rows, LADIES   the same, and (c - 1) (12 + 4 / k + 4 R + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
     rows-oblivious in place of each term with V_kc: (q - 1) (4 n + 4 m or 12 m) / (p k), whole block rows
     features       a U v f, and 4 (a U + (g - 1) (k - 1) / k) of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
-    control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner` (2 where answers are
-                   ragged), 4 LADIES, 2 FastGCN; 1 for the ids of the features of a bulk
+    control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner`, 4 LADIES, 2 FastGCN; 1
+                   for the ids of the features of a bulk
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
-Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else ragged (`distributed.matrix.selection_exchange.is_padded`).
-Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner` (4 where ragged), 8 LADIES, 4 FastGCN; 3 a fetch; an
-all-reduce a step.
+Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.answer_rooms`).
+Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; 2 a bulk and 1 a mini-batch for
+features; an all-reduce a step. What ranks tell each other once, of entries and counts of rows, is not counted.
+
+With `--seed-locality` U, the edges, and a of each hop and of the input rows are those of mini-batches sampled from the graph (`locality`).
 
 Time of a step (`seconds`, `moving`). Sending z bytes takes z / B. A collective among g ranks costs g - 1 messages, each of latency alpha.
 The processor of a rank adds h / 2 for the collective and h' for each message; `bulksample info --network` measures both, h for an

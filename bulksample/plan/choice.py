@@ -8,11 +8,12 @@ largest that fits, at most the limit of `--bulk-size auto`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+from ..bulk_sizes import AUTO_LIMIT
 from ..errors import UsageError
-from ..loader import AUTO_LIMIT
 from .evaluation import evaluation_cost
+from .locality import Locality
 from .measured import Measured
 from .memory import host_bytes, largest_bulk, rank_memory
 from .placements import placements
@@ -24,10 +25,11 @@ from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, epoch_c
 
 CODECS = ("fp32", "fp16", "bf16", "int8", "int4", "int2")
 _MOST_RANKS = 2**20
+_SAMPLES = "use --from with a store or a folder of parts"
 
 
-def make_plan(request: PlanRequest, measured: Measured | None = None) -> Plan:
-    """Predict every grid of a request and choose one for each number of ranks.
+def make_plan(request: PlanRequest, measured: Measured | None = None, locality: Locality | None = None) -> Plan:
+    """Predict every grid of a request and choose one for each number of ranks; `locality` is what was sampled for its `seed_locality`.
 
     Raises
     ------
@@ -36,7 +38,11 @@ def make_plan(request: PlanRequest, measured: Measured | None = None) -> Plan:
     """
     measured = measured or Measured(request.machine())
     sizes = expected_sizes(request)
-    if measured.edges is not None and measured.inputs is not None:
+    if locality is not None:
+        sizes = replace(sizes.scaled_to(locality.edges, locality.inputs), shares=locality.shares)
+    elif request.seed_locality:
+        raise UsageError(f"seed_locality {request.seed_locality} is planned by sampling the graph; {_SAMPLES}")
+    elif measured.edges is not None and measured.inputs is not None:
         sizes = sizes.scaled_to(measured.edges, measured.inputs)
     budget = (1 - request.reserve) * measured.device.memory.value
     rows, chosen = _decide(request, sizes, budget, measured)

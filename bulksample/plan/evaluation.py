@@ -7,7 +7,8 @@ Exact inference computes layer l of width w_l from the w_(l-1) below, u = min of
               n (1 - exp(-m / (p n))) 4 u / (gathered bytes a second): encoded, put in place, put in order
     bytes     (p - 1) 4 n u over all ranks where all ranks hold A; in block rows (c - 1) 4 n u, and for each rank the distinct
               sources on other block rows, a n (1 - exp(-m / (p n))) of 4 + 4 u bytes. Layer 1 sends nothing if all ranks hold H, f <= w_1
-Sampled scores take ceil(S / b) mini-batches of `eval_fanouts`, S vertices scored: sampling, fetching, and a third of a step's computing.
+Sampled scores take ceil(S / b) mini-batches of `eval_fanouts`, S vertices scored, in bulks of `scoring_bulk`: sampling, fetching, and a
+third of a step's computing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import expm1
 
+from ..bulk_sizes import scoring_bulk
 from .measured import Measured
 from .moving import Moving, exchanged
 from .request import PlanRequest
@@ -54,7 +56,7 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
 def sampled_request(request: PlanRequest) -> PlanRequest:
     """Return the request whose mini-batches sampled scores draw."""
     fanouts = request.eval_fanouts or (20,) * len(request.fanouts)
-    return request.model_copy(update={"fanouts": fanouts, "seeds": request.scored_vertices})
+    return request.model_copy(update={"fanouts": fanouts, "seeds": request.scored_vertices, "seed_locality": None})
 
 
 def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float, copying: float) -> tuple[float, float]:
@@ -82,8 +84,9 @@ def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed:
 def _sampled(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float) -> tuple[float, float]:
     scored, device = sampled_request(request), measured.device
     sizes, minibatches = expected_sizes(scored), scored.minibatches
-    drawn, fetch = sampling(scored, sizes, grid, 1), fetching(scored, sizes, grid, 1)
-    moving: Moving = transfer(scored, drawn, grid, grid.order) + fetch_transfer(scored, sizes, grid, 1)
+    k = min(scoring_bulk(scored.batch_size, scored.fanouts), -(-minibatches // grid.ranks))
+    drawn, fetch = sampling(scored, sizes, grid, k), fetching(scored, sizes, grid, k)
+    moving: Moving = transfer(scored, drawn, grid, grid.order) * (1 / k) + fetch_transfer(scored, sizes, grid, k)
     work = gathering(scored, sizes, grid, device) + coding(scored, sizes, grid, device) + speed * computing(scored, sizes, device) / 3
     each = sizes.edges / device.sampling.value + work + moving.total
-    return -(-minibatches // grid.ranks) * each, minibatches * (drawn.column + drawn.row + fetch.column)
+    return -(-minibatches // grid.ranks) * each, minibatches * ((drawn.column + drawn.row) / k + fetch.column)

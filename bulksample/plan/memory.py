@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.costs.inference import streamed_bytes
+from ..distributed.matrix.answer_rooms import is_padded, width_of_counts
 from ..loader import COPIES
+from ..rng import Law
 from .evaluation import sampled_request
 from .request import PlanRequest
 from .sizes import Sizes, expected_sizes
@@ -40,7 +42,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
     """Predict the memory of a rank that trains on bulks of k mini-batches."""
     return RankMemory(
         graph=_graph(request, grid),
-        features=request.vertices * request.features * request.feature_bytes * _feature_share(request, grid),
+        features=request.vertices * request.feature_width * request.feature_bytes * _feature_share(request, grid),
         vectors=_vectors(request, grid),
         model=16 * request.parameters,
         bulk=COPIES * k * sizes.nbytes,
@@ -73,7 +75,7 @@ def host_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) 
     if not request.has_devices:
         return ranks * (own + rank_memory(request, sizes, grid, k).total)
     staged = _sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) if request.device_comm == "host" else 0.0
-    features = request.vertices * request.features * request.feature_bytes if grid.placed == "host" else 0
+    features = request.vertices * request.feature_width * request.feature_bytes if grid.placed == "host" else 0
     return features + ranks * (own + staged)
 
 
@@ -92,12 +94,18 @@ def _graph(request: PlanRequest, grid: CandidateGrid) -> float:
     if not grid.partitioned and feature_group(request, grid) > 1:  # the rows of which a rank infers the hidden rows
         rows += (8 * n + (12 if request.weighted else 4) * m) / feature_group(request, grid)
     if request.sampler == "sage":
-        return rows
+        return rows + (n * _width_of_counts(request) if grid.partitioned and request.exchange == "owner" else 0)
     means = 4 * m * share if request.weighted else 0
     squares = 8 * m * share if grid.partitioned or request.weighted else 8 * n
     columns = 8 * (n + 1) + 12 * m * share if grid.partitioned and request.exchange == "owner" else 0
     static = 12 * n if request.sampler == "fastgcn" else 0
     return rows + means + squares + 8 * n * share + columns + static
+
+
+def _width_of_counts(request: PlanRequest) -> int:
+    """Bytes of the count of a row that all ranks know where answers are not padded: those of the longest row, which may have n edges."""
+    counted = [fanout for fanout in request.fanouts if not is_padded(fanout, request.edges, request.vertices)]
+    return max((width_of_counts(request.vertices, fanout, Law.UNIFORM) for fanout in counted), default=0)
 
 
 def _vectors(request: PlanRequest, grid: CandidateGrid) -> float:
@@ -118,7 +126,7 @@ def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> f
     """Bytes of the rows of this step as float32; if rows are exchanged, also of the next ones: sent, received, and in order."""
     group = feature_group(request, grid)
     exchanged = (2 * (1 - 1 / group) + 1) * request.row_bytes if group > 1 else 0
-    return sizes.inputs * (4 * request.features + exchanged)
+    return sizes.inputs * (4 * request.feature_width + exchanged)
 
 
 def _requests(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:

@@ -13,7 +13,7 @@ from .traffic import CandidateGrid
 def placements(request: PlanRequest, p: int) -> Iterator[list[CandidateGrid]]:
     """Yield the grids of each placement of topology and features on p ranks, for every c; the options of the request leave others out."""
     for topology in [request.topology] if request.topology else TOPOLOGIES:
-        for features in [request.feature_placement] if request.feature_placement else FEATURES:
+        for features in [request.features] if request.features else FEATURES:
             grids = list(_grids(request, p, topology, features))
             if grids:
                 yield grids

@@ -1,14 +1,15 @@
 """Predict what ranks hold and send when they train on a heterogeneous store, from its manifest.
 
-    held      relations and the order of their times, c/p of them in block rows; features c/p, and 4 (embeddings c/p + theta) words:
-              weights, gradients, two moments
+    held      relations and the order of their times, c/p of them in block rows, with counts of all rows; features c/p, and
+              4 (embeddings c/p + theta) words: weights, gradients, two moments
     sent      ids, features and embeddings of the distinct vertices of a mini-batch that other ranks hold, 1 - c/p of them; gradients
               of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows;
-              with relations in block rows the rows of every frontier, and a count and the picks of each in every relation
+              with relations in block rows the rows of every frontier, and the picks of each in every relation; in windows of time, where
+              answers are not padded, a count of these picks
 
 Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
-Windows of time hold fewer, so on graphs with times these are upper estimates. Answers of equal length (`matrix.relation_requests`) need the
-longest row of each relation, which no manifest knows; they take up to twice what is predicted, and less where no row has two edges.
+Windows of time hold fewer, so on graphs with times these are upper estimates. Padded answers (`matrix.answer_rooms`) are as long as the
+longest row of each relation, which no manifest knows; they take up to twice what is predicted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.relational.hetero_manifest import HeteroManifest
+from ..distributed.matrix.answer_rooms import is_padded, width_of_counts
 from ..errors import UsageError
+from ..rng import Law
 from .request import PlanRequest, divisors
 
 _POISSON = 500  # a larger mean degree stands for all degrees
@@ -128,7 +131,8 @@ def _row(
     share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
     features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
     memory = {
-        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations))),
+        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations)))
+        + (_count_bytes(manifest, request) if divided else 0.0),
         "times": (share if divided else 1.0) * sum(_time_bytes(manifest, i) for i in range(len(manifest.relations))),
         "features": share * sum(features.values()),
         "embeddings": 16 * tables * share,
@@ -152,7 +156,7 @@ def _row(
 
 
 def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
-    """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers, each with its count."""
+    """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers; see `HopForm.of`."""
     others, timed = p // c - 1, any(_time_bytes(manifest, i) for i in range(len(manifest.relations)))
     counts, sent = {kind.name: kind.vertices for kind in manifest.types}, 0.0
     trees, words = (request.batch_size, 4) if timed else (1, 2)  # a run of rows names its tree, their number, and the end of its window
@@ -160,9 +164,10 @@ def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPl
         into = {relation.destination for relation in manifest.relations if relation.edges and fanout}
         away = {name: held[name] / (p // c) for name in into}  # rows that one other rank holds
         sent += others * (2 * len(into) * any(away.values()) + sum(rows + words * min(rows, trees) for rows in away.values()))
+        counted = _is_ragged(manifest, fanout)
         for relation in manifest.relations if fanout else ():
             degree = relation.edges / max(1, counts[relation.destination])
-            sent += others * away.get(relation.destination, 0.0) * (relation.edges > 0) * (1 + expected_picks(fanout, degree))
+            sent += others * away.get(relation.destination, 0.0) * (relation.edges > 0) * (counted + expected_picks(fanout, degree))
     return 4 * p * sent
 
 
@@ -177,6 +182,25 @@ def _relation_bytes(manifest: HeteroManifest, place: int) -> int:
     arrays = manifest.of_relation(place)
     numbers = {role: int(np.prod(arrays[role].shape)) for role in ("indptr", "indices", "weights") if role in arrays}
     return sum(count * (4 if role == "indices" else 8) for role, count in numbers.items())
+
+
+def _count_bytes(manifest: HeteroManifest, request: PlanRequest) -> int:
+    """Return the bytes of the counts of rows that all ranks know where answers are not padded; a row may have an edge from every source."""
+    counts, total = {kind.name: kind.vertices for kind in manifest.types}, 0
+    for relation in manifest.relations:
+        rows = counts[relation.destination]
+        asked = (fanout for fanout in request.fanouts if fanout and not _is_ragged(manifest, fanout))
+        counted = [fanout for fanout in asked if not is_padded(fanout, relation.edges, rows)]
+        widths = (width_of_counts(counts[relation.source], fanout, Law.UNIFORM) for fanout in counted)
+        total += rows * max(widths, default=0) if relation.edges else 0
+    return total
+
+
+def _is_ragged(manifest: HeteroManifest, fanout: int) -> bool:
+    """Return True if lengths go ahead of the answers of a hop: a relation with times is not padded; see `HopForm.of`."""
+    counts = {kind.name: kind.vertices for kind in manifest.types}
+    timed = [relation for i, relation in enumerate(manifest.relations) if _time_bytes(manifest, i)]
+    return bool(fanout) and not all(is_padded(fanout, relation.edges, counts[relation.destination]) for relation in timed)
 
 
 def _time_bytes(manifest: HeteroManifest, place: int) -> int:

@@ -13,6 +13,7 @@ from ..config.groups import (
     ComputingOptions,
     DistributionOptions,
     EvaluationOptions,
+    LocalityOptions,
     ModelOptions,
     SamplingOptions,
     TrafficOptions,
@@ -69,7 +70,7 @@ class GraphSizes(Options):
     title = "Graph"
     vertices: int = Field(ge=1, le=MAX_VERTICES, description="Number of vertices, n.")
     edges: int = Field(ge=0, lt=2**63, description="Number of directed edges, as stored.")
-    features: int = Field(ge=0, le=MAX_VERTICES, description="Numbers in a feature row.")
+    feature_width: int = Field(ge=0, le=MAX_VERTICES, description="Numbers in a feature row.")
     feature_bytes: Annotated[Literal[2, 4], BeforeValidator(_whole)] = Field(4, description="Bytes of each number in memory.")
     feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = _of_train(TrafficOptions, "feature_codec")
     weighted: bool = Field(False, description="Edges have weights.")
@@ -85,6 +86,7 @@ class PlannedTraining(Options):
     fanouts: tuple[int, ...] = _of_train(SamplingOptions, "fanouts")
     frontier: Literal["all", "new"] = _of_train(SamplingOptions, "frontier")
     batch_size: int = _of_train(SamplingOptions, "batch_size")
+    seed_locality: int | None = _of_train(LocalityOptions, "seed_locality")
     model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
     hidden: int = _of_train(ModelOptions, "hidden")
     evaluate: Literal["exact", "sampled", "none"] = _of_train(EvaluationOptions, "evaluate")
@@ -107,7 +109,7 @@ class Machine(Options):
         "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
     )  # fmt: skip
     topology: Literal["replicated", "partitioned"] | None = Field(None, description="Placements to compare: this one of A. Default: all.")
-    feature_placement: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
+    features: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
         None, description="Placements to compare: this one of H. Default: all.",
     )  # fmt: skip
     feature_replication: int | None = _of_train(DistributionOptions, "feature_replication")
@@ -161,7 +163,8 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     @property
     def minibatches(self) -> int:
         """M, the mini-batches of an epoch over all ranks."""
-        return -(-(self.seeds or self.vertices) // self.batch_size)
+        each, more = divmod(self.seeds or self.vertices, self.seed_locality or 1)
+        return more * -(-(each + 1) // self.batch_size) + ((self.seed_locality or 1) - more) * -(-each // self.batch_size)
 
     @property
     def evaluation(self) -> str:
@@ -177,7 +180,7 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     @property
     def widths(self) -> tuple[int, ...]:
         """Widths of the L + 1 matrices of rows: the input, between layers, and the output."""
-        return (self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes)
+        return (self.feature_width, *[self.hidden] * (len(self.fanouts) - 1), self.classes)
 
     @property
     def parameters(self) -> int:
@@ -188,7 +191,7 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     @property
     def row_bytes(self) -> int:
         """Bytes of a feature row in a message."""
-        return codec_named(self.feature_codec).row_bytes(self.features)
+        return codec_named(self.feature_codec).row_bytes(self.feature_width)
 
     @property
     def has_devices(self) -> bool:

@@ -10,7 +10,7 @@ from .moving import Moving, exchanged, reduced
 from .profiles import DeviceProfile
 from .request import PlanRequest
 from .sizes import Sizes
-from .traffic import CandidateGrid, SentPerRank, feature_group, fetching, inside_shares, sampling
+from .traffic import CandidateGrid, SentPerRank, feature_group, features_away, fetching, inside_shares, sampling
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: i
     """Predict how the rows of H of a mini-batch of a bulk of k reach a rank, without the time to gather them."""
     group, fetch = feature_group(request, grid), fetching(request, sizes, grid, k)
     if grid.placed == "host" and request.has_devices:
-        return Moving(staging=sizes.inputs * request.features * request.feature_bytes / request.machine().host.value)
+        return Moving(staging=sizes.inputs * request.feature_width * request.feature_bytes / request.machine().host.value)
     per_node = min(request.connection().per_node, grid.ranks)
     inside = 1.0 if grid.placed == "machine" else inside_shares(grid.ranks, grid.ranks // group, per_node, grid.order)[0]
     return exchanged(request, fetch.column, fetch.column_calls, group, inside)
@@ -74,12 +74,11 @@ def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> floa
 
 def gathering(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
     """Seconds in which the rows of H of a mini-batch are put in order."""
-    return sizes.inputs * request.features * request.feature_bytes / device.gather.value
+    return sizes.inputs * request.feature_width * request.feature_bytes / device.gather.value
 
 
 def coding(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
     """Seconds in which the rows that travel are encoded and decoded, each a read and a write; 0 if they travel as they are."""
     if request.feature_codec == "fp32":
         return 0.0
-    away = 1 - 1 / feature_group(request, grid)
-    return 2 * away * sizes.inputs * (4 * request.features + request.row_bytes) / device.gather.value
+    return 2 * features_away(request, sizes, grid) * sizes.inputs * (4 * request.feature_width + request.row_bytes) / device.gather.value

@@ -32,7 +32,8 @@ def _placement(plan: Plan, p: int) -> list[str]:
     c = [f"--replication {grid.replication}"] if "partitioned" in (grid.topology, grid.placed) else []
     if grid.feature_replication:
         c.append(f"--feature-replication {grid.feature_replication}")
-    options = " ".join([f"--topology {grid.topology}", f"--features {grid.placed}", *c])
+    near = [f"--seed-locality {plan.request.seed_locality}"] if plan.request.seed_locality else []
+    options = " ".join([f"--topology {grid.topology}", f"--features {grid.placed}", *c, *near])
     host = f" and {gigabytes(row.host_bytes)} of its machine"
     return [
         f"Of all placements, train {options} is the fastest that fits: an epoch of {row.whole_epoch:.3g} s, evaluation included, "

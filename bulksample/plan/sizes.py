@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import exp, expm1, log1p
 
 from .request import PlanRequest
@@ -38,12 +39,19 @@ class Sizes:
     hops : in order from the seeds on
     nested : True if the last block holds all others (the frontier rule `new`)
     weighted : True if sampled edges carry weights (layer-wise)
+    shares : measured shares of rows on other block rows, see `locality`; empty where seeds are drawn from the whole graph
     """
 
     batch_size: int
     hops: tuple[ExpectedHop, ...]
     nested: bool
     weighted: bool
+    shares: Mapping[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
+
+    def away(self, ranks: int, rows: int, hop: int = -1) -> float:
+        """a, the share of the rows that draw in a hop, or by default of the input rows, that other block rows than the rank's own hold."""
+        shares = self.shares.get((ranks, rows))
+        return 1 - 1 / rows if shares is None else shares[hop]
 
     @property
     def inputs(self) -> float:

@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass
 from math import expm1
 
 from ..distributed.costs.published import PublishedWords, published_words
+from ..distributed.matrix.answer_rooms import is_padded
 from ..distributed.matrix.grid import Order
-from ..distributed.matrix.selection_exchange import is_padded
 from .profiles import NetworkProfile
 from .request import PlanRequest
 from .sizes import ExpectedHop, Sizes, union
@@ -67,11 +67,6 @@ class CandidateGrid:
     def share(self) -> float:
         """r, the share of the rows of A that a rank holds."""
         return 1 / self.rows if self.partitioned else 1.0
-
-    @property
-    def away(self) -> float:
-        """a, the share of rows that another rank of the process column holds."""
-        return 1 - 1 / self.rows
 
 
 @dataclass(frozen=True)
@@ -155,19 +150,26 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     if not grid.partitioned:
         return []
     policy = _owner if request.exchange == "owner" else _rows
-    return [policy(request, hop, fanout, grid, k) for hop, fanout in zip(sizes.hops, request.fanouts, strict=True)]
+    away = [sizes.away(grid.ranks, grid.rows, i) for i in range(len(sizes.hops))]
+    return [policy(request, hop, fanout, grid, k, own) for hop, fanout, own in zip(sizes.hops, request.fanouts, away, strict=True)]
 
 
 def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> SentPerRank:
     """Predict what one rank sends to fetch the features of one mini-batch: its share of the lengths and ids of a bulk, then rows."""
-    moved = (1 - 1 / feature_group(request, grid)) * sizes.inputs * request.row_bytes
+    moved = features_away(request, sizes, grid) * sizes.inputs * request.row_bytes
     return SentPerRank(column=moved + requested_bytes(request, sizes, grid, k), column_calls=1 + 2 / k, column_words=1 / k)
 
 
 def requested_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
     """Predict the bytes of the ids that one rank requests for one of k mini-batches, whose ids travel at once."""
     group = feature_group(request, grid)
-    return 4 * ((1 - 1 / group) * sizes.inputs + (group - 1) * (k - 1) / k)
+    return 4 * (features_away(request, sizes, grid) * sizes.inputs + (group - 1) * (k - 1) / k)
+
+
+def features_away(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
+    """Return the share of the input rows of a mini-batch that its rank fetches from others."""
+    group = feature_group(request, grid)
+    return sizes.away(grid.ranks, group) if grid.placed == "partitioned" else 1 - 1 / group
 
 
 def feature_group(request: PlanRequest, grid: CandidateGrid) -> int:
@@ -201,13 +203,13 @@ def published(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> Publis
     return published_words(grid.ranks, grid.replication, [request.minibatches * hop.rows for hop in sizes.hops], request.degree)
 
 
-def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int) -> SentPerRank:
-    others, away = grid.rows - 1, grid.away
+def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
+    others = grid.rows - 1
     if request.sampler == "sage":
         padded = is_padded(fanout, request.edges, request.vertices)
-        answers = 4 * fanout * hop.rows if padded else 4 * hop.rows + 4 * hop.edges
+        answers = 4 * fanout * hop.rows if padded else 4 * hop.edges
         sent = others * (4 + 8 * k) + k * away * (4 * hop.rows + answers)
-        return SentPerRank(column=sent, column_calls=3 if padded else 4, column_words=1 if padded else 2)
+        return SentPerRank(column=sent, column_calls=3, column_words=1)
     asked = others * (4 + 12 * k + 4 * k * hop.drawn)
     restrict = SentPerRank(column=asked + k * away * (8 * hop.rows + 12 * hop.edges), column_calls=4, column_words=2)
     if request.sampler == "fastgcn":
@@ -218,32 +220,32 @@ def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateG
     return restrict + SentPerRank(column=products, column_calls=4, column_words=2)
 
 
-def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int) -> SentPerRank:
-    fetch = _fetch_rows(request, hop, grid, k)
+def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
+    fetch = _fetch_rows(request, hop, grid, k, away)
     if request.sampler != "ladies":
         return fetch
     others = grid.replication - 1
     products = -request.vertices * expm1(-hop.rows * request.degree / (grid.replication * request.vertices))
     reduce = SentPerRank(row=others * (4 + k * (12 + 4 * hop.rows + 12 * products)), row_calls=4, row_words=2)
-    return _stages(request, hop, grid, k, entry=12) + reduce + fetch
+    return _stages(request, hop, grid, k, 12, away) + reduce + fetch
 
 
-def _fetch_rows(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int) -> SentPerRank:
+def _fetch_rows(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
     """Predict the fetch of distinct rows of A: ids go around the process row, its columns fetch the rows and pass them on."""
     own, others = union(hop.rows, request.vertices, k), grid.replication - 1
     answers = own * (1 - 1 / grid.replication) * (4 + _entry(request) * request.degree)
     row = SentPerRank(row=4 * own * others + answers, row_calls=4, row_words=2)
-    return _stages(request, hop, grid, k, _entry(request)) + row
+    return _stages(request, hop, grid, k, _entry(request), away) + row
 
 
-def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, entry: int) -> SentPerRank:
+def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, entry: int, away: float) -> SentPerRank:
     """Predict the stages that fetch the rows a process row names; each member requests those in the blocks of its process column."""
     n, d, stages = request.vertices, request.degree, grid.rows / grid.replication
     if request.exchange == "rows-oblivious":
         moved = (grid.rows - 1) * n * (4 + entry * d) / grid.ranks
         return SentPerRank(column=moved, column_calls=2 * stages, column_words=stages)
     named = union(hop.rows, n, k * grid.replication)
-    moved = grid.away * named * (8 + entry * d) / grid.replication
+    moved = away * named * (8 + entry * d) / grid.replication
     return SentPerRank(column=moved, column_calls=4 * stages, column_words=2 * stages)
 
 

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from ..adjacency import Adjacency, Entries, KeptEdges, LayerLaw, LocalAdjacency
-from ..backends.base import Backend, Picks, SharedDraws
+from ..backends.base import Backend, Picks
 from ..backends.hops import Expansion
+from ..backends.layer_draws import SharedDraws
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError
 from ..rng import Draw

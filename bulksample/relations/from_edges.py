@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..sparse import CSR, fixed_point, row_pointers
-from .graph import Relation, VertexType
+from .graph import Relation, VertexType, spelled
 from .times import as_times
 
 
@@ -52,7 +52,7 @@ def relation_from_edges(
     -----
     Sorts m keys, unless they are sorted already.
     """
-    what = f"relation ({source.name}, {name}, {destination.name})"
+    what = f"relation {spelled((source.name, name, destination.name))}"
     u, v = _ends(what, "sources", sources, source), _ends(what, "destinations", destinations, destination)
     if len(u) != len(v):
         raise DataError(f"{what}: got {len(u)} sources and {len(v)} destinations; use one of each for every edge")

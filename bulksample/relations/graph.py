@@ -26,6 +26,11 @@ from .times import as_times
 Key = tuple[str, str, str]  # source, name and destination of a relation
 
 
+def spelled(key: Key) -> str:
+    """Return a relation as options and messages name it: ``source:name:destination``."""
+    return ":".join(key)
+
+
 @dataclass(frozen=True, eq=False)
 class VertexType(VertexTable):
     """The vertices of one type, 0 .. count - 1, with their columns.
@@ -104,7 +109,7 @@ class Relation:
         return entries if self.edge_ids is None else self.edge_ids[entries]
 
     def __str__(self) -> str:
-        return f"relation ({self.source}, {self.name}, {self.destination})"
+        return f"relation {spelled(self.key)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,18 +159,23 @@ class HeteroGraph:
 
         Parameters
         ----------
-        key : (source, name, destination), or a name that one relation alone has
+        key : (source, name, destination), the same as ``"source:name:destination"``, or a name that one relation alone has
 
         Raises
         ------
         UsageError
             If there is no such relation, or a name stands for several.
         """
-        wanted = tuple(key) if isinstance(key, list) else key
-        found = [i for i, relation in enumerate(self.relations) if wanted == (relation.name if isinstance(key, str) else relation.key)]
+        words = [spelled(relation.key) for relation in self.relations]
+        if isinstance(key, str):
+            found = [i for i, relation in enumerate(self.relations) if key in (relation.name, words[i])]
+        else:
+            wanted = tuple(key) if isinstance(key, list) else key
+            found = [i for i, relation in enumerate(self.relations) if wanted == relation.key]
         if len(found) != 1:
-            known = ", ".join(str(relation.key) for relation in self.relations)
-            raise UsageError(f"graph {self.name!r} has {len(found) or 'no'} relation(s) {key!r}; use one of {known or 'none'}")
+            asked = ":".join(map(str, key)) if isinstance(key, tuple | list) else key
+            known = ", ".join(words) or "none"
+            raise UsageError(f"graph {self.name!r} has {len(found) or 'no'} relation(s) {asked!r}; use one of {known}")
         return found[0]
 
     def relation(self, key: Key | str) -> Relation:
@@ -183,10 +193,12 @@ class HeteroGraph:
 
     def check_columns(self, mapped: bool = True) -> None:
         """Raise `DataError` for a name given twice, too many vertices, or a malformed column of a type; see `VertexTable.check_columns`."""
-        for noun, names in (("type", [t.name for t in self.types]), ("relation", [r.key for r in self.relations])):
+        for noun, names in (("type", [t.name for t in self.types]), ("relation", [spelled(r.key) for r in self.relations])):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
                 raise DataError(f"graph {self.name!r} has two {noun}s {twice[0]!r}; give each a name of its own")
+        if joined := [kind.name for kind in self.types if ":" in kind.name]:
+            raise DataError(f"type {joined[0]!r}: relations are named source:name:destination; use a name without a colon")
         total = sum(kind.count for kind in self.types)
         if total > MAX_VERTICES:
             raise DataError(f"{total} vertices of {len(self.types)} types do not fit int32; use at most {MAX_VERTICES}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -76,6 +76,12 @@ class HGSampler:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         given = self.num_samples
         return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options of the sampler, ready for JSON, for messages that compare two samplers."""
+        given = self.num_samples
+        return {"sampler": "hgt", "num_samples": dict(given) if isinstance(given, Mapping) else list(given)}
 
     def check(self, adjacency: RelationAdjacency) -> None:
         """Raise `UsageError` if `num_samples` does not name the types of this graph, or its relations are in block rows."""

@@ -10,6 +10,7 @@ aggregations is the aggregation over the union.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,11 @@ class UnionSampler:
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         return f"{type(self).__name__} {self.base.identity}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options of the sampler, ready for JSON, for messages that compare two samplers."""
+        return self.base.settings
 
     def check(self, adjacency: RelationAdjacency) -> None:
         """Raise `UsageError` if this sampler does not support this graph."""

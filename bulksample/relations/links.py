@@ -25,21 +25,27 @@ def link_times(graph: HeteroGraph, relation: Relation) -> np.ndarray | None:
         If edges have times before the first destination came to be, since no negative can be drawn for them.
     """
     if relation.times is not None:
-        _check_destinations(graph, relation, relation.times)
+        check_destinations(graph, relation, relation.times, (relation.adjacency.indices, relation.adjacency.row_of_entry()))
         return relation.times
-    ends = (relation.source, relation.adjacency.indices), (relation.destination, relation.adjacency.row_of_entry())
+    return times_of_ends(graph, relation, relation.adjacency.indices, relation.adjacency.row_of_entry())
+
+
+def times_of_ends(graph: HeteroGraph, relation: Relation, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray | None:
+    """Return the later time of the ends of some pairs: int64, shape (m,); None if neither type has times."""
+    ends = (relation.source, sources), (relation.destination, destinations)
     stamps = [times[vertices] for kind, vertices in ends if (times := graph.type(kind).times) is not None]
     return None if not stamps else np.maximum(stamps[0], stamps[-1])
 
 
-def _check_destinations(graph: HeteroGraph, relation: Relation, times: np.ndarray) -> None:
+def check_destinations(graph: HeteroGraph, relation: Relation, times: np.ndarray, ends: tuple[np.ndarray, np.ndarray]) -> None:
+    """Raise `DataError` if edges, given by their times, sources and destinations, have times before the first destination came to be."""
     born = graph.type(relation.destination).times
     if born is None or not len(born):
         return
     first = born.min()
     early = times < first
     if relation.source == relation.destination and early.any():
-        early &= relation.adjacency.indices != relation.adjacency.row_of_entry()  # a loop is no link
+        early &= ends[0] != ends[1]  # a loop is no link
     if early.any():
         raise DataError(
             f"{early.sum()} edges of {relation} have times before {first}, when the first {relation.destination!r} came to be, so they "
@@ -55,20 +61,23 @@ class NonNeighbors:
     graph : HeteroGraph
     relation : Relation
         Of the graph.
+    ends : two arrays of integers, shape (e,), optional
+        The sources and the destinations of the edges that are known here; by default all edges of the relation.
 
     Notes
     -----
     Sorts the edges once and keeps 8 bytes for each pair that they join, and 16 for each destination.
     """
 
-    def __init__(self, graph: HeteroGraph, relation: Relation) -> None:
+    def __init__(self, graph: HeteroGraph, relation: Relation, ends: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         kind = graph.type(relation.destination)
+        sources, destinations = ends or (relation.adjacency.indices, relation.adjacency.row_of_entry())
         self._count = kind.count
         self._order = np.arange(kind.count) if kind.times is None else np.argsort(kind.times, kind="stable")
         self._times = None if kind.times is None else kind.times[self._order]
         rank = np.empty(kind.count, np.int64)
         rank[self._order] = np.arange(kind.count)
-        keys = relation.adjacency.indices.astype(np.int64) * kind.count + rank[relation.adjacency.row_of_entry()]
+        keys = sources.astype(np.int64) * kind.count + rank[destinations]
         if relation.source == relation.destination:
             keys = np.concatenate([keys, np.arange(kind.count) * kind.count + rank])
         self._keys = np.unique(keys)  # source, and the place of the destination in the order of time

@@ -7,6 +7,7 @@ destination type, columns are positions in the list of the source type.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -107,6 +108,13 @@ class HeteroMiniBatch:
     def num_edges(self) -> int:
         """Number of sampled edges; nested blocks count once."""
         return sum(block.num_edges for of_layer in self._distinct_blocks() for block in of_layer.values())
+
+    def in_order_of_seeds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return a number of each seed in the order asked for, given those of the seeds of each type that has some: int32, shape (b,)."""
+        out = np.zeros(self.num_seeds, np.int32)
+        for name, column in columns.items():
+            out[self.rows[name].seed_trees] = column
+        return frozen(out, np.int32)
 
     def num_sampled_edges(self, key: Key) -> list[int]:
         """Return how many edges of a relation each hop drew; with frontier ``all``, the edges of each hop's block."""

@@ -5,7 +5,7 @@ The seeds are of one type, or they are ends of links, of one type or two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..minibatch import Block
 from ..selection import Selection
-from ..sparse import frozen, row_pointers
+from ..sparse import row_pointers
 from .graph import Key
 from .loader import RelationLoader
 from .minibatch import HeteroMiniBatch, TypeRows
@@ -132,20 +132,14 @@ class LinkEndsMiniBatch(OneTypeMiniBatch):
     @property
     def seeds(self) -> np.ndarray:
         """The seeds within their types, in the order asked for: int32, shape (b,)."""
-        return self._in_order("seeds", lambda name: 0)
+        return self.whole.in_order_of_seeds({name: self.whole.rows[name].seeds for name in self.seed_types})
 
     @cached_property
     def seed_rows(self) -> np.ndarray:
         """The row of each seed in the output of the last layer: int32, shape (b,)."""
-        sizes = row_pointers([int(self.whole.rows[name].sizes[0]) for name in self.seed_types])
-        return self._in_order("seed_rows", lambda name: int(sizes[self.seed_types.index(name)]))
-
-    def _in_order(self, column: str, shift: Callable[[str], int]) -> np.ndarray:
-        out = np.zeros(self.whole.num_seeds, np.int32)
-        for name in self.seed_types:
-            part = self.whole.rows[name]
-            out[part.seed_trees] = getattr(part, column) + shift(name)
-        return frozen(out, np.int32)
+        sizes = row_pointers([int(self.whole.rows[name].sizes[0]) for name in self.seed_types]).tolist()
+        columns = {name: self.whole.rows[name].seed_rows + first for name, first in zip(self.seed_types, sizes, strict=False)}
+        return self.whole.in_order_of_seeds(columns)
 
 
 class LinkEndsLoader(RelationLoader):

@@ -23,7 +23,7 @@ from ..rng import MAX_MINIBATCHES, Law, Stream
 from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
 from ..selection import Selection
 from .adjacency import By, RelationAdjacency
-from .graph import Key
+from .graph import Key, spelled
 from .minibatch import HeteroMiniBatch, TimesOf, TypeRows
 from .rule import TimeRule
 from .seeds import HeteroSeeds
@@ -66,7 +66,7 @@ class RelationSampler:
         given = {tuple(key): whole_fanouts(fanouts) for key, fanouts in (self.fanouts or {}).items()}
         for key, fanouts in given.items():
             if len(fanouts) != self.hops:
-                raise UsageError(f"fanouts of relation {key} name {len(fanouts)} hops; those of the sampler name {self.hops}")
+                raise UsageError(f"fanouts of relation {':'.join(key)} name {len(fanouts)} hops; those of the sampler name {self.hops}")
             for fanout in fanouts:
                 check_fanout(fanout)
         object.__setattr__(self, "fanouts", given)
@@ -92,6 +92,14 @@ class RelationSampler:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         own = {"time": self.time, "disjoint": self.is_disjoint, "stride": self.stride, "fanouts": sorted((self.fanouts or {}).items())}
         return f"{type(self).__name__}{sorted(own.items())} {self.base.identity}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options of the sampler, ready for JSON, for messages that compare two samplers."""
+        rule = {} if self.time is None else {f"time.{name}": value for name, value in vars(self.time).items()}
+        of_relations = {spelled(key): given for key, given in (self.fanouts or {}).items()}
+        own = {"fanouts of relations": of_relations, "disjoint": self.is_disjoint, "stride": self.stride}
+        return {**self.base.settings, **own, "time": None if self.time is None else "a TimeRule", **rule}
 
     @property
     def _takes_last(self) -> bool:
@@ -225,12 +233,12 @@ class RelationSampler:
         nested = self.base.frontier == "new"
         blocks: list[dict[Key, Block]] = []
         entries: list[dict[Key, Any]] = []
-        for hop in range(self.hops):
+        hops = part.hops * (self.hops // len(part.hops))  # nested ones may be one that holds all others
+        for hop, of_hop in enumerate(hops):
             pairs = {}
-            for r, relation in enumerate(graph.relations):
-                drawn = part.hops[0 if nested else hop][r]
+            for relation, drawn in zip(graph.relations, of_hop, strict=True):
                 count = int(part.held[hop, graph.place(relation.destination)])
-                edges = int(drawn.pointers[count])
+                edges = len(drawn.columns) if len(drawn.pointers) == count + 1 else int(drawn.pointers[count])
                 sources = int(part.held[hop + 1, graph.place(relation.source)])
                 pairs[relation.key] = (
                     Block(drawn.pointers[: count + 1], drawn.columns[:edges], None, sources),

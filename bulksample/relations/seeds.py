@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..selection import Selection, vertex_ids
 from ..sparse import frozen, row_pointers
 from .graph import HeteroGraph
-from .times import UNITS, as_times
+from .times import UNITS, given_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +139,8 @@ def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | 
         given = dict.fromkeys(lists, given)
     if given.keys() != lists.keys():
         raise UsageError(f"{what}: got those of {', '.join(given) or 'no type'}; give those of {', '.join(lists)}")
-    try:
-        parts = [as_times(f"{what} of seeds of type {name!r}", given[name], len(ids), unit or "ns") for name, ids in lists.items()]
-        dates = unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists)
-    except (TypeError, RuntimeError) as error:  # numpy, and torch of a tensor with a gradient
-        raise DataError(f"{what}: cannot be read as an array ({error})") from None
+    parts = [given_times(f"{what} of seeds of type {name!r}", given[name], len(ids), unit or "ns") for name, ids in lists.items()]
+    dates = unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists)
     if dates:
         raise UsageError(f"{what}: got dates; give time_unit, the unit of the times of the graph ({', '.join(UNITS)}), or integers")
     return frozen(np.concatenate([np.empty(0, np.int64), *parts]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 
 UNITS = ("D", "h", "m", "s", "ms", "us", "ns")
 
@@ -44,6 +44,16 @@ def as_times(what: str, values: Any, count: int | None = None, unit: str = "ns")
     if array.dtype == np.uint64 and len(bad := np.flatnonzero(array >= 2**63)):
         raise DataError(f"{what}: row {bad[0]} is {array[bad[0]]}; use at most {2**63 - 1}")
     return array.astype(np.int64, copy=False)
+
+
+def given_times(what: str, values: Any, count: int | None = None, unit: str = "ns") -> np.ndarray:
+    """Return times that are an argument of the user, not a column of a graph: as `as_times`, but raises `UsageError`."""
+    try:
+        return as_times(what, values, count, unit)
+    except DataError as error:
+        raise UsageError(str(error)) from None
+    except (TypeError, RuntimeError) as error:  # numpy, and torch of a tensor with a gradient
+        raise UsageError(f"{what}: cannot be read as an array ({error})") from None
 
 
 def _of_dates(what: str, dates: np.ndarray, unit: str) -> np.ndarray:

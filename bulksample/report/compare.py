@@ -100,7 +100,9 @@ def contestants(text: str, known: Iterable[str], partitioners: Container[str] = 
         If a method is unknown, or appears twice with the same options.
     """
     known = tuple(known)
-    words = [label.strip() for label in text.split(",")]
+    words = [label.strip() for label in text.split(",") if label.strip()]
+    if not words:
+        raise UsageError(f"--methods: got {text!r}; name some, joined by commas, such as sync,full, or all")
     found = [_contestant(label, partitioners) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
     if any(one.method == ALL for one in found):
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")

@@ -20,8 +20,12 @@ from ..plan.traffic import CandidateGrid
 from .series import Series, settings
 
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
-_PLANNED = {"method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1}  # all that `plan` predicts
+_PLANNED = {  # all that `plan` predicts of a run
+    "method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1, "seed_locality": None,
+}  # fmt: skip
 
+# options of `train` that `plan` takes as well
+_SHARED = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
 SENT = ("topology", "features", "gradients")  # kinds of bytes that `plan` counts as `train` does
 
 
@@ -83,12 +87,10 @@ def _family(members: list[Series], device: str, network: str) -> Family:
 
 def _predicted(members: list[Series], device: str, network: str) -> dict[int, Point]:
     report, config = members[0].first, members[0].first["config"]
-    data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "features", "classes", "seeds")}
-    shared = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
+    data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "classes", "seeds")}
     ranks = tuple(one.first["ranks"] for one in members)
-    request = PlanRequest.of(
-        **data, **{key: config[key] for key in shared}, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62
-    )
+    shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED}}
+    request = PlanRequest.of(**data, **shared, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62)
     measured, sizes, found = measure(request, [members[0].runs[0].path]), expected_sizes(request), {}
     for one in members:
         p = one.first["ranks"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError, instead_of, unknown
-from .base import LayerWise, NodeWise, Sampler
+from .base import LayerWise, NodeWise, Sampler, whole_fanouts
 from .fastgcn import FastGcn
 from .full import Full
 from .labor import Labor
@@ -19,7 +18,10 @@ from .shadow import Shadow
 
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (Sage, Ladies, FastGcn, Labor, Full, Shadow, Saint)}
 
-__all__ = ["SAMPLERS", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeWise", "Sage", "Saint", "Sampler", "Shadow", "make"]
+__all__ = [
+    "SAMPLERS", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeWise", "Sage", "Saint", "Sampler", "Shadow", "make",
+    "whole_fanouts",
+]  # fmt: skip
 
 
 def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
@@ -37,11 +39,3 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
         if option not in known:
             raise UsageError(f"sampler {name!r} has no option {option!r}; {instead_of(option, sorted(known))}")
     return SAMPLERS[name](whole_fanouts(fanouts), **options)
-
-
-def whole_fanouts(given: Any, what: str = "fanouts") -> tuple[int, ...]:
-    """Return fanouts as a tuple of int; raises `UsageError`, naming `what`, unless they are a list of whole numbers."""
-    try:
-        return tuple(operator.index(fanout) for fanout in given)
-    except TypeError:
-        raise UsageError(f"{what} must be a list of whole numbers, one for each hop; got {given!r}") from None

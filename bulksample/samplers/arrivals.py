@@ -15,7 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..backends.base import Backend, LayerPicks, SharedDraws
+from ..backends.base import Backend
+from ..backends.layer_draws import LayerPicks, SharedDraws
 from ..backends.reference import inclusion_probability, mulhi, neg_log2
 from ..rng import Draw, as_u64
 from ..sparse import CSR

@@ -6,22 +6,36 @@ hops into the blocks of mini-batches. A sampler works alike on a graph in this p
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, Self
+from math import inf
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from ..adjacency import Adjacency, LayerLaw
-from ..backends.base import SharedDraws, check_fanout
+from ..backends.base import check_fanout
 from ..backends.hops import Expansion
-from ..errors import UsageError
+from ..backends.layer_draws import SharedDraws
+from ..errors import UsageError, is_whole
 from ..minibatch import Block, MiniBatch
 from ..rng import MAX_LAYERS, Draw, Stream
 from ..selection import Selection
 
 Frontier = Literal["all", "new"]
+
+
+def whole_fanouts(given: Any, what: str = "fanouts") -> tuple[int, ...]:
+    """Return fanouts as a tuple of int; raises `UsageError`, naming `what`, unless they are a list of whole numbers."""
+    try:
+        fanouts = [None if isinstance(fanout, bool) else operator.index(fanout) for fanout in given]
+    except TypeError:
+        fanouts = [None]
+    if None in fanouts:
+        raise UsageError(f"{what} must be a list of whole numbers, one for each hop; got {given!r}")
+    return tuple(fanout for fanout in fanouts if fanout is not None)
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,13 @@ class Sampler(ABC):
     frontier: Frontier = "all"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", whole_fanouts(self.fanouts))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool | np.bool_):
+                raise UsageError(f"{field.name} must be true or false; got {value!r}")
+            if field.type == "int" and not is_whole(value, -inf):
+                raise UsageError(f"{field.name} must be a whole number; got {value!r}")
         if not 1 <= len(self.fanouts) < MAX_LAYERS:
             raise UsageError(f"fanouts must name 1 to {MAX_LAYERS - 1} hops; got {self.fanouts}")
         if self.frontier not in ("all", "new"):
@@ -54,6 +75,13 @@ class Sampler(ABC):
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in fields(self))}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The name of the sampler and its options, ready for JSON, for messages that compare two samplers."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = (bool, int, float, str, tuple, type(None))
+        return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""

@@ -16,7 +16,7 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from ..adjacency import Adjacency
-from ..backends.base import SharedDraws
+from ..backends.layer_draws import SharedDraws
 from ..rng import Draw
 from ..selection import Selection
 from .arrivals import SharedRow

@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,27 @@ class FetchedWindow(NamedTuple):
     fetching: Fetching
     edges: Callable[[], EdgeRows] | None
 
+    def wait(self) -> tuple[Input, EdgeRows | None]:
+        """Return the input rows of the window and, if they are fetched, those of its edges."""
+        return self.fetching.wait(), None if self.edges is None else self.edges()
+
+
+class AskedWindow(NamedTuple):
+    """A window whose rows other ranks have been asked for, and what starts to fetch them."""
+
+    window: Window
+    begin: Callable[[], Fetching]
+    begin_edges: Callable[[], Callable[[], EdgeRows]] | None
+
+    def start(self, view: View) -> FetchedWindow:
+        """Start to fetch; collective if the rows are."""
+        view.at(self.window.positions[0])
+        return FetchedWindow(self.window, self.begin(), None if self.begin_edges is None else self.begin_edges())
+
+    def fetch(self, view: View) -> None:
+        """Fetch the rows for the sake of the other ranks."""
+        self.start(view).wait()
+
 
 class MiniBatchSource(BatchSource):
     """The mini-batches of a loader, with their features.
@@ -102,23 +124,25 @@ class MiniBatchSource(BatchSource):
         Seconds count as "sample" and "fetch".
     together : int
         Mini-batches in a window. A row that several of them need is fetched once. The rows of at most two windows are in memory.
-    ask_by_bulk : bool
-        Ask other ranks for the rows of all windows of a bulk at once, so that their ids travel in one exchange. The bulks of all ranks then
-        have the same sizes. Otherwise ranks compare their steps at every window, as they should where they may leave an epoch at any step.
+    leave_together : bool
+        All ranks leave an iteration after the same step. Otherwise `settle` serves those that went on when this rank left.
 
     Notes
     -----
+    Other ranks are asked for the rows of all windows of a bulk at once, so their ids travel in one exchange, and ranks compare their steps
+    once a bulk. The bulks of all ranks have the same sizes.
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
     All ranks fetch in the same order, because fetching is collective.
     """
 
-    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, ask_by_bulk: bool = True) -> None:
+    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True) -> None:
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
-        self.slots, self._ask_by_bulk = loader.slots, ask_by_bulk
+        self.slots, self._leave_together = loader.slots, leave_together
         self._move_to(loader.state_dict())
-        self._asked = deque[tuple[Window, Callable[[], Fetching]]]()  # windows whose rows have been asked for
+        self._asked = deque[AskedWindow]()
         self._upcoming: FetchedWindow | None = None
+        self._left: list[Callable[[], Any]] = []  # end the fetches of iterations that were left
         self._iteration = object()  # the one that may go on
 
     def _move_to(self, position: dict[str, Any]) -> None:
@@ -130,10 +154,10 @@ class MiniBatchSource(BatchSource):
         self._asked.clear()
         self._start(remaining)
         while self._upcoming is not None:
-            (window, fetching, edges_under_way), self._upcoming = self._upcoming, None
+            upcoming, self._upcoming = self._upcoming, None
+            window = upcoming.window
             with self._ledger.phase("fetch"):
-                rows = fetching.wait()
-                edges = edges_under_way() if edges_under_way else None
+                rows, edges = upcoming.wait()
             first = first_edge = 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
@@ -152,39 +176,46 @@ class MiniBatchSource(BatchSource):
     def drop(self) -> None:
         self._iteration = object()
         if self._upcoming is not None:
-            self._upcoming.fetching.wait()
-            if self._upcoming.edges is not None:
-                self._upcoming.edges()
+            self._left.append(self._upcoming.wait)
             self._upcoming = None
+        if self._leave_together:
+            self.settle()
+        else:
+            self._left += [partial(asked.fetch, self._view) for asked in self._asked]
         self._asked.clear()
+
+    def settle(self) -> None:
+        """End the fetches of iterations that this rank left, to the end of their bulk; collective."""
+        left, self._left = self._left, []
+        for end in left:
+            end()
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
         """Start to fetch the rows of the next window, if there is one."""
         if not self._asked:
             self._ask(remaining)
         if self._asked:
-            window, begin = self._asked.popleft()
+            asked = self._asked.popleft()
             with self._ledger.phase("fetch"):
-                self._view.at(window.positions[0])
-                fetching = begin()
-                edges = None if self._view.edges is None else self._view.edges.start(*_edge_ends(window.minibatches))
-            self._upcoming = FetchedWindow(window, fetching, edges)
+                self._upcoming = asked.start(self._view)
 
     def _ask(self, remaining: Iterator[MiniBatch | None]) -> None:
         """Take the next window, and those that follow in the bulk that has been sampled, and ask for their rows."""
         windows: list[Window] = []
         with self._ledger.phase("sample"):
-            while not windows or (self._ask_by_bulk and self.loader.ready >= self.together):
+            while not windows or self.loader.ready >= self.together:
                 taken = [(minibatch, self.loader.state_dict()) for minibatch in islice(remaining, self.together)]
                 if not taken:
                     break
                 windows.append(Window(*(list(column) for column in zip(*taken, strict=True))))
         if windows:
+            view = self._view
             with self._ledger.phase("fetch"):
-                self._view.stream_sync.before_use([minibatch for window in windows for minibatch in window.minibatches])
-                self._view.at(windows[0].positions[0])
-                asked = self._view.features.ask([_vertices(window.minibatches) for window in windows])
-            self._asked.extend(zip(windows, asked, strict=True))
+                view.stream_sync.before_use([minibatch for window in windows for minibatch in window.minibatches])
+                view.at(windows[0].positions[0])
+                rows = view.features.ask([_vertices(window.minibatches) for window in windows])
+                ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window.minibatches) for window in windows])
+            self._asked.extend(map(AskedWindow, windows, rows, ends))
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)

@@ -55,8 +55,6 @@ class Share(NamedTuple):
 
 def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) -> None:
     """Raise `UsageError` if the rows of a cache cannot be chosen as asked."""
-    if config.cache_by != "degree" and not config.cache_bytes:
-        raise UsageError(f"cache_by {config.cache_by} chooses the rows of a cache; got cache_bytes 0: use cache_bytes, or leave it out")
     if config.cache_bytes and config.cache_by == "inclusion":
         check_inclusion(sampler)
         if placement.partitioned:

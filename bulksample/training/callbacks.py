@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..data.atomic import write_file
+from ..data.atomic import is_device, write_file
 
 
 class Callback(Protocol):
@@ -59,8 +59,8 @@ class JsonLines(Callback):
 
 
 def lines_beside(json_file: Path | None) -> Path | None:
-    """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output or nowhere."""
-    return None if json_file is None or str(json_file) == "-" else json_file.with_suffix(".jsonl")
+    """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output, a device or nowhere."""
+    return None if json_file is None or str(json_file) == "-" or is_device(json_file) else json_file.with_suffix(".jsonl")
 
 
 def _epoch_of(line: str) -> float:

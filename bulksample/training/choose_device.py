@@ -36,8 +36,6 @@ def make_compute_context(config: TrainOptions) -> ComputeContext:
 
 def unsupported_on_cuda(config: TrainOptions) -> str | None:
     """Name the option of a configuration that does not work on a GPU, or return None."""
-    if config.is_relational:
-        return f"model {config.model} trains on the host, and device 'cuda' was asked for"
     if config.exclude_targets != "none":
         return "exclude_targets takes edges out of mini-batches on the host, and device 'cuda' was asked for"
     return None

@@ -139,7 +139,9 @@ class TrainingContext:
         """
         weights_of_rank_0(model, self.comm)
         self.model, self.best_weights = self.compute.move_model(model), {}
-        self.optimizer = Adam(self.model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
+        kinds = self.model.replicated, list(self.model.shards.values())
+        apart = [{"params": own} for own in kinds if own]  # a group is updated at once where all of it is on a device
+        self.optimizer = Adam(apart, lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def set_result(self, model: Model) -> None:
         """Leave another model as the result of the run; its weights are the same on every rank already, so nothing is sent."""

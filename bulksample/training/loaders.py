@@ -12,7 +12,7 @@ from ..views.relational_links import RelationalLinkView
 from ..views.view import View
 from .context import TrainingContext
 from .link_batches import EdgeLoader, edges_of
-from .relational_link_batches import RelationEdgeLoader, examples_of
+from .relational_link_batches import RelationEdgeLoader
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
 _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the round in which it joined
@@ -64,7 +64,7 @@ def _budget(context: TrainingContext) -> int | None:
 def examples(task: str, view: View) -> int:
     """Return the number of examples of a rank: its seeds, or its edges."""
     if isinstance(view, RelationalLinkView):
-        return len(examples_of(view))
+        return len(view.links.edges)
     if task == "links":
         assert view.adjacency.whole_matrix is not None
         return len(edges_of(view.adjacency.whole_matrix))

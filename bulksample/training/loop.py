@@ -16,8 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,14 +32,10 @@ from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
-from ..nn.check_module import ModelFault, passes_of
 from ..nn.model import Model
-from ..nn.own_model import OwnModel
-from ..position import own_share
 from ..relations.graph import HeteroGraph
 from ..version import __version__
 from . import checkpoint
-from .batches import EMPTY_BATCH, StepBatch
 from .callbacks import Callback
 from .choose_device import make_compute_context
 from .compute import ComputeContext
@@ -53,9 +48,10 @@ from .setup import ViewRequest, check_splits, make_sampler
 from .shards import shards_to_rank_0
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
-from .step_sums import StepSums, on_device
+from .step import Stepper
+from .step_sums import StepSums
 from .temporary_store import readable
-from .virtual_ranks import SlotSums, virtual_ranks
+from .virtual_ranks import virtual_ranks
 from .weights import has_batch_norm
 
 
@@ -150,9 +146,8 @@ class Trainer:
         self.epoch_seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.steps_of_run = 0
         self.stopped = False
-        self._sums = StepSums(compute)
+        self._stepper, self._sums = Stepper(context, self.method, self._store), StepSums(compute)
         self.failed_saves = 0
-        self._fault: ModelFault | None = None  # the failure of the user's module on this rank
         self.resumed = snapshot is not None
         if snapshot is not None:
             restore(context, self.method, *snapshot)
@@ -219,7 +214,7 @@ class Trainer:
         steps = remaining if self.method.equal_steps else max(self.comm.gather_control(remaining))
         batches = iter(context.batches)
         for step in range(done, done + steps):
-            self._sums.add(step, self._step(batches, epoch, step, signals.received))
+            self._sums.add(step, self._stepper.step(batches, epoch, step, signals.received))
             progress.steps, self.steps_of_run = progress.steps + 1, self.steps_of_run + 1
             saves = bool(self.config.checkpoint_every) and progress.steps % self.config.checkpoint_every == 0
             alone_and_stopped = self.comm.size == 1 and signals.received
@@ -244,75 +239,12 @@ class Trainer:
                 known += self._sums.read(now=True)
         for step, sums, late in known:
             if late and not torch.isfinite(sums[1]):
-                self._explain(float(sums[1]), epoch, step)
+                self._stepper.explain(float(sums[1]), epoch, step)
             progress.seeds += float(sums[0])
             progress.loss += float(sums[1])
             for callback in self.callbacks:
                 callback.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
             self.stopped = self.stopped or bool(sums[2] > 0)
-
-    def _step(self, batches: Iterator[StepBatch], epoch: int, step: int, stop: bool) -> torch.Tensor:
-        """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks.
-
-        A device computes them, and the host does not wait for it, unless the rank has no seeds and asks if another has any.
-        """
-        context, slots = self.context, self.context.batches.slots
-        context.optimizer.zero_grad()
-        own = len(own_share(context.place, self.comm.size, context.virtual_ranks)) if slots > 1 else 1
-        slot_sums, sums, seeds = SlotSums(context.model, slots), torch.zeros(3), 0.0
-        for slot in range(slots):
-            batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
-            if place < 0:  # this rank has a smaller share than others
-                context.model.look_up(batch.x)  # collective
-                continue
-            slot_sums.begin_slot()
-            context.model.generator.manual_seed(context.step_seed(epoch, step, place))
-            sums, count = self._passes(batch, stop)
-            slot_sums.end_slot(sums)
-            seeds += count
-        sums = slot_sums.finish(sums)
-        with context.ledger.phase("reduce"):
-            sums = self.method.combine_gradients(context, sums)
-        if not on_device(sums) and not torch.isfinite(sums[1]):
-            self._explain(float(sums[1]), epoch, step)
-        with context.ledger.phase("step"):
-            if seeds > 0 or sums[0] > 0:
-                context.optimizer.step()
-        with context.ledger.phase("reduce"):
-            return self.method.end_step(context, sums)
-
-    def _passes(self, batch: StepBatch, stop: bool) -> tuple[torch.Tensor, float]:
-        """Pass forward and backward; return the sums of this rank and its seeds. NaN tells all ranks that the user's module failed here."""
-        context, model, count = self.context, self.context.model, 0.0
-        with context.ledger.phase("forward"):
-            sums = torch.zeros(3, device=context.compute.where)
-            if stop:
-                sums[2] = 1.0
-        try:
-            with context.ledger.phase("forward"):
-                loss, count = self.method.loss(context, batch)
-            if loss is not None:
-                named = passes_of(model.name, "its backward pass") if isinstance(model, OwnModel) else nullcontext()
-                with context.ledger.phase("backward"), named:
-                    loss.backward()  # type: ignore[no-untyped-call]
-                sums[0], sums[1] = count, loss.detach()
-        except ModelFault as error:
-            count, self._fault = 1.0, self._fault or error
-            sums[0], sums[1] = count, float("nan")
-        return sums, count
-
-    def _explain(self, loss: float, epoch: int, step: int) -> NoReturn:
-        """Raise `UsageError` for a loss that is not finite: the failures of the user's module on all ranks, or how to mend the loss."""
-        model, when = self.context.model, f"in epoch {epoch}, step {step}"
-        own = str(self._fault or "")
-        if not own and isinstance(model, OwnModel) and not model.newest.isfinite().all():
-            own = f"model {model.name}: got logits that are not finite from forward(x, blocks) {when}; mend the model, or use a lower lr"
-        faults = self.comm.gather_control(own) if self.method.shared_sums else [own]
-        found = [f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault]
-        if found:
-            raise UsageError(own if faults == [own] * len(faults) else "; ".join(found)) from self._fault
-        damaged = "" if self._store is None else f"; if the data may be damaged: bulksample data verify {self._store}"
-        raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")
 
     # ---- after a round
 

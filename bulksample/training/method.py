@@ -228,8 +228,7 @@ class Method:
         """
         comm, over = context.comm, context.tensor_comm
         shards = list(context.model.shards.values())
-        held = {id(shard) for shard in shards}
-        parameters = [own for own in context.model.parameters() if own.requires_grad and id(own) not in held]
+        parameters = [own for own in context.model.replicated if own.requires_grad]
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -241,10 +240,14 @@ class Method:
             add_over_ranks([sums], comm, "gradients")
         combine_buffers(context.model, comm, over, context.virtual_ranks)
         context.model.add_shard_gradients(self.config.gradient_codec)
-        gradients += [shard.grad for shard in shards if shard.grad is not None]
         divisor = torch.where(sums[0] > 0, sums[0], 1.0)  # the host does not wait for it
         for gradient in gradients:
             gradient.div_(divisor)
+        if shards:
+            on_host = divisor.cpu()
+            for shard in shards:
+                if shard.grad is not None:
+                    shard.grad.div_(on_host)
         return sums
 
     def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:

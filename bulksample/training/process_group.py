@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as torch_distributed
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ..distributed.comm.base import Comm
 from ..distributed.comm.torch_distributed import TorchComm

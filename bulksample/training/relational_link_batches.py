@@ -12,15 +12,14 @@ reverses. Of edges with times, those of the same time alone are removed: earlier
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..data.random_words import scaled
 from ..errors import UsageError
 from ..minibatch import Block
 from ..relations.graph import Key, Relation
-from ..relations.links import NonNeighbors
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.one_type import LinkEndsLoader
 from ..relations.seeds import HeteroSeeds, SeedList
@@ -47,50 +46,39 @@ class RelationEdgeLoader(LinkEndsLoader):
     """
 
     def __init__(self, view: RelationalLinkView, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        self._view, self._relation, self._n = view, view.relation, view.graph.n
-        a = self._relation.adjacency
-        self._source, self._destination = a.indices.astype(np.int64), a.row_of_entry().astype(np.int64)
-        self._edges = examples_of(view)
-        if not len(self._edges):
-            raise UsageError(f"{self._relation} of graph {view.graph.name!r} has no edge to train on; use another relation")
-        self._others = NonNeighbors(view.graph, self._relation)
-        turns: dict[Key, list[bool]] = {} if exclude == "none" else {self._relation.key: [False]}
+        self._view, self._links, self._n = view, view.links, view.graph.n
+        relation, edges = view.relation, self._links.edges
+        if not len(edges):
+            raise UsageError(f"{relation} of graph {view.graph.name!r} has no edge to train on; use another relation")
+        turns: dict[Key, list[bool]] = {} if exclude == "none" else {relation.key: [False]}
         for key in view.reverses if exclude == "both" else ():
             turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
         self._cleared = [(view.graph.relation(key), turned) for key, turned in turns.items()]
-        timed = view.link_times is not None and any(relation.times is not None for relation, _ in self._cleared)
-        times = None if view.link_times is None else frozen(view.link_times[self._edges], np.int64)
-        listed = SeedList(frozen(np.zeros(len(self._edges)), np.int32), frozen(self._edges, np.int64), times, None, self._n)
+        timed = self._links.timed and any(relation.times is not None for relation, _ in self._cleared)
+        none = np.broadcast_to(np.int64(0), len(edges))  # the list only counts examples
+        listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, self._n)
         law = view.law(sampler, 3 * options["batch_size"], entries=timed)
+        self._links.prepare()
         super().__init__(view.schema.targets, view.relations, law, listed, **options)
 
     def _order(self) -> np.ndarray:
-        ordered: np.ndarray = self._edges[super()._order()]
+        ordered: np.ndarray = self._links.edges[super()._order()]
         return ordered
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> HeteroSeeds:
-        times = self._view.link_times
-        ends = [self.ends(edges, epoch) for edges in examples]
-        stamps = None if times is None else frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(times[e], 3) for e in examples)]))
-        pointers = row_pointers([len(part) for part in ends])
-        return HeteroSeeds(minibatches, pointers, np.concatenate([np.empty(0, np.int32), *ends]), self._n, None, None, stamps)
-
-    def ends(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """Return the sources, destinations and negative destinations of edges, in the numbering of all vertices: int32, shape (3 b,)."""
-        first, other = self._view.first_of_ends
-        parts = self._source[edges] + first, self._destination[edges] + other, self._negatives(edges, epoch) + other
-        return np.concatenate(parts).astype(np.int32)
-
-    def _negatives(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """Draw for each edge a destination that its source has no edge to: int64, shape (b,)."""
-        source, times = self._source[edges], self._view.link_times
-        existing = self._others.existing(source, None if times is None else times[edges])
-        eligible = self._others.eligible(source, existing)
+        """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
+        edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self._view.first_of_ends
+        ends = self._links.ends(edges)
         words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
-        some = np.flatnonzero(eligible)
-        drawn = self._others.anyone(scaled(words, 32, existing))
-        drawn[some] = self._others.at(source[some], existing[some], scaled(words[some], 32, eligible[some]))
-        return drawn
+        columns = np.stack([ends.sources + first, ends.destinations + other, self._links.negatives(ends, words) + other])
+        cuts = row_pointers([len(part) for part in examples])
+        seeds = [columns[:, begin:end].reshape(-1) for begin, end in pairwise(cuts)]
+        vertices = frozen(np.concatenate([np.empty(0, np.int64), *seeds]), np.int32)
+        stamps = None
+        if ends.times is not None:
+            own = ends.times
+            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(own[begin:end], 3) for begin, end in pairwise(cuts))]))
+        return HeteroSeeds(minibatches, 3 * cuts, vertices, self._n, None, None, stamps)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         sampled = super()._sample_bulk(seeds, epoch)
@@ -100,7 +88,7 @@ class RelationEdgeLoader(LinkEndsLoader):
         """Return a mini-batch without the sampled edges that are its examples; all vertices stay."""
         pairs = seeds.astype(np.int64).reshape(3, -1)[:2]
         times = None
-        if self._view.link_times is not None:
+        if self._links.timed:
             stamps = np.concatenate([part.seed_times for part in minibatch.rows.values() if part.seed_times is not None])
             places = np.concatenate([part.seed_trees for part in minibatch.rows.values()])
             times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
@@ -129,11 +117,3 @@ def _cleared(
         asked, drawn = with_times(wanted, times), with_times(keys[found], relation.times[entries[found]])
         gone[found] = np.isin(drawn, asked)
     return kept_edges(block, ~gone)
-
-
-def examples_of(view: RelationalLinkView) -> np.ndarray:
-    """Return the entries of the relation that are no loops: int64."""
-    relation = view.relation
-    if relation.source != relation.destination:
-        return np.arange(relation.edges)
-    return np.flatnonzero(relation.adjacency.indices != relation.adjacency.row_of_entry())

@@ -6,9 +6,10 @@ from typing import Literal
 
 from ..backends.base import Backend
 from ..config.train import TrainOptions
-from ..data.relational.held_out_links import LinkGraph
+from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.open_relations import open_relations
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
@@ -16,6 +17,7 @@ from ..errors import UsageError
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
 from ..relations.graph import HeteroGraph, VertexType
+from ..relations.rule import TimeRule
 from ..views.relational import RelationalView
 from ..views.relational_links import RelationalLinkView
 from ..views.seed_times import SeedTimes, rule_of, seed_times
@@ -45,17 +47,22 @@ def relational_view(
     kind, times = together(comm, target)
     relations = _relation_blocks(config, graph, placement, comm, backend) if placement.partitioned else None
     view = together(comm, lambda: RelationalView(graph, kind, comm, backend, fingerprint, config.seeds, times, relations))
-    if not placement.shards_features:
-        view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
-        view.memory["embeddings"] = _embedding_bytes(config, view)
-        return view
-    needed, grid = view.schema.types_of_layers(config.layers)[0], placement.feature_grid(comm)
-    blocks = TypeLayouts(grid, view.schema.counts, placement.partition, config.seed)
-    counted = relations.references if relations else None
-    features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted)
-    view.take_features(features, blocks)
-    view.memory["embeddings"] = _embedding_bytes(config, view)
+    _take_features(config, view, placement, comm, gathering)
     return view
+
+
+def _take_features(config: TrainOptions, view: RelationalView, placement: Placement, comm: Comm, gathering: int) -> None:
+    """Open the features of a view, whole or in block rows; collective."""
+    if placement.shards_features:
+        graph, needed, relations = view.graph, view.schema.types_of_layers(config.layers)[0], view.relations
+        blocks = TypeLayouts(placement.feature_grid(comm), view.schema.counts, placement.partition, config.seed)
+        counted = relations.references if isinstance(relations, PartitionedRelations) else None
+        learned = config.featureless == "embedding"
+        features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted, learned)
+        view.take_features(features, blocks)
+    else:
+        view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
+    view.memory["embeddings"] = _embedding_bytes(config, view)
 
 
 def whole_relational_view(
@@ -88,24 +95,35 @@ def _relation_blocks(
     grid = placement.topology_grid(comm.duplicate())
     blocks = TypeLayouts(grid, {kind.name: kind.count for kind in graph.types}, placement.partition, config.seed)
     held = together(comm, lambda: read_blocks(graph, blocks))
-    return PartitionedRelations(graph, backend, blocks, held)
+    return open_relations(placement, graph, backend, blocks, held)
 
 
 def relational_link_view(
-    config: TrainOptions, graph: LinkGraph, comm: Comm, backend: Backend, fingerprint: str, gathering: int
+    config: TrainOptions, graph: LinkGraph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
 ) -> RelationalLinkView:  # fmt: skip
-    """Open a heterogeneous graph with held-out links whole on this rank; see `relational_view` for what is raised."""
-    _refuse_weights(config, graph)
-    held = graph.held_out
-    assert held is not None
-    rule = rule_of(config, graph)
-    if rule is not None and held.times is None:
-        raise UsageError(
-            f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link was "
-            "asked about; use a relation with times, or a graph without any"
-        )
-    view = RelationalLinkView(graph, held.relation, rule, held.reverses, comm, backend, fingerprint)
-    view.take_features(_whole_features(config, view, gathering))
+    """Open a heterogeneous graph with held-out links on this rank; see `relational_view`, also for what is raised. Collective."""
+
+    def rule() -> tuple[HeldOutLinks, TimeRule | None]:
+        _refuse_weights(config, graph)
+        held, found = graph.held_out, rule_of(config, graph)
+        assert held is not None
+        if found is not None and held.times is None:
+            raise UsageError(
+                f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link "
+                "was asked about; use a relation with times, or a graph without any"
+            )
+        return held, found
+
+    held, found = together(comm, rule)
+    asked = graph, held.relation, found, held.reverses, comm, backend, fingerprint
+    if placement.partitioned:
+        relations = _relation_blocks(config, graph, placement, comm, backend)
+        blocks = {key: relations.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
+        together(comm, lambda: held.check_absent(graph, blocks))
+        view = RelationalLinkView(*asked, relations)
+    else:
+        view = together(comm, lambda: RelationalLinkView(*asked))
+    _take_features(config, view, placement, comm, gathering)
     return view
 
 

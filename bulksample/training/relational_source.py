@@ -58,7 +58,7 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
         divided = (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
         graph = hetero_store.load(source, check="none", structure=not divided)
         checked = graph.validate() if config.check == "full" and not divided else graph
-        return load_links(checked, source) if config.task == "links" else checked
+        return load_links(checked, source, absent=not divided) if config.task == "links" else checked
 
     if not together(comm, known):
         return source

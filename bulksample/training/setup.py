@@ -79,10 +79,10 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
     """
     _check_options(config, request)
     if isinstance(request.source, HeteroGraph):
-        source, rank = request.source, (request.comm, request.backend, request.fingerprint, request.gather_threads)
+        source, rank = request.source, (request.placement, request.comm, request.backend, request.fingerprint, request.gather_threads)
         if config.task == "links" and isinstance(source, LinkGraph):
-            return together(request.comm, lambda: relational_link_view(config, source, *rank))
-        own = relational_view(config, source, request.placement, *rank)
+            return relational_link_view(config, source, *rank)
+        own = relational_view(config, source, *rank)
         check_labels(own.kind.name, own.kind.labels, own.num_classes)
         check_seeds(own.kind.name, own.seeds, own.labels)
         return own
@@ -105,7 +105,7 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
             "use graph partitioned, or features partitioned"
         )
     check_cache(config, placement, request.sampler)
-    if config.task == "links" and placement.divided:
+    if config.task == "links" and placement.divided and not isinstance(request.source, HeteroGraph):
         raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
 
 

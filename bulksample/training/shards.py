@@ -16,6 +16,7 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..errors import DataError
+from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn
 from . import checkpoint
 from .context import TrainingContext
@@ -135,5 +136,7 @@ def _grid(context: TrainingContext) -> Any:
 
 
 def _model(context: TrainingContext) -> RelationalGnn:
-    assert isinstance(context.model, RelationalGnn)
-    return context.model
+    """Return the model, of links its encoder, which holds the shards."""
+    model = context.model.encoder if isinstance(context.model, LinkModel) else context.model
+    assert isinstance(model, RelationalGnn)
+    return model

@@ -42,7 +42,7 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
         own = relational_fingerprint(source)
     else:
         own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
-    agree(comm, {"graph": own})
+    agree(comm, {}, {"graph": own})
     return own
 
 

@@ -56,7 +56,9 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
         If the state belongs to another configuration, graph or number of ranks; the message names what differs.
     """
     differences = _differences(state["config"], context.config.computed())
-    for name, before, now in (("graph", state["graph"], context.view.fingerprint), *differences):
+    if state["graph"] != context.view.fingerprint:
+        raise UsageError("the checkpoint does not fit this run: it is of a training on another graph, or on this one before it was changed")
+    for name, before, now in differences:
         if before != now:
             raise UsageError(f"the checkpoint does not fit this run: {name} was {before!r} and is {now!r} now")
     if bool(state.get("shard_tensors")) != bool(context.model.shards):

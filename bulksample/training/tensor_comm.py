@@ -65,8 +65,15 @@ class TensorComm(ABC):
         """
 
     @abstractmethod
-    def among(self, comm: Comm) -> TensorComm:
-        """Make the same kind of communicator for the ranks of `comm`, such as a row of the grid; collective among them."""
+    def among(self, comm: Comm, later: bool = False) -> TensorComm:
+        """Make the same kind of communicator for the ranks of `comm`, such as a row of the grid; collective among them.
+
+        With `later`, an all-to-all may be waited for on the device alone, until `settle`.
+        """
+
+    def settle(self) -> None:
+        """Wait, with a deadline, for messages that only the device waits for; call it before the host reads what depends on them."""
+        return
 
     def alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> list[torch.Tensor]:
         """Return the part that each rank sent to this one, in rank order; see `Comm.alltoall`."""
@@ -99,5 +106,5 @@ class HostTensorComm(TensorComm):
 
         return TensorArrival(finish)
 
-    def among(self, comm: Comm) -> TensorComm:
+    def among(self, comm: Comm, later: bool = False) -> TensorComm:
         return HostTensorComm(comm)

@@ -95,9 +95,9 @@ class SlotSums:
         return sums
 
     def _gradients(self) -> list[torch.Tensor]:
-        found, shards = [], {id(shard) for shard in self._model.shards.values()}
-        for parameter in self._model.parameters():
-            if parameter.requires_grad and id(parameter) not in shards:  # owners add those of shards
+        found = []
+        for parameter in self._model.replicated:  # owners add the gradients of shards
+            if parameter.requires_grad:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 found.append(parameter.grad)

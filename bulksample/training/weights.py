@@ -23,8 +23,7 @@ def weights_of_rank_0(model: Model, comm: Comm) -> None:
 
     Shards stay as they are: every rank has drawn its own from the same seed.
     """
-    shards = {id(shard) for shard in model.shards.values()}
-    copies_of_rank_0([*(own for own in model.parameters() if id(own) not in shards), *model.buffers()], comm)
+    copies_of_rank_0([*model.replicated, *model.buffers()], comm)
 
 
 def copies_of_rank_0(tensors: Iterable[torch.Tensor], comm: Comm) -> None:

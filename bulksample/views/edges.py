@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.edge_exchange import EdgeExchange
+from ..distributed.matrix.edge_exchange import EdgeExchange, EdgeFetch
 from ..distributed.matrix.rank_graph import RankGraph
 from ..graph import Graph
 from ..sparse import CSR
@@ -53,7 +54,17 @@ class EdgeSource:
 
     def start(self, destinations: np.ndarray, sources: np.ndarray) -> Callable[[], EdgeRows]:
         """Start to fetch edges; return a function that waits for them."""
-        pending = None if self._exchange is None else self._exchange.start(destinations, sources, self._numbers)
+        return self.ask([(destinations, sources)])[0]()
+
+    def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Callable[[], Callable[[], EdgeRows]]]:
+        """Return a function for each of several fetches of (destinations, sources) that starts it; see `FeatureSource.ask`."""
+        asked = [None] * len(fetches) if self._exchange is None else self._exchange.ask(fetches, self._numbers)
+        return [partial(self._started, *ends, begin) for ends, begin in zip(fetches, asked, strict=True)]
+
+    def _started(
+        self, destinations: np.ndarray, sources: np.ndarray, begin: Callable[[], EdgeFetch] | None
+    ) -> Callable[[], EdgeRows]:  # fmt: skip
+        pending = None if begin is None else begin()
 
         def wait() -> EdgeRows:
             numbers, rows = (None, None) if pending is None else pending.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..distributed.matrix.block_rows import BlockRowAdjacency
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..distributed.matrix.relation_blocks import PartitionedRelations
+from ..errors import UsageError
 from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
 from .remote_features import RemoteFeatures
@@ -34,33 +36,65 @@ class LoadingView(View):
         Its communicator, if its methods are collective.
     fetching : sequence of Comm
         The communicators of fetches; none if nothing is fetched from other ranks.
+
+    Attributes
+    ----------
+    meets : bool
+        True if ranks meet at every bulk, to sample it or to ask for its rows.
     """
 
     all_degrees = None
 
     def __init__(self, comm: Comm, adjacency: Adjacency, sampling: Comm | None, fetching: list[Comm]) -> None:
         self.adjacency, self.sampling, self._rank, self._fetching = adjacency, sampling, comm.rank, fetching
-        meet = [adjacency.grid.column_comm] if isinstance(adjacency, BlockRowAdjacency | PartitionedRelations) else []
-        self._meeting = [*fetching, *meet, comm][0]
+        sampled = adjacency.grid.column_comm if isinstance(adjacency, BlockRowAdjacency | PartitionedRelations) else None
+        self._sampled, self._fetched = sampled, fetching[0] if fetching else sampled or comm
+        self.meets = bool(fetching) or sampling is not None
 
     def at(self, step: dict[str, Any]) -> None:
         place = f"step {step['step'] - 1} of epoch {step['epoch']}"
         for comm in self._fetching:
             comm.at(f"{place} from {step['first']}", f"rank {self._rank} is at {place}")
 
-    def begin(self, epoch: int, step: int, first: int, told: str) -> None:
+    def begin(self, epoch: int, step: int, first: int, left: int | None, told: str, ahead: bool, samples: bool) -> None:
         """Compare the beginning of an iteration with all ranks, also with those that are still in the one before; collective.
+
+        Parameters
+        ----------
+        epoch, step, first : int
+            The position at which the iteration begins.
+        left : int, optional
+            The steps after which this rank left the iteration before; None if it took all.
+        told : str
+            How errors tell of that.
+        ahead : bool
+            Ranks sample on a thread, so those that go on meet this one as they ask for rows. Otherwise they meet it as they sample.
+        samples : bool
+            The threads of ranks that go on are sampling a bulk, and wait for this rank.
 
         Raises
         ------
         UsageError
             On every rank, if the ranks are at different places.
         """
-        self._meeting.at(f"begin epoch {epoch} at step {step} from {first}", f"rank {self._rank} begins epoch {epoch} at step {step}{told}")
+        place = f"begin epoch {epoch} at step {step} from {first}, left {left}"
+        told = f"rank {self._rank} begins epoch {epoch} at step {step}{told}"
+        meeting = self._fetched if ahead or self._sampled is None else self._sampled
         try:
-            self._meeting.exchange_counts([0] * self._meeting.size, "control", "an iteration", 0)
-        finally:
-            self._meeting.at("", "")
+            _compare(meeting, place, told)
+        except UsageError:
+            if samples and self._sampled is not None and self._sampled is not meeting:
+                with suppress(UsageError):
+                    _compare(self._sampled, place, told)
+            raise
+
+
+def _compare(comm: Comm, place: str, told: str) -> None:
+    comm.at(place, told)
+    try:
+        comm.exchange_counts([0] * comm.size, "control", "an iteration", 0)
+    finally:
+        comm.at("", "")
 
 
 class GraphLoadingView(LoadingView):

@@ -5,6 +5,7 @@ Vertices of one type are predicted, each at its own time if the graph has times.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -75,6 +76,7 @@ class RelationalView(View):
         assert kind.labels is not None
         self.graph, self.kind, self.times, self.fingerprint = graph, kind, times, fingerprint
         self.name, self.num_classes = graph.name, kind.num_classes
+        self.relations_of_row = max(Counter(relation.destination for relation in graph.relations).values(), default=1)
         self.relations = relations or RelationAdjacency(graph, backend)
         self.adjacency = self.relations
         self.sampling = relations.grid.comm if relations else None

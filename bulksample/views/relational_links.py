@@ -1,4 +1,4 @@
-"""A heterogeneous graph that every rank holds whole, of which the links of one relation are predicted, each at its own time."""
+"""A heterogeneous graph of which the links of one relation are predicted, each at its own time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from ..backends.base import Backend
+from ..data.relational.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.relation_blocks import PartitionedRelations
+from ..distributed.matrix.relation_links import PartitionedLinks
 from ..nn.relational import Schema
 from ..relations.graph import HeteroGraph, Key
-from ..relations.links import link_times
 from ..relations.one_type import LinkEndsLoader
 from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler
@@ -33,24 +35,25 @@ class RelationalLinkView(RelationalView):
         Draw nothing later than each link.
     reverses : tuple of (source, name, destination)
         The relations that hold the edges of `relation` turned around.
-    comm, backend, fingerprint
-        See `RelationalView`.
+    comm, backend, fingerprint, relations
+        See `RelationalView`; collective if relations are given.
 
     Attributes
     ----------
-    link_times : int64, shape (m,), optional
-        When each edge of the relation is asked about; None without a rule.
+    links : LinkExamples
+        The edges to train on, and their negatives.
     """
 
     def __init__(
         self, graph: HeteroGraph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], comm: Comm, backend: Backend,
-        fingerprint: str,
+        fingerprint: str, relations: PartitionedRelations | None = None,
     ) -> None:  # fmt: skip
         source = graph.type(relation[0])
         unlabelled = replace(source, labels=np.full(source.count, -1), num_classes=0, masks={})
-        super().__init__(graph, unlabelled, comm, backend, fingerprint, "all")
+        super().__init__(graph, unlabelled, comm, backend, fingerprint, "all", None, relations)
         self.relation, self.rule, self.reverses = graph.relation(relation), rule, reverses
-        self.link_times = None if rule is None else link_times(graph, self.relation)
+        timed = rule is not None
+        self.links = LinkExamples(graph, self.relation, timed) if relations is None else PartitionedLinks(relations, self.relation, timed)
 
     @property
     def schema(self) -> Schema:

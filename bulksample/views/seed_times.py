@@ -37,10 +37,13 @@ def seed_times(config: TimeOptions, graph: HeteroGraph, kind: VertexType) -> See
     if rule is None:
         return None
     if config.seed_times is None and kind.times is None:
-        columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu")
+        if columns := [name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu"]:
+            known = f"use seed_times with a column of the type ({', '.join(columns)})"
+        else:
+            known = "it has no column of whole numbers that could say so: make the graph with times of these vertices"
         raise UsageError(
             f"{_timed(graph)[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what "
-            f"was known of each; use seed_times with a column of the type ({columns or 'it has none'})"
+            f"was known of each; {known}"
         )
     return SeedTimes(_column(config.seed_times, kind), rule)
 

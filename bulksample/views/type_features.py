@@ -1,7 +1,7 @@
 """The input rows of a heterogeneous mini-batch: features by type, from this rank's memory or from the ranks that hold them.
 
 Only types that the model reads are fetched. Of a type without features a mini-batch gets the ids of its vertices, from which a model
-looks up learned rows.
+looks up learned rows. If ranks divide these, their owners are asked here, and the model looks them up when it needs them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from ..distributed.matrix.codec import codec_named
+from ..distributed.matrix.learned_rows import ask_for_rows
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
-from ..nn.layers import Input
 from ..relations.graph import HeteroGraph, VertexType
 from ..sparse import CSR
 from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features
@@ -24,7 +25,7 @@ from .view import as_index
 
 
 class TypeFeatures:
-    """Fetches the features of the vertices of each type; of a type without features, their ids.
+    """Fetches the features of the vertices of each type; of a type without features, their ids, or what asks for their learned rows.
 
     Parameters
     ----------
@@ -34,12 +35,16 @@ class TypeFeatures:
         The needed types that have features. If one of them is `RemoteFeatures`, every fetch is collective.
     width : int
         The features of all types together, needed or not.
+    learned : TypeLayouts, optional
+        The block rows of the learned rows of needed types without features; every fetch then asks for them, and is collective.
     """
 
     is_sparse = False
 
-    def __init__(self, needed: Collection[str], held: Mapping[str, FeatureSource], width: int) -> None:
-        self.needed, self.held, self.width = tuple(needed), dict(held), width
+    def __init__(
+        self, needed: Collection[str], held: Mapping[str, FeatureSource], width: int, learned: TypeLayouts | None = None
+    ) -> None:  # fmt: skip
+        self.needed, self.held, self.width, self.learned = tuple(needed), dict(held), width, learned
 
     def start(self, vertices: Mapping[str, np.ndarray] | np.ndarray) -> Fetching:
         """Start to fetch the rows of the vertices of each type, int32; anything but a dict stands for no vertices at all."""
@@ -49,16 +54,32 @@ class TypeFeatures:
         """Return a function for each of several fetches that starts it; see `FeatureSource.ask`."""
         none = dict.fromkeys(self.needed, np.empty(0, np.int32))
         named = [vertices if isinstance(vertices, Mapping) else none for vertices in fetches]
-        asked = {name: source.ask([vertices[name] for vertices in named]) for name, source in self.held.items()}
-        return [partial(self._started, vertices, {name: own[i] for name, own in asked.items()}) for i, vertices in enumerate(named)]
+        begins = {name: source.ask([vertices[name] for vertices in named]) for name, source in self.held.items()}
+        featureless: dict[str, Sequence[Any]] = {
+            name: self._named(name, [vertices[name] for vertices in named]) for name in self.needed if name not in self.held
+        }
+        return [
+            partial(self._started, {name: own[i] for name, own in begins.items()}, {name: own[i] for name, own in featureless.items()})
+            for i in range(len(named))
+        ]
 
-    def _started(self, vertices: Mapping[str, np.ndarray], begin: Mapping[str, Callable[[], Fetching]]) -> Fetching:
+    def _named(self, name: str, lists: Sequence[np.ndarray]) -> Sequence[Any]:
+        """Return the vertices of a type without features for each fetch, or what their owners have been asked for."""
+        return lists if self.learned is None else ask_for_rows(self.learned.grid, self.learned.of[name], lists)
+
+    def _started(self, begin: Mapping[str, Callable[[], Fetching]], featureless: Mapping[str, Any]) -> Fetching:
         under_way = {name: own() for name, own in begin.items()}
 
-        def finish() -> dict[str, Input]:
-            return {name: under_way[name].wait() if name in under_way else as_index(vertices[name]) for name in self.needed}
+        def of(name: str) -> Any:
+            if name in under_way:
+                return under_way[name].wait()
+            return self.ids(featureless[name]) if self.learned is None else featureless[name]
 
-        return Fetching(cast(Any, finish))
+        return Fetching(cast(Any, lambda: {name: of(name) for name in self.needed}))
+
+    def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """Return the ids of vertices of a type without features, int64, where the model computes."""
+        return as_index(vertices)
 
     def nbytes(self) -> int:
         """Return the bytes of features that this rank holds."""
@@ -78,7 +99,7 @@ def whole_features(
 
 def block_features(
     graph: HeteroGraph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
-    counted: Callable[[str], np.ndarray] | None = None,
+    counted: Callable[[str], np.ndarray] | None = None, learned: bool = False,
 ) -> TypeFeatures:  # fmt: skip
     """Take this rank's block row of the features of each type, and fetch the others from their owners; collective.
 
@@ -91,10 +112,13 @@ def block_features(
         Memory of each rank for the rows that most edges begin in. Types share it by the bytes of one row for each edge that begins in them.
     counted : callable, optional
         Returns `access_count` of a type by name, on all ranks together, if no rank holds the relations.
+    learned : bool
+        The types without features have learned rows, in the same block rows.
 
     Notes
     -----
-    A fetch is one fetch of a `RowExchange` for each type, in the order of the types; `costs.feature_fetch` predicts it.
+    A fetch is one fetch of a `RowExchange` for each type, in the order of the types; `costs.feature_fetch` predicts it. Then the ids of
+    learned rows travel; `costs.learned_rows` predicts them.
 
     Raises
     ------
@@ -111,7 +135,7 @@ def block_features(
         rows = blocks.take(kind.name, checked_features(kind.features, norm, kind.name))
         access = counts(kind.name)[members] if caches[kind.name] else None
         held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
-    return TypeFeatures(needed, held, _width(graph))
+    return TypeFeatures(needed, held, _width(graph), blocks if learned else None)
 
 
 def cache_shares(graph: HeteroGraph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:

@@ -55,6 +55,8 @@ class View(ABC):
         The device of `degrees` and of fetched features.
     block_mover : callable, optional
         Copies a block to that device; None on a CPU.
+    relations_of_row : int
+        The most relations from which a row draws.
     sampling : Comm, optional
         The communicator of the adjacency. Sampling runs on a thread of its own, so nothing else uses it.
     """
@@ -70,6 +72,7 @@ class View(ABC):
     share: InferenceShare
     read_bytes: int = 0
     memory: dict[str, int]
+    relations_of_row: int = 1
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
     edges: EdgeSource | None = None

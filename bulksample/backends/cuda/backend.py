@@ -15,14 +15,17 @@ import numpy as np
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, SharedDraws, refuse_row
+from ..base import Backend, Picks, Restriction
 from ..hops import Expansion, cut
+from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
+from ..quantiser import Noise, refuse_row
 from ..reference import located
 from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 from . import draws, features, layer_race, layers, numbering, products, tables
 from .device import CudaDevice
 from .kernels import Launcher
 from .node_wise import expand
+from .relation_bulk import cut_on_host
 from .relations import expand_relations
 
 T = TypeVar("T")
@@ -133,7 +136,8 @@ class Cuda(Backend):
     def expand_relations(
         self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
     ) -> list[HeteroExpansion] | None:
-        return expand_relations(self.device, counts, relations, trees, laws, only_new)
+        bulk = expand_relations(self.device, counts, relations, trees, laws, only_new)
+        return None if bulk is None else cut_on_host(bulk.to_host(self.device), trees)
 
     @_phase
     def expand_layers(

@@ -70,7 +70,7 @@ def hop_after_hop(
     """Take a bulk through `count` hops: draw for the frontier, number the vertices found, make them the next frontier.
 
     Waits before each hop for the size of its frontier, unless `bounded` is set: then `draw` is given frontiers that are longer than their
-    last pointer. Besides, waits whenever `draw` does. `close` waits for the counts.
+    last pointer, and may say how many rows they have. Besides, waits whenever `draw` does. `close` waits for the counts.
     """
     k = len(asked.minibatches)
     counts = device.empty((count + 1) * (2 * k + 2), np.int64)
@@ -78,10 +78,13 @@ def hop_after_hop(
     with device.phase("seeds"):
         held, seed_rows = numbering.number(asked.none, asked.seeds, ends[0])
         held = held if bounded or not count else _settled(device, held)
-    frontier, hops = held, list[_OpenHop]()
+    frontier, hops, before = held, list[_OpenHop](), 0
     for hop in range(count):
         with device.phase(f"hop {hop}"):
             drawn = draw(frontier, hop)
+            if drawn.rows is not None:
+                before = drawn.rows + (before if only_new else 0)
+                held = HeldVertices(held.pointers, held.vertices[:before], before)
             grown, local = numbering.number(
                 held, FoundVertices(_ends(device, drawn, frontier), drawn.columns, None, drawn.slots), ends[hop + 1]
             )
@@ -131,7 +134,12 @@ def _ends(device: CudaDevice, drawn: DrawnEdges, frontier: HeldVertices) -> Any:
 
 def close(device: CudaDevice, bulk: OpenBulk, array_of: Callable[[Any], Any] = lambda array: array) -> DeviceBulk:
     """Wait for the counts of a bulk, and cut its arrays to their lengths. `array_of` is that of `Recording.enqueue`."""
-    counts = device.get(array_of(bulk.counts)).reshape(-1, 2, bulk.k + 1)
+    return cut_to(bulk, device.get(array_of(bulk.counts)), array_of)
+
+
+def cut_to(bulk: OpenBulk, found: np.ndarray, array_of: Callable[[Any], Any] = lambda array: array) -> DeviceBulk:
+    """Cut the arrays of a bulk to the lengths that its counts, now on the host, say."""
+    counts = found.reshape(-1, 2, bulk.k + 1)
     ends, hops = list(counts[:, 0]), list[DeviceHop]()
     for step, hop in enumerate(bulk.hops):
         rows = int(ends[step][-1] - (ends[step - 1][-1] if bulk.only_new and step else 0))

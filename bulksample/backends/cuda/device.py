@@ -82,10 +82,6 @@ class CudaDevice:
         """Launch a kernel whose warps walk over at most `entries` entries."""
         self._launch(name, -(-entries // (TILE * THREADS // 32)), values)
 
-    def tiles(self, name: str, entries: int, *values: Any) -> None:
-        """Launch a kernel whose blocks take tiles of `SCANNED` entries."""
-        self._launch(name, -(-entries // SCANNED), values)
-
     def blocks(self, name: str, count: int, *values: Any) -> None:
         """Launch a kernel whose blocks take `count` rows."""
         self._launch(name, count, values)

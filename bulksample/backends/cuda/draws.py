@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +12,12 @@ from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
 from .tables import Slots
 
+KEYED = (Law.RACE, Law.LABOR)  # draws by key
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
 HUB, HUBS, SLICES = 2048, 256, 32  # BS_HUB, BS_HUBS, BS_SLICES of csrc/hubs.h
-HUB_WORDS = 1 + 2 * HUBS  # of Hubs
+LENGTH_OF_PICK = 8  # neighbors of a hub for each of more than 32 picks by key: `is_shared` of csrc/race_many.cu
+LISTED_WORDS = 1 + 2 * HUBS  # of Hubs
+RACE_WORDS = LISTED_WORDS + 1 + HUBS * (3 + SLICES + 128)  # of HubRaces of csrc/race_many.cu
 _ALL = 2**62  # more than any row has
 DRAWING_BLOCKS = 256  # rows of more picks drawn at the same time; each has scratch of its own
 
@@ -37,6 +41,10 @@ class DrawnEdges(NamedTuple):
     weights: Any = None  # float32, or None: the mean
     ends: Any = None  # int64, shape (k + 1,): the edges before each mini-batch, if known
     slots: Slots | None = None  # of the columns in the table that numbers them, where they have been entered already
+    rows: int | None = None  # R, where the frontier was longer and the draw has counted its rows
+
+
+Read = Callable[[Any, Any], Sequence[int]]  # waits for some int64 numbers; is given the row pointers of the picks besides, to read some
 
 
 def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
@@ -46,12 +54,16 @@ def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
     return FrontierRows(vertices, names, device.put(q.pointers), device.put(q.minibatches), len(q.vertices), len(q))
 
 
-def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw) -> DrawnEdges:
-    """Draw as `Backend.sample_rows` defines. Waits for one number if a row takes all neighbors, or more than 32 by key."""
+def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw, read: Read | None = None) -> DrawnEdges:
+    """Draw as `Backend.sample_rows` defines.
+
+    Waits once, by `read` if it is given, where rows take all neighbors, or more than 32 by key.
+    """
     if fanout == -1:
-        return copied(device, a, rows)[0]
-    keyed, weighed, counts = draw.law in (Law.RACE, Law.LABOR), draw.law is Law.WEIGHTED, None
-    hubs = _hubs(device, a) if weighed or (keyed and fanout <= FEW) else None
+        return copied(device, a, rows, read)[0]
+    keyed, weighed, counts = draw.law in KEYED, draw.law is Law.WEIGHTED, None
+    listed = hub_words(a.longest, fanout, draw.law)
+    hubs = device.zeros(listed) if listed else None
     if weighed or (keyed and a.values is not None):
         counts = device.empty(rows.size, np.int32)
         counted = (a.indptr, a.values, rows.vertices, rows.parts, rows.k, fanout, counts)
@@ -69,7 +81,7 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
         if hubs is not None:
             device.start("pick_in_hubs", 32 * _slices(rows), *asked, sums)
     elif keyed:
-        _race(device, a, rows, fanout, draw, drawn, hubs)
+        _race(device, a, rows, fanout, draw, drawn, hubs, read)
     else:
         _uniform(device, a, rows, fanout, draw, drawn)
     return drawn
@@ -95,9 +107,20 @@ def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw:
     device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
 
 
-def _hubs(device: CudaDevice, a: DeviceCSR) -> Any:
-    """Return an empty list of hubs, or None if the matrix has none."""
-    return device.zeros(HUB_WORDS) if a.longest > HUB else None
+def hub_words(longest: int, fanout: int, law: Law) -> int:
+    """Return the words of the list of hubs of a draw; 0 if it needs none. `longest` is the longest row."""
+    if longest <= HUB or fanout < 0 or law not in (*KEYED, Law.WEIGHTED):
+        return 0
+    if law is Law.WEIGHTED or fanout <= FEW:
+        return LISTED_WORDS
+    return RACE_WORDS if longest > LENGTH_OF_PICK * fanout else 0
+
+
+def slice_bytes(longest: int, fanout: int, law: Law, rows: int) -> int:
+    """Return the bytes that slices of hubs take while so many rows draw; `longest` is the longest row."""
+    if not hub_words(longest, fanout, law) or (law is not Law.WEIGHTED and fanout > FEW):
+        return 0
+    return SLICES * min(rows, HUBS) * (8 if law is Law.WEIGHTED else 32 * 12)
 
 
 def _slices(rows: FrontierRows) -> int:
@@ -105,7 +128,9 @@ def _slices(rows: FrontierRows) -> int:
     return SLICES * min(rows.size, HUBS)
 
 
-def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges, hubs: Any) -> None:
+def _race(
+    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges, hubs: Any, read: Read | None
+) -> None:  # fmt: skip
     shared = int(draw.law is Law.LABOR)
     if s <= FEW:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
@@ -115,11 +140,12 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
             best = 32 * _slices(rows)
             device.start("race_hubs", best, *asked, device.empty(best, np.float64), device.empty(best, np.int32))
         return
-    counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches)
-    pointers, _, entries, _ = extents(device, a, rows)
+    counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, shared, draw.seed, draw.tag)
+    pointers, _, entries, _ = extents(device, a, rows, read, drawn.pointers)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
-    device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)
-    device.blocks("take_smallest", rows.size, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns)
+    device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, s, pointers, keys, columns, hubs)
+    blocks = rows.size if hubs is None else max(rows.size, _slices(rows))
+    device.blocks("take_smallest", blocks, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns, hubs)
 
 
 def all_pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, Any]:
@@ -136,18 +162,23 @@ class Extents(NamedTuple):
     rows: int  # R
 
 
-def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> Extents:
-    """Count the entries of Q A, and wait for their number and that of its rows."""
+def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | None = None, picked: Any = None) -> Extents:
+    """Count the entries of Q A, and wait for their number and that of its rows.
+
+    `picked` are the row pointers of the picks; by default all entries are picked.
+    """
     pointers, ends = all_pointers(device, a, rows)
+    numbers = pointers[-1:] if ends is None else ends[-2:]
+    found = device.get(numbers).tolist() if read is None else read(numbers, pointers if picked is None else picked)
     if ends is None:
-        return Extents(pointers, None, int(device.get(pointers[-1:])[0]), rows.size)
-    entries, count = device.get(ends[-2:]).tolist()
+        return Extents(pointers, None, found[0], rows.size)
+    entries, count = found
     return Extents(pointers[: count + 1], ends[: rows.k + 1], entries, count)
 
 
-def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnEdges, Any]:
+def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | None = None) -> tuple[DrawnEdges, Any]:
     """Copy Q A: all entries of the rows, and their values."""
-    pointers, ends, entries, _ = extents(device, a, rows)
+    pointers, ends, entries, _ = extents(device, a, rows, read)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
     asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..sources import kernel_directory
 
-THREADS = 128  # of a block, in every kernel: BS_BLOCK of csrc/device.h
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)')
+THREADS, WIDE = 128, 1024  # of a block, and of one of a kernel that says so: BS_BLOCK and BS_WIDE of csrc/device.h
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\w+)\) )?(\w+)\(([^)]*)\)')
 _SCALARS = {"bs_i32": np.int32, "bs_u32": np.uint32, "bs_i64": np.int64, "bs_u64": np.uint64}
 
 
@@ -27,6 +27,7 @@ class Kernel(NamedTuple):
     file: Path
     name: str
     parameters: tuple[type | None, ...]  # the numpy scalar of each; None is a pointer
+    threads: int = THREADS  # of a block
 
     def arguments(self, values: tuple[Any, ...], pointer: Callable[[Any], Any]) -> list[Any]:
         """Convert Python values to kernel arguments; `pointer` converts an array or None."""
@@ -44,7 +45,7 @@ class Launcher(Protocol):
         """Return the blocks of kernel `name` that fill the device; kernels loop over the rest."""
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
-        """Start kernel `name` on `blocks` blocks of `THREADS` threads. Arrays belong to the array module; None is a null pointer."""
+        """Start kernel `name` on `blocks` blocks. Arrays belong to the array module; None is a null pointer."""
 
     def functions(self, names: Sequence[str | None]) -> np.ndarray:
         """Return what `enqueue` calls kernels by: uint64; 0 for None, a fill."""
@@ -52,13 +53,14 @@ class Launcher(Protocol):
     def address(self, array: Any) -> int:
         """Return the address of an array for kernels; 0 for None."""
 
-    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
+    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, threads: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
         """Start many kernels, one after the other, in one call.
 
         Parameters
         ----------
         functions : uint64, shape (count,)
-        blocks : uint32, shape (count,)
+        blocks, threads : uint32, shape (count,)
+            Threads are those of a block.
         starts : int64, shape (count + 1,)
         words : uint64
             Launch i has the arguments ``words[starts[i]:starts[i + 1]]``, a word each. Those of a fill are an address, 32 bits, and how
@@ -74,8 +76,8 @@ def kernels(directory: Path | None = None) -> dict[str, Kernel]:
     """List all kernels by name: ours, or those of another folder."""
     found = {}
     for file in sorted((directory or kernel_directory()).glob("*.cu")):
-        for name, parameters in _SIGNATURE.findall(file.read_text()):
-            found[name] = Kernel(file, name, tuple(_scalar(parameter) for parameter in parameters.split(",")))
+        for bound, name, parameters in _SIGNATURE.findall(file.read_text()):
+            found[name] = Kernel(file, name, tuple(map(_scalar, parameters.split(","))), WIDE if bound == "BS_WIDE" else THREADS)
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...rng import Draw
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS
-from .kernels import THREADS
+from .kernels import WIDE
 from .tables import HashTables
 
 _NO_TABLE = (None, None, None)
@@ -38,7 +38,7 @@ class DevicePicks(NamedTuple):
 def smallest(
     device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, draw: Draw, most: int, table: HashTables | None = None
 ) -> DevicePicks:
-    """Draw as `Backend.smallest_keys` defines, by three launches. Waits for nothing.
+    """Draw as `Backend.smallest_keys` defines, by one launch. Waits for nothing.
 
     At most `most` columns can be drawn if `s` is -1. `table` takes the picks and their places, see `products.keep_met`.
     """
@@ -46,13 +46,11 @@ def smallest(
     entries = len(layer.columns) * (k if layer.once else 1)
     asked = (layer.pointers, layer.columns, layer.weights, layer.sums, int(layer.squared), int(layer.once), k)
     rows = device.zeros(k * ROW_WORDS)
-    keys, candidates = device.empty(entries + entries % 2, np.uint64), device.empty(entries, np.uint32)
-    device.tiles("layer_keys", entries, *asked, s, minibatches, draw.seed, draw.tag, rows, keys)
-    device.tiles("layer_bounds", entries, layer.pointers, layer.columns, int(layer.once), k, rows, keys, candidates)
+    keys, candidates = device.empty(entries, np.uint64), device.empty(entries, np.uint32)
     drawn = most if s < 0 else min(entries, k * s)
     ends, picks, inclusion = device.empty(k + 1, np.int64), device.empty(drawn, np.int32), device.empty(drawn, np.float64)
-    entered = table or _NO_TABLE
-    device.scan("layer_take", entries, 0, lambda states: (*asked, rows, keys, states, ends, picks, inclusion, *entered))
+    work, made = (s, minibatches, draw.seed, draw.tag, rows, keys, candidates), (ends, picks, inclusion, *(table or _NO_TABLE))
+    device.scan("race_layers", entries, 0, lambda states: (*asked, *work, states, *made))
     return DevicePicks(ends, picks, inclusion)
 
 
@@ -74,9 +72,19 @@ def arriving(
 
 def _arrive(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw, picks: Any, *chosen: Any) -> Any:
     """Launch the kernel; return the time of the first arrival that each mini-batch leaves out."""
-    k, bits = len(minibatches), (2 * (s + THREADS) - 1).bit_length()
+    k, bits = len(minibatches), _arrival_bits(s)
     blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
     times, scratch = device.empty(k, np.float64), device.empty(blocks * (2 << bits), np.uint32)
     asked = (ends, len(ends), s, minibatches, k, draw.seed, draw.tag, scratch, bits)
     device.blocks("first_arrivals", blocks, *asked, picks, times, *chosen)
     return times
+
+
+def arrival_bytes(k: int, s: int) -> int:
+    """Bound the scratch bytes of `arriving`."""
+    return 8 * k + 4 * min(k, DRAWING_BLOCKS) * (2 << _arrival_bits(s))
+
+
+def _arrival_bits(s: int) -> int:
+    """Return the binary logarithm of the slots of a table for s columns, and for all that arrive at once."""
+    return (2 * (s + WIDE) - 1).bit_length()

@@ -14,7 +14,7 @@ import numpy as np
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from ..base import LayerRace, LayerWeights, SharedDraws
+from ..layer_draws import LayerRace, LayerWeights, SharedDraws
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
 from .device import CudaDevice, DeviceCSR
 from .draws import DrawnEdges, FrontierRows, all_pointers, extents

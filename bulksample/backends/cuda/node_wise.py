@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...rng import Draw, Law
+from ...rng import Draw
 from ...selection import Selection
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
 from .device import CudaDevice, DeviceCSR
-from .draws import FEW, HUB, HUB_WORDS, DrawnEdges, FrontierRows, draw_rows
+from .draws import FEW, HUB, KEYED, DrawnEdges, FrontierRows, draw_rows, hub_words
 from .numbering import Numbering
 from .predicted import bulk_bytes, most_found, most_held, state_words
 from .tables import HeldVertices
@@ -24,9 +24,10 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
     seeds and once a hop. Waits once more for each hop that takes all neighbors, or more than 32 by key.
     """
     k, n, entries, count = len(seeds), a.shape[1], len(a.indices), len(seeds.vertices)
-    bytes_ = bulk_bytes(n, entries, k, count, fanouts, only_new, device.free_bytes, device.numbering)
+    laws = [draw.law for draw in draws]
+    bytes_ = bulk_bytes(n, entries, k, count, fanouts, only_new, device.free_bytes, device.numbering, a.longest, laws)
     bounded = bytes_.peak <= device.free_bytes // BOUND_SHARE
-    waits = any(s < 0 or (s > FEW and draw.law in (Law.RACE, Law.LABOR)) for s, draw in zip(fanouts, draws, strict=True))
+    waits = any(s < 0 or (s > FEW and draw.law in KEYED) for s, draw in zip(fanouts, draws, strict=True))
     if bounded and device.prepares and not waits:
         shape = (a.shape, entries, a.values is None, a.longest > HUB, tuple(fanouts), only_new)
 
@@ -51,7 +52,7 @@ def _node_wise(
         return draw_rows(device, a, rows, fanouts[hop], draws[hop])
 
     words = state_words(n, k, int(seeds[-1]), fanouts, only_new) if most is not None else 0
-    words += HUB_WORDS * len(fanouts) if a.longest > HUB else 0
+    words += sum(hub_words(a.longest, s, draw.law) for s, draw in zip(fanouts, draws, strict=True))
     with device.zeroed_together(words):
         numbering = Numbering(device, np.full(k, n), most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
         return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, bounded)

@@ -46,12 +46,8 @@ class Numbering:
         size = min(held.size + room, self._most)
         vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
         trees = None if found.trees is None else device.empty(size, np.int32)
-        places, slots = (found.pointers, found.columns), (k, table.found, table.starts, table.numbers)
-        device.scan(
-            "number_found", room, k + 1, lambda states: (held.pointers, *places, found.trees, *slots, states, ends, vertices, trees)
-        )
-        known = (held.pointers, held.vertices, held.trees)
-        device.start("read_numbers", held.size + room, *known, *places, *slots, ends, vertices, trees, local)
+        asked = held.pointers, held.vertices, held.trees, found.pointers, found.columns, found.trees, k, table.found, table.starts
+        device.scan("number_found", room, k + 1, lambda states: (*asked, table.numbers, states, ends, vertices, trees, local), held.size)
         self._known = ends[: k + 1]
         return HeldVertices(self._known, vertices, size, trees), local
 

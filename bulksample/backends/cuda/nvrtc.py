@@ -17,7 +17,7 @@ import numpy as np
 from .. import native
 from .backend import Cuda
 from .cubins import compiled
-from .kernels import THREADS, kernels
+from .kernels import kernels
 from .occupancy import Processor
 
 DRIVER = "libcuda.so.1"
@@ -105,7 +105,8 @@ class DeviceLauncher:
         self.can_enqueue = self._driver is not None
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
-        self._function(name)((blocks,), (THREADS,), tuple(kernels()[name].arguments(values, _pointer)))
+        kernel = kernels()[name]
+        self._function(name)((blocks,), (kernel.threads,), tuple(kernel.arguments(values, _pointer)))
 
     def _function(self, name: str) -> Any:
         """Return a kernel; compile and load its file at first use."""
@@ -118,9 +119,9 @@ class DeviceLauncher:
 
     def most_blocks(self, name: str) -> int:
         if name not in self._most_blocks:
-            function, has = self._function(name), self._device.attributes
+            function, has, threads = self._function(name), self._device.attributes, kernels()[name].threads
             processor = Processor(*(has[attribute] for attribute in PROCESSOR))
-            self._most_blocks[name] = has["MultiProcessorCount"] * processor.blocks(function.num_regs, function.shared_size_bytes)
+            self._most_blocks[name] = has["MultiProcessorCount"] * processor.blocks(function.num_regs, function.shared_size_bytes, threads)
         return self._most_blocks[name]
 
     def functions(self, names: Sequence[str | None]) -> np.ndarray:
@@ -131,8 +132,8 @@ class DeviceLauncher:
             return 0
         return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
-    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
-        self._driver.enqueue(functions, blocks, THREADS, starts, words, self._cupy.cuda.get_current_stream().ptr)
+    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, threads: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
+        self._driver.enqueue(functions, blocks, threads, starts, words, self._cupy.cuda.get_current_stream().ptr)
 
     def new_stream(self) -> Any:
         """Return another stream of this device, which waits for no other."""

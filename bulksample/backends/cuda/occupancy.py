@@ -23,8 +23,8 @@ class Processor(NamedTuple):
     shared_bytes: int
     reserved_bytes: int  # of shared memory, which each block takes beside its own
 
-    def blocks(self, registers: int, shared_bytes: int) -> int:
-        """Return the blocks of `THREADS` threads that fit at once, at least 1.
+    def blocks(self, registers: int, shared_bytes: int, threads: int = THREADS) -> int:
+        """Return the blocks of `threads` threads that fit at once, at least 1.
 
         Parameters
         ----------
@@ -36,4 +36,4 @@ class Processor(NamedTuple):
         of_warp = -(-registers * _WARP // _REGISTERS) * _REGISTERS
         of_block = -(-(shared_bytes + self.reserved_bytes) // _SHARED) * _SHARED
         warps = self.registers // max(1, of_warp)
-        return max(1, min(self.threads // THREADS, self.blocks_at_most, warps * _WARP // THREADS, self.shared_bytes // max(1, of_block)))
+        return max(1, min(self.threads // threads, self.blocks_at_most, warps * _WARP // threads, self.shared_bytes // max(1, of_block)))

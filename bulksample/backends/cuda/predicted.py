@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...rng import Law
 from .device import CudaDevice
-from .draws import DRAWING_BLOCKS, FEW
+from .draws import DRAWING_BLOCKS, FEW, hub_words, slice_bytes
 from .tables import STRUCTURES, Name, chosen
 
 NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
@@ -64,8 +65,9 @@ class BulkBytes(NamedTuple):
 
 
 def bulk_bytes(
-    n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
-) -> BulkBytes:
+    n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None,
+    longest: int = 0, laws: Sequence[Law] | None = None,
+) -> BulkBytes:  # fmt: skip
     """Predict the peak bytes of `bulk.expand`.
 
     Parameters
@@ -81,7 +83,12 @@ def bulk_bytes(
         Bytes that the device plans with.
     numbering : str, optional
         The structure that numbers vertices; by default chosen by size (`tables.chosen`).
+    longest : int
+        Entries of the longest row: many warps share a hub.
+    laws : sequence of Law, optional
+        Those of the hops; by default the one that takes most, a draw by key.
     """
+    laws = [Law.RACE] * len(fanouts) if laws is None else laws
     places, frontier, drawn = [seeds], seeds, []
     held = min(seeds, k * n)
     holds = [held]
@@ -94,16 +101,19 @@ def bulk_bytes(
         frontier = min(found, k * n) if only_new else held
     structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
     most = None if min(fanouts, default=0) < 0 else held
-    kept, peak, before = 4 * seeds + 8 * (k + 1), 0, 0
+    kept, peak, before, drawing = 4 * seeds + 8 * (k + 1), 0, 0, 0
     for hop, found in enumerate(places):
         rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
         tables, vertices = structure.bytes(n, k, own, found, most), 4 * min(own + found, k * n)
         numbered = tables.left + (NUMBERING + 4) * found + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
-        scratch = _scratch(rows, fanouts[hop - 1] if hop else 0)
+        s = fanouts[hop - 1] if hop else 0
+        scratch = _scratch(rows, s) + (slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0)
         peak = max(peak, kept + before + 4 * found + 4 * rows + max(scratch, tables.entering, numbered))
+        drawing = max(drawing, 4 * found + 4 * rows + scratch)
         kept, before = kept + (4 * found if hop else 0), vertices + 4 * found
-    small = 8192 * (len(places) + 1)
+    small = 8192 * (len(places) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
+    peak = max(peak, kept + vertices + drawing)  # a bulk that is enqueued in one call has room for its result from the start
     return BulkBytes(int(SLACK * (peak + tables.standing)) + small, int(SLACK * (kept + vertices)) + 8192)
 
 

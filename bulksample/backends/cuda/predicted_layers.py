@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .device import CudaDevice
-from .layer_race import ROW_WORDS
+from .layer_race import ROW_WORDS, arrival_bytes
 from .predicted import NUMBERING, BulkBytes
 from .tables import HASHED, LARGEST_TABLE, STRUCTURES, Name, TableBytes, chosen, table_slots
 
@@ -34,6 +34,7 @@ class HopBounds(NamedTuple):
     entries: int  # neighbors of the rows
     slots: int  # of their sums
     keys: int  # that race: of all slots, or of all columns of a row that the mini-batches share; 0 if columns arrive
+    arriving: int  # bytes of scratch if they do
     drawn: int
     edges: int
     held: int  # vertices before it
@@ -50,7 +51,8 @@ def hop_bounds(
         slots = 4 * min(entries, k * n) if shared is None else 0  # a power of two is below twice what it covers: twice the sums
         drawn = min(slots // 4 if shared is None else k * n, k * s if s >= 0 else k * n)
         edges = min(entries, rows * s) if s >= 0 else entries
-        bounds.append(HopBounds(rows, entries, slots, slots if shared is None else k * shared[hop], drawn, edges, held))
+        keys, arrives = slots if shared is None else k * shared[hop], shared is not None and not shared[hop]
+        bounds.append(HopBounds(rows, entries, slots, keys, arrival_bytes(k, s) if arrives else 0, drawn, edges, held))
         held = min(held + drawn, k * n)
         rows = drawn if only_new else held
     return bounds
@@ -123,7 +125,7 @@ def zeroed_words(k: int, seeds: int, bounds: Sequence[HopBounds]) -> int:
 def _making(bound: HopBounds, tables: TableBytes, only_new: bool) -> int:
     """Bound the scratch of a hop: the largest of the draw, the restriction, the weights of the edges, and the numbering."""
     numbered = tables.left + (NUMBERING + 4) * bound.edges + 4 * (bound.held + bound.edges) + (4 * bound.drawn if only_new else 0)
-    draw = _SUM * bound.slots + _KEY * bound.keys
+    draw = _SUM * bound.slots + _KEY * bound.keys + bound.arriving
     restriction = HASHED * bound.drawn + 12 * bound.edges
     weights = 28 * bound.edges + tables.left
     return 16 * bound.rows + max(draw, _DRAWN * bound.drawn + max(restriction, weights, 8 * bound.edges + max(tables.entering, numbered)))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .device import CudaDevice, DeviceCSR
-from .draws import FrontierRows, extents
+from .draws import FrontierRows, all_pointers, extents
 from .tables import LARGEST_TABLE, HashTables, table_of
 
 _FREE = 0xFFFFFFFF
@@ -67,9 +67,11 @@ class Restricted(NamedTuple):
     ends: Any  # int64, shape (k + 1,): the entries before each mini-batch
 
 
-def restrict(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any) -> Restricted:
-    """Compute Q_R A Q_C. Waits for the number of neighbors."""
-    pointers, entries = _counted(device, a, rows)
+def restrict(
+    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any, neighbors: int | None = None
+) -> Restricted:  # fmt: skip
+    """Compute Q_R A Q_C. Waits for the number of neighbors, unless a bound of it is given."""
+    pointers, entries = _counted(device, a, rows) if neighbors is None else (all_pointers(device, a, rows)[0], neighbors)
     table = table_of(device, rows.k, parts, columns, len(columns), a.shape[1])
     return keep_met(device, a, rows, pointers, entries, entries, table)
 

@@ -176,6 +176,7 @@ class Recording:
         self.names, self._launcher = notes.names, device.launch
         self._functions = self._launcher.functions(notes.names)
         self._blocks, self._starts = np.array(notes.blocks, np.uint32), np.array(notes.starts, np.int64)
+        self._threads = np.array([1 if name is None else kernels()[name].threads for name in notes.names], np.uint32)
         self._words = np.array(notes.words, np.uint64)
         self._address_words = np.array([a.word for a in notes.addresses], np.int64)
         self._places = np.array([a.memory.place for a in notes.addresses], np.int64)
@@ -199,7 +200,7 @@ class Recording:
         bases = np.array([address(one) for one in (kept, scratch, there, *outside)], np.uint64)
         words[self._address_words] += bases[self._places]
         words[self._number_words] = np.array(numbers, np.uint64)[self._numbers]
-        self._launcher.enqueue(self._functions, self._blocks, self._starts, words)
+        self._launcher.enqueue(self._functions, self._blocks, self._threads, self._starts, words)
         views = {np.dtype(np.int64): kept}
 
         def array_of(array: RecordedArray) -> Any:

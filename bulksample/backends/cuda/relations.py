@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...rng import Law
-from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from ..relational import RelationLaw, RelationRows, Trees
 from .bulk import BOUND_SHARE
 from .device import CudaDevice
+from .draws import HUB
 from .predicted_relations import bounds, peak_bytes
 from .recording import recorded
-from .relation_bulk import Inputs, OpenRelationBulk, Shape, close
+from .relation_bulk import Inputs, OpenRelationBulk, RelationBulk, Shape, close
 from .relation_hops import RELATION, enqueue
 
 _BY_PLACE, _LAST, _STRICT = 1, 2, 4
@@ -24,10 +25,11 @@ _PLAIN = (Law.UNIFORM, Law.REPLACEMENT)
 def expand_relations(
     device: CudaDevice, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
     only_new: bool,
-) -> list[HeteroExpansion] | None:  # fmt: skip
-    """Take mini-batches through all hops on relations; see `Backend.expand_relations`.
+) -> RelationBulk | None:  # fmt: skip
+    """Take mini-batches through all hops on relations, where the arrays stay; see `Backend.expand_relations`.
 
-    Waits once, at the end, if the largest bulk that the fanouts allow takes at most an eighth of the free memory; otherwise once a hop.
+    Returns None for windows that move, which the definition draws. Waits once, at the end, if the largest bulk that the fanouts allow takes
+    at most an eighth of the free memory; otherwise once a hop.
     """
     if trees.moving:
         return None  # a vertex that a tree meets at two times is two
@@ -36,11 +38,12 @@ def expand_relations(
     disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
     drawn = tuple(tuple((of_hop[r].fanout, of_hop[r].draw.law) for r in order) for of_hop in laws)
     bound = bounds(counts, relations, trees, laws, only_new)
-    shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, disjoint)
+    long = tuple(device.matrix(relations[r].matrix).longest > HUB for r in order)
+    shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, disjoint, long)
     inputs = _inputs(device, shape, relations, trees, laws)
-    bounded = peak_bytes(bound, disjoint) <= device.free_bytes // BOUND_SHARE
+    bounded = peak_bytes(bound, disjoint, drawn, long) <= device.free_bytes // BOUND_SHARE
     if not (bounded and device.prepares):
-        return close(device, shape, trees, enqueue(device, shape, _put(device, inputs), bounded))
+        return close(device, shape, enqueue(device, shape, _put(device, inputs), bounded))
     sizes = bound.seeds.tobytes(), bound.sizes.tobytes(), tuple(relations[r].matrix.nnz for r in order)
     given = device.free_bytes, device.numbering, tuple(array is None for array in inputs)
     key = ("relations", *(part for part in shape if part is not bound), *sizes, *given)
@@ -48,7 +51,7 @@ def expand_relations(
     asked, bulk = recording.result
     with device.phase("enqueue"):
         pairs = [(there, array) for there, array in zip(asked, inputs, strict=True) if array is not None]
-        return close(device, shape, trees, bulk, recording.enqueue(device, [], pairs, []))
+        return close(device, shape, bulk, recording.enqueue(device, [], pairs, []))
 
 
 def _inputs(

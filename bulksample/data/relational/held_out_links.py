@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ...relations.graph import HeteroGraph, Key, Relation
+from ...relations.graph import HeteroGraph, Key, Relation, spelled
 from ...sparse import runs
 from ..edge_split import FILE, HELD_OUT
 from ..sealed import read_sealed, save_sealed
@@ -19,6 +20,19 @@ from . import hetero_store
 
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
+
+
+class EdgeRows(NamedTuple):
+    """The edges of some rows of a relation, row by row."""
+
+    sources: np.ndarray  # int64, shape (e,)
+    destinations: np.ndarray  # int64, shape (e,)
+    times: np.ndarray | None
+
+    @staticmethod
+    def of(relation: Relation) -> EdgeRows:
+        """Return all edges of a relation."""
+        return EdgeRows(*ends_of(relation), relation.times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +69,8 @@ class HeldOutLinks:
         save_sealed(Path(folder) / FILE, arrays)
 
     @staticmethod
-    def load(folder: str | os.PathLike[str], graph: HeteroGraph) -> HeldOutLinks:
-        """Read the file that `save` wrote beside a graph; nothing is unpickled.
+    def load(folder: str | os.PathLike[str], graph: HeteroGraph, absent: bool = True) -> HeldOutLinks:
+        """Read the file that `save` wrote beside a graph; nothing is unpickled. Without `absent` the edges of the graph are not read.
 
         Raises
         ------
@@ -76,14 +90,14 @@ class HeldOutLinks:
         except (ValueError, TypeError, KeyError):
             raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER} --relation`") from None
         pairs, negatives, times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in _ARRAYS)
-        return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph)
+        return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph, absent)
 
-    def checked(self, graph: HeteroGraph) -> HeldOutLinks:
+    def checked(self, graph: HeteroGraph, absent: bool = True) -> HeldOutLinks:
         """Return self; raises `DataError` if an edge does not fit the graph."""
         known = {relation.key for relation in graph.relations}
         unknown = [key for key in (self.relation, *self.reverses) if key not in known]
         if unknown:
-            raise DataError(f"{FILE}: graph {graph.name!r} has no relation {unknown[0]}")
+            raise DataError(f"{FILE}: graph {graph.name!r} has no relation {spelled(unknown[0])}")
         sources, destinations = graph.type(self.relation[0]).count, graph.type(self.relation[2]).count
         for split in HELD_OUT:
             pairs, negatives = self.pairs[split], self.negatives[split]
@@ -96,22 +110,22 @@ class HeldOutLinks:
                     raise DataError(f"{FILE}: {split}: {what} must name vertices from 0 to {count - 1}")
             if self.times is not None and (self.times[split].dtype != np.int64 or self.times[split].shape != (len(pairs),)):
                 raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
-            self._check_absent(graph, split)
+        if absent:
+            self.check_absent(graph, {key: EdgeRows.of(graph.relation(key)) for key in (self.relation, *self.reverses)})
         return self
 
-    def _check_absent(self, graph: HeteroGraph, split: str) -> None:
-        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph."""
-        source, destination = self.pairs[split].astype(np.int64).T
-        timed = self.times is not None and graph.relation(self.relation).times is not None
-        times = self.times[split] if timed and self.times is not None else None
-        ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
-        for key, by, to in ends:
-            relation = graph.relation(key)
-            if count := int(_joined(relation, by, to, times).sum()):
-                raise DataError(
-                    f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {relation} of graph {graph.name!r}, so "
-                    f"the file is that of another store; write both with `{_WRITER} --relation`"
-                )
+    def check_absent(self, graph: HeteroGraph, rows: Mapping[Key, EdgeRows]) -> None:
+        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph, among the rows of each relation that are here."""
+        for split in HELD_OUT:
+            source, destination = self.pairs[split].astype(np.int64).T
+            ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
+            for key, by, to in ends:
+                times = None if self.times is None or graph.relation(self.relation).times is None else self.times[split]
+                if count := int(_joined(rows[key], graph.type(key[0]).count, by, to, times).sum()):
+                    raise DataError(
+                        f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {graph.relation(key)} of graph "
+                        f"{graph.name!r}, so the file is that of another store; write both with `{_WRITER} --relation`"
+                    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +140,9 @@ class LinkGraph(HeteroGraph):
         hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
 
 
-def load_links(graph: HeteroGraph, folder: str | os.PathLike[str]) -> LinkGraph:
+def load_links(graph: HeteroGraph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
     """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
-    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph))
+    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph, absent))
 
 
 def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
@@ -136,16 +150,15 @@ def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
     return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
 
 
-def _joined(relation: Relation, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """Return True for each pair that is an edge of a relation; if both have times, at its time."""
-    own_source, own_destination = ends_of(relation)
-    keys, wanted = (to * relation.adjacency.shape[1] + by for by, to in ((own_source, own_destination), (source, destination)))
+def _joined(rows: EdgeRows, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+    """Return True for each pair that is an edge of some rows of a relation; if both have times, at its time."""
+    keys, wanted = (to * sources + by for by, to in ((rows.sources, rows.destinations), (source, destination)))
     first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
-    if times is None or relation.times is None:
+    if times is None or rows.times is None:
         found: np.ndarray = last > first
         return found
     pair = np.repeat(np.arange(len(wanted)), last - first)
-    same = relation.times[runs(first, last - first)] == times[pair]
+    same = rows.times[runs(first, last - first)] == times[pair]
     return np.bincount(pair[same], minlength=len(wanted)) > 0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Relation, VertexType
+from ...relations.graph import HeteroGraph, Relation, VertexType, spelled
 from ...relations.times import as_times
 from ...sparse import CSR, row_pointers
 from ..columns import Array, as_array, column_fields, dense_features
@@ -35,7 +35,7 @@ def make_relation(
     features: Any = None,
 ) -> Relation:  # fmt: skip
     """Return a relation of lists, arrays or tensors; see `bulksample.relation_from_edges`."""
-    what = f"relation ({source.name}, {name}, {destination.name})"
+    what = f"relation {spelled((source.name, name, destination.name))}"
     rows = None if features is None else dense_features(f"{what}: edge features", as_array(f"{what}: edge features", features))
     real = None if weights is None else as_array(f"{what}: weights", weights).reshape(-1)
     stamps = None if times is None else _on_host(times)

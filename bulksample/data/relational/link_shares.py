@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
+from ...free_memory import check_free
 from ...relations.graph import Relation
+
+_NEGATIVE_BYTES = 48  # of memory for each negative while it is drawn: its source, place, random words and vertex
 
 
 def cut(
@@ -74,3 +77,14 @@ def _first_of_time(times: np.ndarray, at: int) -> int:
 def share_of(count: int, m: int) -> float:
     """Return the share with the fewest digits that gives so many of m edges."""
     return next(share for digits in range(1, 17) if round((share := round(count / m, digits)) * m) == count)
+
+
+def check_negatives(negatives: int) -> None:
+    """Raise `UsageError` unless K is a whole number from 1."""
+    if not is_whole(negatives, 1, 2**31 - 1):
+        raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1 to {2**31 - 1}")
+
+
+def check_room(negatives: int, edges: int) -> None:
+    """Raise `UsageError` if K negatives for each of so many edges do not fit into free memory."""
+    check_free(_NEGATIVE_BYTES * edges * negatives, f"{negatives} negatives for each of {edges} held-out edges", "use fewer negatives")

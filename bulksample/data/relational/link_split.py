@@ -17,7 +17,7 @@ from ...relations.links import NonNeighbors, link_times
 from ...rng import Substream
 from ..random_words import Words, scaled
 from .held_out_links import HeldOutLinks, LinkGraph, ends_of
-from .link_shares import cut
+from .link_shares import check_negatives, check_room, cut
 
 
 def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int) -> LinkGraph:
@@ -41,8 +41,8 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     Raises
     ------
     UsageError
-        If the shares hold nothing out, leave no edge for training, or one of them gives none; if the source of a held-out edge has an
-        edge to every destination of its time.
+        If the shares hold nothing out, leave no edge for training, or one of them gives none; if K is no whole number from 1, or the
+        negatives do not fit into free memory; if the source of a held-out edge has an edge to every destination of its time.
     DataError
         If edges have times before any destination.
     """
@@ -50,9 +50,8 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
     if val + test == 0:
         raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
+    check_negatives(negatives)
     own, words = graph.relation(relation), Words(seed)
-    if isinstance(negatives, bool) or not isinstance(negatives, int) or not 1 <= negatives < 2**31:
-        raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1")
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
     event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])
     source, destination = columns[0], columns[1]
@@ -68,6 +67,7 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         when[event] = stamps  # edges of one event share their time
         candidates = candidates[np.argsort(when[candidates], kind="stable")]
     held, warnings = cut(candidates, val, test, None if when is None else when[candidates], own)
+    check_room(negatives, sum(map(len, held.values())))
     times = None if when is None else {split: when[chosen] for split, chosen in held.items()}
     pairs, drawn, first, others = {}, {}, 0, NonNeighbors(graph, own)
     for split, chosen in held.items():

@@ -55,8 +55,8 @@ def parse_types(words: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for word in words:
         name, _, count = word.rpartition(":")
-        if not name or not count.isdecimal() or name in found:
-            raise UsageError(f"type {word!r}: use NAME:COUNT, each name once")
+        if not name or ":" in name or not count.isdecimal() or name in found:
+            raise UsageError(f"type {word!r}: use NAME:COUNT, each name once and without a colon")
         found[name] = int(count)
     return found
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
 from ...relations.times import UNITS, as_times
 from ..columns import Array
 from .table_columns import Column
@@ -35,7 +36,7 @@ def times_of(column: Column, unit: str) -> Array:
 
 def as_time(name: str, value: Any, unit: str) -> int:
     """Return one time: a whole number as it is; a date, a datetime or its text in units since 1970. Raises `UsageError`."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+    if is_whole(value, -inf):
         return int(value)
     try:
         found = np.datetime64(value.isoformat() if hasattr(value, "isoformat") else value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -13,6 +14,7 @@ from ...graph import Graph
 from ...sparse import CSR
 from .base import Comm
 
+_ALIKE = "start all ranks with the same command, data and version"
 _SLICE = 2**18
 _SLICES = 8
 _SHARED = (UsageError, DataError, BackendUnavailable)
@@ -20,27 +22,41 @@ _SHARED = (UsageError, DataError, BackendUnavailable)
 T = TypeVar("T")
 
 
-def agree(comm: Comm, settings: dict[str, Any]) -> None:
+def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = None) -> None:
     """Raise on every rank if the ranks do not have equal settings.
 
     Parameters
     ----------
     settings : dict of JSON values
-        The configuration, the version, the fingerprint of the graph.
+        The configuration and the version, by the names that a user knows.
+    hashes : dict of JSON values, optional
+        What is too long to show, such as the graph and the seeds, each as a hash.
 
     Raises
     ------
     UsageError
-        On all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values.
+        On all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values, unless these
+        are hashes. If ranks name different settings, they run different commands.
     """
-    everyone = comm.gather_control(settings)
-    for key in {key: None for theirs in everyone for key in theirs}:
-        for rank, theirs in enumerate(everyone):
-            if theirs.get(key) != everyone[0].get(key):
-                raise UsageError(
-                    f"the ranks do not agree on {key}: {everyone[0].get(key)!r} on rank 0, {theirs.get(key)!r} on rank {rank}; "
-                    "start all ranks with the same command, data and version"
-                )
+    readable = json.loads(json.dumps([settings, hashes or {}], default=repr))  # so that no rank fails alone
+    everyone = comm.gather_control(readable)
+    for place, told in enumerate((_values, _others)):
+        first = everyone[0][place]
+        for rank, theirs in enumerate(both[place] for both in everyone):
+            for key in first:
+                if key in theirs and theirs[key] != first[key]:
+                    raise UsageError(f"the ranks do not agree on {key}: {told(first[key], theirs[key], rank)}; {_ALIKE}")
+    for rank, theirs in enumerate(everyone):
+        if any(own.keys() != others.keys() for own, others in zip(everyone[0], theirs, strict=True)):
+            raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {_ALIKE}")
+
+
+def _values(first: Any, other: Any, rank: int) -> str:
+    return f"{first!r} on rank 0, {other!r} on rank {rank}"
+
+
+def _others(first: Any, other: Any, rank: int) -> str:
+    return f"another on rank {rank} than on rank 0"
 
 
 def checked_on_rank_0(comm: Comm, check: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from ...errors import UsageError
-from ...free_memory import free_memory
+from ...free_memory import check_free
 from .agree import together
 from .base import Comm
 from .machines import on_one_machine
@@ -68,11 +68,8 @@ def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Call
 
 def _make(size: int, what: str) -> int:
     """Return the descriptor of an anonymous file of this size; raise `UsageError` if there is too little memory."""
-    if size > (free := free_memory()):
-        raise UsageError(
-            f"{what} take {size} bytes of memory on each machine, and {socket.gethostname()} has {free} left; "
-            "use features partitioned, or feature_storage given, which maps the file of the store"
-        )
+    remedy = "use features partitioned, or feature_storage given, which maps the file of the store"
+    check_free(size, f"on {socket.gethostname()}, {what}", remedy)
     descriptor = os.memfd_create("bulksample")
     os.ftruncate(descriptor, size)
     return descriptor

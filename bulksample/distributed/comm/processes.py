@@ -229,7 +229,7 @@ class ProcessComm(Comm):
         with top._ending:  # one thread reports
             sys.stderr.write(
                 f"bulksample: rank {top.rank} of {top.size}: {reason}\nlast collectives of rank {top.rank}:\n{self.watch.history()}\n"
-                "ending all ranks; run again with --resume auto to go on from the last checkpoint\n"
+                "ending all ranks; a training that keeps checkpoints goes on from the last one with --resume auto\n"
             )
             self.abort(EXIT_PEER_LOST)
 

@@ -1,7 +1,11 @@
 """Ranks started by torchrun, or by anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. MPI is not needed.
 
-The gloo back end of torch.distributed moves the bytes. Process groups are created here instead of by `init_process_group`: the
-program may have called that itself, several threads split communicators at once, and groups are identified by names.
+The gloo back end of torch.distributed moves the bytes. Stores, and the default group that `bulksample.init(process_group=...)` makes,
+come from its public functions. Process groups of communicators do not: `new_group` needs the default group, which belongs to the program,
+as a second `init_process_group` is an error; and it pairs groups by the order of calls. Two threads that split in another order on
+each rank then silently add each other's numbers (seen with torch 2.13). A group is therefore made of its back end, a store and a name that
+its ranks know; ranks that split in different orders wait until the deadline, which says so. `all_to_all_single` and `broadcast` take
+groups of `new_group` alone, hence the calls of the group's own methods.
 
 Only gloo's broadcast and its all-to-all with lengths are used. They can be polled, so every wait has a deadline; gloo's messages
 between two ranks cannot.
@@ -21,8 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as torch_distributed
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError

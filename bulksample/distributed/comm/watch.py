@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 from ...errors import EXIT_PEER_LOST
 
@@ -101,11 +102,16 @@ class Watch:
         return "; ".join(map(str, waiting)) or "no collective yet"
 
     def history(self) -> str:
-        """Return the last 64 collectives, oldest first, one a line, preceded by older ones that are still unfinished."""
+        """Return the last 64 collectives, oldest first, after older ones that are unfinished; equal ones in a row share a line."""
         with self._lock:
             ring = list(self._ring)
             older = [entry for entry in self._waiting.values() if entry.number < ring[0].number]
-        return "\n".join(f"  {entry}" for entry in older + ring)
+        runs = (list(run) for _, run in groupby(older + ring, lambda entry: (entry.what, entry.thread, entry.seconds is None)))
+        return "\n".join(f"  {_slowest(run)}" + f", the slowest of #{run[0].number} to #{run[-1].number}" * (len(run) > 1) for run in runs)
+
+
+def _slowest(run: list[Collective]) -> Collective:
+    return max(run, key=lambda entry: entry.seconds or 0.0)
 
 
 def end_process(report: str) -> None:

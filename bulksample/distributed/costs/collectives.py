@@ -71,6 +71,6 @@ class CollectiveCosts:
         rows, entries = rows.transpose(self._turned), entries.transpose(self._turned)
         return self.alltoall(ID * rows + (ID + VALUE if values else ID) * entries)
 
-    def padded(self, rows: np.ndarray, fanout: int) -> GridSent:
-        """Predict `answer_padded` back to the ranks that requested `rows`."""
-        return self.alltoall(ID * fanout * rows.transpose(self._turned), counts_known=True)
+    def in_rooms(self, entries: np.ndarray) -> GridSent:
+        """Predict `answer_rows` back to the requesting ranks, in rooms of so many ids in all."""
+        return self.alltoall(ID * entries.transpose(self._turned), counts_known=True)

@@ -1,33 +1,43 @@
 """Predict what every rank of a process grid sends when it samples from relations in block rows.
 
 One rank's draws are those of all ranks, so `HopRecorder` records the frontiers and the draws of each hop on one rank that holds the whole
-graph; `predict_hops` counts the messages that `matrix.relation_requests` describes.
+graph. `predict_hops` predicts the messages of the policy `owner`, which `matrix.relation_requests` describes, and `predict_counts` the
+counts of rows that travel before (`matrix.answer_rooms`). `predict_row_hops` predicts the messages of `rows` and `rows-oblivious`
+(`matrix.relation_rows`), and `predict_links` those of `matrix.relation_links`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...backends.base import Backend
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
+from ...data.relational.link_examples import LinkEnds
 from ...relations.adjacency import By, RelationAdjacency
 from ...relations.draw import Frontier, RowPicks, draw_rows
 from ...relations.expand import expand_hops
 from ...relations.graph import HeteroGraph
+from ...sparse import CSR
+from ..matrix.answer_rooms import count_drawable, missing
 from ..matrix.layout import Layout
-from ..matrix.relation_requests import HopForm, RelationFacts, route_rows
-from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
+from ..matrix.relation_blocks import HopRules, RelationFacts
+from ..matrix.relation_requests import DrawnRelation, HopForm, route_rows
+from ..matrix.relation_rows import RowForm
+from ..matrix.type_layouts import StackedPlaces
+from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
+from .staged_rows import StagedCosts
 
 
 class RecordedHop(NamedTuple):
     """The rows that one rank's mini-batches expand in a hop, and what they draw."""
 
-    form: HopForm
+    form: HopForm  # of the policy owner
+    row_form: RowForm  # of the policies that send rows
     frontiers: Sequence[Frontier]  # by type
-    counts: Sequence[np.ndarray]  # by relation, int64, shape (rows of its destination type,)
+    edges: Sequence[np.ndarray]  # of each relation of `form`, int64, shape (rows of its destination type,): the rooms; drawn, if ragged
 
 
 class HopRecorder(RelationAdjacency):
@@ -42,24 +52,38 @@ class HopRecorder(RelationAdjacency):
         return [
             RelationFacts(
                 one.source, one.destination, one.matrix.shape[0], one.matrix.nnz, int(one.matrix.degrees.max(initial=0)),
-                one.times is not None,
+                one.times is not None, one.matrix.values is not None,
             )
             for one in self.relations(by)
         ]  # fmt: skip
+
+    def form(self, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> HopForm:
+        """Return the form of the messages of a hop by the policy `owner`; another one shows what it would send."""
+        return HopForm.of(facts, laws, rules)
 
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
     ) -> list[HeteroExpansion]:
         facts, relations = self.facts(by), self.relations(by)
+        rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
-            form = HopForm.of(facts, laws[hop], trees.ends is not None, trees.starts is not None, trees.moving, entries)
+            forms = self.form(facts, laws[hop], rules), RowForm.of(self.graph, facts, laws[hop], rules)
             pairs = zip(relations, laws[hop], strict=True)
             drawn = [draw_rows(self.backend, one, frontiers[one.destination], law, trees.moving) for one, law in pairs]
-            self.hops.append(RecordedHop(form, frontiers, [np.diff(picks.pointers) for picks in drawn]))
+            edges = [
+                np.diff(drawn[one.place].pointers) if forms[0].ragged else _rooms(one, relations[one.place].matrix, frontiers)
+                for one in forms[0].relations
+            ]
+            self.hops.append(RecordedHop(*forms, frontiers, edges))
             return drawn
 
         return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
+
+
+def _rooms(one: DrawnRelation, matrix: CSR, frontiers: Sequence[Frontier]) -> np.ndarray:
+    vertices = frontiers[one.destination].vertices
+    return np.full(len(vertices), one.width) if one.padded else one.rooms(count_drawable(matrix, one.by_weight)[vertices])
 
 
 def predict_opening(relations: int, rows: int, replication: int) -> GridSent:
@@ -86,8 +110,42 @@ def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout
         asked, answered = np.zeros((2, rows, c, rows), np.int64)  # bytes that (i, j) sends to, and receives from, row k of its column
         for r, hop in enumerate(together):
             asked[divmod(r, c)], answered[divmod(r, c)] = _bytes_of(hop, layouts)
-        sent += costs.alltoall(asked) + costs.alltoall(answered.transpose(2, 1, 0), counts_known=form.padded)
+        sent += costs.alltoall(asked) + costs.alltoall(answered.transpose(2, 1, 0), counts_known=not form.ragged)
     return sent
+
+
+def predict_counts(hops: Sequence[RecordedHop], layouts: Sequence[Layout], replication: int) -> GridSent:
+    """Predict what ranks send, once, in hops whose rooms need counts of rows: those of its rows, from each to its process column."""
+    rows, widths = layouts[0].blocks, dict[Hashable, int]()
+    costs, sent = CollectiveCosts("column", rows, replication), nothing_sent(rows, replication)
+    for hop in hops:
+        if new := missing(hop.form.counted(layouts), widths):
+            sent += costs.allgather(np.repeat(np.sum([one.sizes for one in new], axis=0)[:, None], replication, axis=1))
+            widths |= {one.name: one.width for one in new}
+    return sent
+
+
+def predict_row_hops(
+    hops: Sequence[Sequence[RecordedHop]], graph: HeteroGraph, layouts: Sequence[Layout], replication: int, oblivious: bool = False
+) -> GridSent:  # fmt: skip
+    """Predict what every rank sends in the recorded hops of p ranks by the policy ``rows``, or ``rows-oblivious``; see `predict_hops`."""
+    stacked, sent = StackedPlaces(layouts), nothing_sent(len(hops) // replication, replication)
+    for together in zip(*hops, strict=True):
+        form = together[0].row_form
+        if form.relations:
+            costs = StagedCosts(Layout(stacked.bounds), _words_of_rows(form, graph, stacked), replication, oblivious)
+            named = [np.unique(np.concatenate([stacked.places(t, hop.frontiers[t].vertices) for t in form.types])) for hop in together]
+            sent += costs.fetch(named)
+    return sent
+
+
+def _words_of_rows(form: RowForm, graph: HeteroGraph, stacked: StackedPlaces) -> np.ndarray:
+    """Return the words of the row of each place: int64, shape (n,)."""
+    words = np.zeros(graph.n, np.int64)
+    for relation in form.relations:
+        degrees = graph.relations[relation.place].adjacency.degrees
+        words[stacked.places(relation.destination, np.arange(len(degrees)))] += form.words_of_relation + relation.words_of_edge * degrees
+    return words
 
 
 def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, np.ndarray]:
@@ -99,12 +157,43 @@ def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, 
         asked += way.runs * form.words_of_run + way.rows * (2 if form.named else 1)
         rows += way.rows
     asked += np.where(rows > 0, 2 * len(form.types), 0)
-    for relation in form.relations:
+    for relation, edges in zip(form.relations, hop.edges, strict=True):
         owner = layouts[relation.destination].blocks_of(hop.frontiers[relation.destination].vertices)
-        each = np.bincount(owner, minlength=owners)
-        drawn = np.bincount(owner, hop.counts[relation.place], minlength=owners).astype(np.int64)
-        if form.padded:
-            answered += each * relation.width * form.words_of_edge(relation)
-        else:
-            answered += each + drawn * form.words_of_edge(relation)
+        answered += np.bincount(owner, edges, owners).astype(np.int64) * form.words_of_edge(relation)
+        if form.ragged:
+            answered += np.bincount(owner, minlength=owners)
     return ID * asked, ID * answered
+
+
+def predict_link_opening(sources: np.ndarray, destinations: np.ndarray, of_source: Layout, of_destination: Layout, c: int) -> GridSent:
+    """Predict what `PartitionedLinks.prepare` sends: 8 bytes for each edge whose ends two ranks of a process column own."""
+    rows = of_source.blocks
+    place = of_destination.blocks_of(destinations).astype(np.int64) * rows + of_source.blocks_of(sources)
+    moved = np.bincount(place, minlength=rows * rows).reshape(rows, 1, rows)
+    return CollectiveCosts("column", rows, c).alltoall(2 * ID * np.repeat(moved, c, axis=1))
+
+
+def predict_links(
+    bulks: Sequence[Sequence[LinkEnds]], of_source: Layout, of_destination: Layout, edge_times: bool, replication: int
+) -> GridSent:  # fmt: skip
+    """Predict what every rank sends for the ends and the negatives of its edges.
+
+    Parameters
+    ----------
+    bulks : the ends of the edges of each bulk of each rank; all ranks make equally many. Rank i c + j stands at (i, j) of the grid.
+    of_source, of_destination : Layout
+        The block rows of the types of both ends.
+    edge_times : bool
+        Edges have times, and these count.
+    replication : c
+    """
+    rows, c = of_source.blocks, replication
+    costs, sent = CollectiveCosts("column", rows, c), nothing_sent(rows, c)
+    for together in zip(*bulks, strict=True):
+        ends, negatives = np.zeros((2, rows, c, rows), np.int64)
+        for r, own in enumerate(together):
+            ends[divmod(r, c)] = np.bincount(of_destination.blocks_of(own.destinations), minlength=rows)
+            negatives[divmod(r, c)] = np.bincount(of_source.blocks_of(own.sources), minlength=rows)
+        for items, asked, told in ((ends, VALUE, 2 * VALUE if edge_times else ID), (negatives, 3 * ID, ID)):
+            sent += costs.alltoall(asked * items) + costs.alltoall(told * items.transpose(2, 1, 0), counts_known=True)
+    return sent

@@ -8,7 +8,7 @@ the requests of its whole process row in the block column of a stage. v is 8 if 
 ======================== ============== ==================================== ==========================================
 operation                among          by the requesting rank               back to it
 ======================== ============== ==================================== ==========================================
-owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s R in all, or 4 R + 4 E where ragged
+owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s R in all, or 4 E where not padded
 owner: restrict          process column 4 + 12 k + 4 C to owners, 4 R        4 R + 4 E in all (4 R + 12 E with shares)
 owner: left_multiply     process column 4 + 8 k + 4 R to each                4 k + 12 N_m from each m
 owner: sample_layer      process column 4 + 8 k + 4 R to each                4 k + 12 min(N_m, s + 1) from each m
@@ -19,9 +19,9 @@ sample_layer             process column 4 U' to one, in each stage           4 U
 ======================== ============== ==================================== ==========================================
 
 C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
-row; owners are the ranks that own one. `matrix.selection_exchange.is_padded` says which answers of `sample_rows` are ragged.
+row; owners are the ranks that own one. `matrix.answer_rooms.is_padded` says which answers of `sample_rows` are padded.
 `rows-oblivious` sends no requests in the stages; its U', D' are the whole block row. Each direction is one message to each rank. Every
-all-to-all but that of padded answers adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`).
+all-to-all but that of answers of `owner: sample_rows` adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`).
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; its own formula is in
 `published`.
@@ -30,7 +30,7 @@ Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural net
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -42,9 +42,10 @@ from ...errors import UsageError
 from ...rng import Draw, Law
 from ...selection import Selection
 from ...sparse import CSR, row_pointers
+from ..matrix.answer_rooms import Counted, count_drawable, edges_drawn, is_padded, missing, reads_weights, width_of_counts
 from ..matrix.layout import Layout
-from ..matrix.selection_exchange import is_padded
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
+from .staged_rows import StagedCosts
 
 
 class BlockRowCosts(ABC):
@@ -96,8 +97,8 @@ class BlockRowCosts(ABC):
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         """Predict `Adjacency.restrict`."""
 
-    def first_rows(self) -> GridSent:
-        """Predict what the first `sample_rows` adds, once: nothing, unless a policy says otherwise."""
+    def first_rows(self, draws: Sequence[tuple[int, Law]] = ()) -> GridSent:
+        """Predict what `sample_rows` adds, once, by draws of the given fanouts and laws: nothing, unless a policy says otherwise."""
         return nothing_sent(self.rows, self.replication)
 
     def first_use(self, entries: Entries) -> GridSent:
@@ -131,14 +132,25 @@ class OwnerCosts(BlockRowCosts):
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         rows = self._by_owner(asked)
         if is_padded(fanout, self.whole.matrix.nnz, self.layout.n):
-            return self._to_owners(asked, rows) + self.column.padded(rows, fanout)
+            return self._to_owners(asked, rows) + self.column.in_rooms(fanout * rows)
         drawn = self._drawn(fanout, draw.law)
-        picks = self._by_owner(asked, [drawn[q.vertices] for q in asked])
-        return self._to_owners(asked, rows) + self.column.answers(rows, picks, values=False)
+        return self._to_owners(asked, rows) + self.column.in_rooms(self._by_owner(asked, [drawn[q.vertices] for q in asked]))
 
-    def first_rows(self) -> GridSent:
-        """Predict the entries of all block rows: each rank sends 8 bytes to the others of its process column."""
-        return self.column.allgather(self._on_grid([8] * self.ranks))
+    def first_rows(self, draws: Sequence[tuple[int, Law]] = ()) -> GridSent:
+        """Predict the entries of all block rows: each rank sends 8 bytes to the others of its process column.
+
+        In the first of the `draws` whose answers are not padded it sends 8 more, and the counts of its rows where these are missing.
+        """
+        matrix, widths = self.whole.matrix, dict[Hashable, int]()
+        number = self.column.allgather(self._on_grid([8] * self.ranks))
+        counted = [(fanout, law) for fanout, law in draws if not is_padded(fanout, matrix.nnz, self.layout.n)]
+        sent = number * (2 if counted else 1)
+        for fanout, law in counted:
+            width = width_of_counts(int(matrix.degrees.max(initial=0)), fanout, law)
+            for one in missing([Counted(self.weighted and reads_weights(fanout, law), self.layout, width)], widths):
+                sent += self.column.allgather(np.repeat(one.sizes[:, None], self.replication, axis=1))
+                widths[one.name] = one.width
+        return sent
 
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         backend, pattern = self.whole.backend, self.whole.matrix.with_values(None)
@@ -185,33 +197,18 @@ class OwnerCosts(BlockRowCosts):
 
     def _drawn(self, fanout: int, law: Law) -> np.ndarray:
         """Return the number of picks from each row of A. Draws by weight skip entries of weight zero."""
-        matrix = self.whole.matrix
-        if fanout < 0:
-            return matrix.degrees
-        if law is Law.REPLACEMENT:
-            return np.where(matrix.degrees > 0, fanout, 0)
-        by_weight = law in (Law.RACE, Law.LABOR, Law.WEIGHTED) and matrix.values is not None
-        eligible = np.bincount(matrix.row_of_entry()[matrix.entries() > 0], minlength=self.layout.n) if by_weight else matrix.degrees
-        return np.where(eligible > 0, fanout, 0) if law is Law.WEIGHTED else np.minimum(eligible, fanout)
+        counts = count_drawable(self.whole.matrix, self.weighted and reads_weights(fanout, law))
+        return np.asarray(edges_drawn(counts, fanout, law), np.int64)
 
 
 class RowsCosts(BlockRowCosts):
-    """Predicted messages and bytes of `RowsAdjacency`.
-
-    Attributes
-    ----------
-    works_on : int64, shape (p / c,)
-        The process column that multiplies by each block row of A: the inverse of `ProcessGrid.block_columns`.
-    """
+    """Predicted messages and bytes of `RowsAdjacency`."""
 
     def __init__(
         self, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False
     ) -> None:
         super().__init__(ranks, replication, matrix, backend, layout)
-        self.oblivious = oblivious
-        self.works_on = np.repeat(np.arange(replication), [len(part) for part in np.array_split(np.arange(self.rows), replication)])
-        cuts = np.searchsorted(self.works_on, np.arange(replication + 1))
-        self.shares = Layout(self.layout.bounds[cuts], self.layout.order, self.layout.position)  # a block for each process column
+        self._fetching = StagedCosts(self.layout, self.whole.matrix.degrees, replication, oblivious)
 
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         return self._fetched(asked)
@@ -223,38 +220,18 @@ class RowsCosts(BlockRowCosts):
         return self.left_multiply(asked, entries)
 
     def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
-        sizes = [[self.whole.left_multiply(part, entries).nnz for part in _split(q, self.shares)] for q in asked]
+        sizes = [[self.whole.left_multiply(part, entries).nnz for part in _split(q, self._fetching.shares)] for q in asked]
         minibatches = self.row.to_each(self._on_grid([_answered(q) for q in asked]))
         back = self.row.answers(minibatches, self._on_grid(sizes), values=True)
         return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
 
     def _fetched(self, asked: Sequence[Selection]) -> GridSent:
-        """Predict fetching, for each rank, the distinct rows that it requests."""
         named = [np.unique(q.vertices) for q in asked]
-        ids = self.row.to_each(self._on_grid([len(own) for own in named]))
-        rows, entries = (self._on_grid(counts) for counts in self._counted(named, self.shares))
-        return self.row.alltoall(ID * ids) + self._stages(named, self.weighted) + self.row.answers(rows, entries, self.weighted)
+        ids, back = self._fetching.told(named), self._fetching.returned(named, self.weighted)
+        return ids + self._stages(named, self.weighted) + back
 
     def _stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
-        """Predict the stages: all rows that a process row requests (or all rows) travel; block row k in process column `works_on[k]`."""
-        together = [np.unique(np.concatenate(named[first : first + self.replication])) for first in range(0, self.ranks, self.replication)]
-        rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
-        sent = nothing_sent(self.rows, self.replication)
-        for k, j in enumerate(self.works_on):
-            asked, found = np.zeros((2, self.rows, self.replication, self.rows), np.int64)
-            asked[:, j, k], found[:, j, k] = rows[:, k], entries[:, k]
-            stage = self.column.answers(asked, found, values)
-            if not self.oblivious:
-                stage += self.column.alltoall(ID * asked)
-            sent[..., j] += stage[..., j]
-        return sent
-
-    def _counted(self, lists: Sequence[np.ndarray], layout: Layout) -> tuple[np.ndarray, np.ndarray]:
-        """Count for each list its vertices in every block, and their entries of A: int64, shape (lists, blocks)."""
-        blocks, degrees = [layout.blocks_of(vertices) for vertices in lists], self.whole.matrix.degrees
-        rows = [np.bincount(block, minlength=layout.blocks) for block in blocks]
-        entries = [np.bincount(block, degrees[vertices], layout.blocks) for block, vertices in zip(blocks, lists, strict=True)]
-        return np.array(rows, np.int64), np.array(entries, np.int64)
+        return self._fetching.stages(named, values)
 
 
 def _answered(q: Selection) -> int:

@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 
 from ... import backends
-from ...backends.base import Backend, Noise
+from ...backends.base import Backend
+from ...backends.quantiser import Noise
 from ...errors import DataError, UsageError
 from ...rng import Substream
 

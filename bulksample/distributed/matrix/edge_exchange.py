@@ -2,11 +2,15 @@
 
     E[entry(v, u)]      entry(v, u): the position of u in row v of A; edges are named by their ends, so a rank needs no row pointers
 
-A rank requests every distinct edge once: 8 bytes (kind "topology"). It receives d numbers of 4 or 2 bytes (kind "features") and, if it
-asks for numbers, 8 bytes (kind "topology").
+A rank requests every distinct edge of other ranks once: 8 bytes (kind "topology"). It receives d numbers of 4 or 2 bytes (kind "features")
+and, if it asks for numbers, 8 bytes (kind "topology"). The requests of several fetches may travel at once: see `row_requests`.
+`costs.edge_fetch` predicts these bytes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +18,7 @@ from ...errors import PeerLost
 from ...sparse import CSR
 from ..comm.base import Comm, PendingRows
 from .layout import Layout
+from .row_requests import RowRequests, request_rows
 
 
 class EdgeExchange:
@@ -36,27 +41,33 @@ class EdgeExchange:
         self._first = int(layout.bounds[comm.rank])
 
     def start(self, destinations: np.ndarray, sources: np.ndarray, numbers: bool) -> EdgeFetch:
-        """Begin to fetch edges, given by their ends; collective. On return the requests have been exchanged.
+        """Begin to fetch edges; collective. On return the requests have been exchanged. See `ask`."""
+        return self.ask([(destinations, sources)], numbers)[0]()
+
+    def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]], numbers: bool) -> list[Callable[[], EdgeFetch]]:
+        """Exchange the requests of several fetches at once; return a function for each that begins it. See `RowExchange.ask`.
 
         Parameters
         ----------
-        destinations, sources : integers, shape (m,)
-            Vertices; every pair is an edge.
+        fetches : (destinations, sources), integers, shape (m,) each
+            The ends of the edges of a fetch; every pair is an edge.
         numbers : bool
             Fetch the positions of the edges in the whole matrix; the same on every rank.
         """
         n = self._layout.n
-        keys = self._layout.places(destinations).astype(np.int64) * n + sources
-        distinct, position = np.unique(keys, return_inverse=True)
-        requests = np.stack([distinct // n, distinct % n], axis=1).astype(np.int32)
-        counts = np.diff(np.searchsorted(requests[:, 0], self._layout.bounds))
-        asked = self.comm.start_alltoall_rows(requests, counts, "topology")
-        rows, entries = self._entries(asked.wait())
-        pending = []
+        named = [np.unique(self._layout.places(v).astype(np.int64) * n + u, return_inverse=True) for v, u in fetches]
+        wanted = [np.stack([keys // n, keys % n], axis=1).astype(np.int32) for keys, _ in named]
+        requests = request_rows(self.comm, self._layout.bounds, wanted)
+        return [partial(self._begin, position, own, numbers) for (_, position), own in zip(named, requests, strict=True)]
+
+    def _begin(self, position: np.ndarray, asked: RowRequests, numbers: bool) -> EdgeFetch:
+        """Send the numbers and the features of the requested edges."""
+        (rows, entries), pending = self._entries(asked.requested), []
+        counts, incoming = asked.requested_counts, asked.expected
         if numbers:
-            pending.append(self.comm.start_alltoall_rows(entries + self._shift[rows], asked.counts, "topology", incoming=counts))
+            pending.append(self.comm.start_alltoall_rows(entries + self._shift[rows], counts, "topology", incoming=incoming))
         if self._features is not None:
-            pending.append(self.comm.start_alltoall_rows(self._features[entries], asked.counts, "features", incoming=counts))
+            pending.append(self.comm.start_alltoall_rows(self._features[entries], counts, "features", incoming=incoming))
         return EdgeFetch(pending, numbers, position)
 
     def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ class RowExchange:
         """
         named = [self._named(vertices) for vertices in fetches]
         requests = request_rows(self.comm, self.bounds, [one.ids[one.away].astype(np.int32) for one in named])
-        return [partial(self._begin, one, own) for one, own in zip(named, requests, strict=True)]
+        return [partial(self.begin, one, own) for one, own in zip(named, requests, strict=True)]
 
     def _named(self, vertices: np.ndarray) -> NamedRows:
         """Divide the rows of a fetch into own, cached and those of others."""
@@ -134,15 +134,10 @@ class RowExchange:
         unique, position = np.unique(vertices, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.n:
             raise UsageError(f"vertices must be rows of the matrix, 0 to {self.n - 1}; got {unique[0]} to {unique[-1]}")
-        own = slice(*np.searchsorted(unique, [self._first, self._end]).tolist())
-        slot = self.cache.find(unique)
-        slot[own] = -1
-        away = slot < 0
-        away[own] = False
-        return NamedRows(unique, position.astype(np.int32), own, away, slot[slot >= 0])
+        return divided(unique, position, self._first, self._end, self.cache.find(unique))
 
-    def _begin(self, named: NamedRows, requests: RowRequests) -> Fetch:
-        """Send the requested rows, and put own and cached ones in place."""
+    def begin(self, named: NamedRows, requests: RowRequests) -> Fetch:
+        """Begin the fetch of rows that have been asked for: send the requested ones, and put own and cached ones in place; collective."""
         requested = self._encoded(requests.requested)
         rows = np.empty((len(named.ids), self.codec.columns(self.width)), self.codec.dtype)
         pending = self.comm.start_alltoall_rows(requested, requests.requested_counts, self.kind, incoming=requests.expected)
@@ -221,6 +216,15 @@ class NamedRows(NamedTuple):
     own: slice
     away: np.ndarray
     slots: np.ndarray
+
+
+def divided(ids: np.ndarray, position: np.ndarray, first: int, end: int, slot: np.ndarray) -> NamedRows:
+    """Divide distinct ids into own ones, ``first .. end - 1``, cached ones, whose `slot` is 0 or more, and those of others."""
+    own = slice(*np.searchsorted(ids, [first, end]).tolist())
+    slot[own] = -1
+    away = slot < 0
+    away[own] = False
+    return NamedRows(ids, position.astype(np.int32), own, away, slot[slot >= 0])
 
 
 class Fetch:

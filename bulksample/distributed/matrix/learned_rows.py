@@ -1,6 +1,7 @@
 """A learned matrix in block rows on a process grid: ranks look up rows, and the gradients of these rows return to their owners.
 
-    E[ids]                                 looked up in the process column, as `feature_exchange` describes
+    E[ids]                                 looked up in the process column, as `feature_exchange` describes; the ids of several
+                                           look-ups may travel at once
     G = sum over ranks r of  S_r^T g_r     S_r selects the distinct ids of rank r, g_r holds their gradients
 
 Let U_rq be the distinct ids of rank r that rank q of its process column holds, and T_j the rows of a block that member j of a process row
@@ -19,12 +20,47 @@ With c > 1 the members of a process row then add their sums: each sends the othe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from .codec import Codec
-from .feature_exchange import Fetch, RowExchange
+from .feature_exchange import Fetch, NamedRows, RowExchange, divided
 from .grid import ProcessGrid
 from .layout import Layout
+from .row_requests import RowRequests, request_rows
+
+
+class AskedRows(NamedTuple):
+    """The learned rows of a look-up, which their owners have been asked for.
+
+    Parameters
+    ----------
+    rows : NamedRows
+        Distinct, in the order of their places.
+    requests : RowRequests
+    position : int64, shape of the ids
+        The row of each id among them.
+    """
+
+    rows: NamedRows
+    requests: RowRequests
+    position: np.ndarray
+
+
+def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray]) -> list[AskedRows]:
+    """Exchange the ids of several look-ups of a learned matrix at once; collective in the process column. The rows may change meanwhile.
+
+    All ranks pass equally many look-ups, and begin them in this order; the last ones may be left out.
+    """
+    comm, (first, end) = grid.column_comm, (int(bound) for bound in layout.bounds[grid.row : grid.row + 2])
+    named = []
+    for ids in lookups:
+        unique, position = np.unique(layout.places(ids), return_inverse=True)
+        named.append((divided(unique, np.arange(len(unique)), first, end, np.full(len(unique), -1)), position))
+    requests = request_rows(comm, layout.bounds, [rows.ids[rows.away].astype(np.int32) for rows, _ in named])
+    return [AskedRows(rows, own, position) for (rows, position), own in zip(named, requests, strict=True)]
 
 
 class LearnedRows:
@@ -43,18 +79,9 @@ class LearnedRows:
         self.grid, self.layout = grid, layout
         self._exchange = RowExchange(grid.column_comm, layout.bounds, rows)
 
-    def start(self, ids: np.ndarray) -> tuple[Fetch, np.ndarray]:
-        """Begin to look up rows; collective.
-
-        Returns
-        -------
-        fetch : Fetch
-            Its ``wait`` returns the distinct rows: float32, shape (u, h), in the order of their places.
-        position : int64, shape of `ids`
-            The row of each id among them.
-        """
-        unique, position = np.unique(self.layout.places(ids), return_inverse=True)
-        return self._exchange.start(unique), position
+    def start(self, asked: AskedRows) -> Fetch:
+        """Begin to look up rows that were asked for; collective. ``wait`` gives the distinct rows: float32, shape (u, h)."""
+        return self._exchange.begin(asked.rows, asked.requests)
 
     def add_gradients(self, fetches: list[Fetch], gradients: list[np.ndarray], codec: Codec) -> np.ndarray:
         """Send the gradients of looked-up rows to their owners, and add them there; collective.

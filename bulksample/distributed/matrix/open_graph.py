@@ -235,7 +235,7 @@ def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
             f"{folder} has {len(parts.parts)} parts, which p / c = {q} block rows cannot share evenly; "
             f"use p / c in {{{', '.join(map(str, fits))}}}, or divide the graph again"
         )
-    agree(grid.comm, {"parts": parts.digest})
+    agree(grid.comm, {}, {"parts": parts.digest})
     new_id, old_id = (open_array(folder, parts.arrays[role]) for role in ("new_id", "old_id"))
     if len(parts.parts) == q:
         return Layout(parts.bounds, old_id, new_id)

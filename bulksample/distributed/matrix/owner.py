@@ -1,10 +1,10 @@
 """The `owner` policy: the owner of a row draws from it, and the owner of a column range adds up its columns. Only picks travel.
 
-Node-wise: requests for rows go to their owners in the process column, and s picks a row come back: three collectives, one of them the
-lengths of the requests (four where answers are ragged; see `selection_exchange`). Layer-wise: every member of the
-column holds its own range of columns over all rows, so its column sums are complete. The s + 1 smallest keys of each range contain
-the s + 1 smallest of all. Before and after, each rank holds its block row, its column block (made in the first layer-wise call) and
-its own mini-batches.
+Node-wise: requests for rows go to their owners in the process column, and at most s picks a row come back: three collectives, one of them
+the lengths of the requests; those of answers are known (`answer_rooms`). Layer-wise: every member of the column holds its own range of
+columns over all rows, so its column sums are complete. The s + 1 smallest keys of each range contain the s + 1 smallest of all. Before and
+after, each rank holds its block row, its column block (made in the first layer-wise call), a count of each row if answers are not padded,
+and its own mini-batches.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Literal
 import numpy as np
 
 from ...adjacency import Entries, KeptEdges, race_weights
-from ...backends.base import Backend, LayerPicks, Picks, check_fanout
-from ...rng import Draw
+from ...backends.base import Backend, Picks, check_fanout
+from ...backends.layer_draws import LayerPicks
+from ...rng import Draw, Law
 from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
+from .answer_rooms import Counted, RowCounts, count_drawable, edges_drawn, is_padded, reads_weights, width_of_counts
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
 from .selection_exchange import (
     Requests,
-    answer_padded,
+    answer_rows,
     exchange_ragged_rows,
     in_request_order,
-    is_padded,
     merge_columns,
     request_from_all,
     request_rows,
@@ -45,17 +46,30 @@ class OwnerAdjacency(BlockRowAdjacency):
         self._own = self.layout.members(grid.row)
         self._column_blocks: dict[Entries, CSR] = {}
         self._all_entries: int | None = None
+        self._longest: int | None = None  # row
+        self._counts = RowCounts(grid.column_comm)
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row, or 4 bytes a row and 4 bytes a pick."""
-        padded, routed = self.padded(fanout), route(q, self.layout)
+        """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if answers are padded, or else 4 bytes a pick."""
+        check_fanout(fanout)
+        routed = route(q, self.layout)
+        own = self.rooms(q.vertices[routed.order], fanout, draw.law)
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
-        picks = self.backend.sample_rows(self.block, rows, check_fanout(fanout), draw)
-        if padded:
-            return Picks(*answer_padded(self._column, fanout, picks.pointers, picks.columns, requests.counts, routed))
-        answers = exchange_ragged_rows(self._column, requests.counts, picks.pointers, [picks.columns], routed.rows)
-        return Picks(*in_request_order(routed.order, answers))
+        picks = self.backend.sample_rows(self.block, rows, fanout, draw)
+        asked = self.rooms(requests.rows.vertices, fanout, draw.law)
+        return Picks(*answer_rows(self._column, picks.pointers, picks.columns, asked, own, requests.counts, routed))
+
+    def rooms(self, vertices: np.ndarray, fanout: int, law: Law) -> np.ndarray:
+        """Return the room of the row of each vertex in an answer: int64, shape (R,).
+
+        The first call is collective (see `padded`), and so is the first with a law or a fanout that needs counts of rows: each rank of
+        the process column sends those of its rows to all others, 1, 2 or 4 bytes each (`RowCounts.gather`), and once the length of its
+        longest row, 8 bytes.
+        """
+        if self.padded(fanout):
+            return np.full(len(vertices), fanout)
+        return np.asarray(edges_drawn(self._counts.of(self._gather(fanout, law), self.layout.places(vertices)), fanout, law), np.int64)
 
     def padded(self, fanout: int) -> bool:
         """Return True if answers of this fanout are padded (`is_padded`), the same on every rank.
@@ -63,8 +77,21 @@ class OwnerAdjacency(BlockRowAdjacency):
         The first call is collective: each rank of the process column sends its number of entries, 8 bytes, to all others.
         """
         if self._all_entries is None:
-            self._all_entries = int(self._column.allgather(np.array([self.block.nnz]), "topology").sum())
+            self._all_entries = int(self._of_all(self.block.nnz).sum())
         return is_padded(fanout, self._all_entries, self.n)
+
+    def _gather(self, fanout: int, law: Law) -> bool:
+        """Gather the counts of rows that a draw needs; return the name of their table, True if edges of weight zero are not counted."""
+        if self._longest is None:
+            self._longest = int(self._of_all(int(self.block.degrees.max(initial=0))).max())
+        by_weight = self.weighted and reads_weights(fanout, law)
+        wanted = Counted(by_weight, self.layout, width_of_counts(self._longest, fanout, law))
+        self._counts.gather([wanted], lambda _: count_drawable(self.block, by_weight))
+        return by_weight
+
+    def _of_all(self, number: int) -> np.ndarray:
+        """Return the numbers of all ranks of the process column; collective."""
+        return self._column.allgather(np.array([number]), "topology")
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         """Send rows to their owners, with the columns of their mini-batches; receive 4 bytes a row, and 4 an edge, 12 with shares."""

@@ -45,3 +45,8 @@ def unpack(message: np.ndarray, at: np.ndarray, counts: np.ndarray, dtype: np.dt
     words = np.dtype(dtype).itemsize // 4
     entries: np.ndarray = message[runs(at, counts * words)].view(dtype)
     return entries
+
+
+def run_sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Sum consecutive runs of the given lengths: int64."""
+    return np.diff(row_pointers(values)[row_pointers(counts)])

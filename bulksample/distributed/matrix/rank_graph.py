@@ -19,7 +19,7 @@ from ...data import store
 from ...data.files import folder_of
 from ...data.manifest import Manifest
 from ...data.parts_manifest import graph_manifest
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
 from ...graph import Graph
 from ...sparse import CSR
 from ...version import __version__
@@ -234,7 +234,8 @@ def open_rank_graph(
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
     placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
-    agree(comm, {"version": __version__, "graph": manifest.digest, **asked, "seed": seed, "label": label, "target": target, "check": check})
+    alike = {"version": __version__, **asked, "seed": seed, "label": label, "target": target, "check": check}
+    agree(comm, alike, {"graph": manifest.digest})
     verify_together(directory, comm, check)
     if not placement.divided:
         graph = together(comm, lambda: _whole(directory, label, target, True))
@@ -289,7 +290,7 @@ def check_numbers(asked: dict[str, Any], seed: Any) -> None:
     """Raise `UsageError` if c of the topology or of the features, or the seed of a partition, is no whole number in range."""
     c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
     for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 2**64:
+        if not is_whole(number, least, 2**64 - 1):
             raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
 
 

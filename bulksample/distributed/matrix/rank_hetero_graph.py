@@ -26,9 +26,10 @@ from ..comm.agree import agree, together
 from ..comm.base import Comm
 from .comm_pool import CommPool, Lease, grids
 from .grid import ProcessGrid, choose_order
+from .open_relations import open_relations
 from .placement import Placement
 from .rank_graph import check_numbers
-from .relation_blocks import PartitionedRelations, RelationBlock, read_blocks
+from .relation_blocks import RelationBlock, read_blocks
 from .type_layouts import TypeLayouts
 from .verify import verify_together
 
@@ -85,7 +86,7 @@ class RankHeteroGraph:
         held, rows = self.relations, self.rows
         if held is None or rows is None:
             return RelationAdjacency(self.graph, backend), None
-        opened = self.sampling_grids.lend(lambda grid: PartitionedRelations(self.graph, backend, rows.on(grid), held))
+        opened = self.sampling_grids.lend(lambda grid: open_relations(self.placement, self.graph, backend, rows.on(grid), held))
         return opened, opened.grid.comm
 
     def held_bytes(self) -> dict[str, int]:
@@ -118,9 +119,8 @@ def open_rank_hetero_graph(
     Raises
     ------
     UsageError
-        On every rank, if an argument is unknown, does not fit the others, or is for a graph of one vertex type: an exchange other than
-        ``owner``, a partition other than ``block`` and ``random``, `seed_locality`, `label`, `target`. If ranks were given different
-        arguments or graphs.
+        On every rank, if an argument is unknown, does not fit the others, or is for a graph of one vertex type: a partition other than
+        ``block`` and ``random``, `seed_locality`, `label`, `target`. If ranks were given different arguments or graphs.
     DataError
         On every rank, if the store is missing or damaged for one of them.
     """
@@ -135,8 +135,6 @@ def open_rank_hetero_graph(
             raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
         check_numbers(asked, seed)
         placement = Placement(**asked)
-        if exchange != "owner":
-            raise UsageError(f"relations in block rows are drawn from by their owners; got exchange {exchange}: use owner")
         if not placement.divided and placement.partition != "block":
             raise UsageError(
                 f"partition describes block rows; got {placement.partition} with topology replicated and features {placement.features}"
@@ -145,7 +143,7 @@ def open_rank_hetero_graph(
         return placement, load_hetero_manifest(folder_of(directory, "a store")).digest
 
     placement, digest = together(comm, checked)
-    agree(comm, {"version": __version__, "graph": digest, **asked, "seed": seed, "check": check})
+    agree(comm, {"version": __version__, **asked, "seed": seed, "check": check}, {"graph": digest})
     verify_together(directory, comm, check)
     graph = together(comm, lambda: hetero_store.load(Path(directory), check="none", structure=not placement.partitioned))
     counts, leases = {kind.name: kind.count for kind in graph.types}, list[Lease[ProcessGrid]]()

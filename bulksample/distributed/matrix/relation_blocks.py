@@ -1,15 +1,16 @@
 """The relations of a heterogeneous graph in block rows: a rank owns vertices of each type, with their rows in all relations.
 
 Rank (i, j) of a process grid holds block row i of every type: the rows of its vertices in each relation that ends in the type, with edge
-values and times. Samplers draw hop by hop. The rows of a frontier travel to their owners in the process column as (tree, window, vertex);
-the owner draws from them by the words that one rank would use, and sends the picks back. Messages of a hop hold the rows of all
-relations: two collectives, and two more that carry lengths, or one if the answers are padded (see `relation_requests`).
+values and times. Samplers draw hop by hop, by one of two policies: owners of rows draw (`relation_owner`), or rows travel to the rank that
+draws (`relation_rows`). Draws are made by the words that one rank would use, so mini-batches are the same. Messages of a hop hold the rows
+of all relations.
 
 Columns of types (features, labels, masks, times of vertices) are not divided here.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,14 +20,15 @@ import numpy as np
 from ...adjacency import LocalAdjacency
 from ...backends.base import Backend
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
+from ...data.relational.held_out_links import EdgeRows
 from ...errors import DataError, UsageError
 from ...relations.adjacency import By, RelationAdjacency
-from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
+from ...relations.draw import Frontier, RelationMatrix, RowPicks
 from ...relations.expand import expand_hops
 from ...relations.graph import HeteroGraph, Relation
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
-from .relation_requests import AskedRows, HopForm, RelationFacts, exchange_answers, exchange_requests, route_rows
+from .answer_rooms import edges_drawn
 from .type_layouts import TypeLayouts
 
 
@@ -73,8 +75,35 @@ def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
     return RelationBlock(made, frozen(shift, np.int64), own(relation.times))
 
 
+class RelationFacts(NamedTuple):
+    """A relation as all ranks know it."""
+
+    source: int  # the place of its source type
+    destination: int
+    rows: int  # of the whole adjacency
+    edges: int
+    longest: int  # edges of the longest row
+    timed: bool  # its edges have times that count
+    weighted: bool
+
+
+class HopRules(NamedTuple):
+    """The rules of a draw that hold in all hops of a bulk, the same on every rank."""
+
+    by: By | None
+    ends: bool  # windows of time have ends
+    starts: bool
+    moving: bool  # the end of a window moves with the walk
+    entries: bool  # positions of edges in their adjacencies are asked for
+
+
+def most_drawn(longest: int, law: RelationLaw) -> int:
+    """Return the most edges that a row draws, if the longest has so many."""
+    return int(edges_drawn(np.array(longest), law.fanout, law.draw.law, law.last))
+
+
 class PartitionedRelations(RelationAdjacency):
-    """The relations of a graph in block rows; `expand_trees` is collective in the process column.
+    """The relations of a graph in block rows: the part that does not depend on the policy. `expand_trees` is collective.
 
     Parameters
     ----------
@@ -95,10 +124,10 @@ class PartitionedRelations(RelationAdjacency):
 
     def __init__(self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         self.graph, self.backend, self.n = graph, backend, graph.n
-        self.blocks, self.grid, self._held = blocks, blocks.grid, list(held)
-        self._layouts = [blocks.of[kind.name] for kind in graph.types]
+        self.blocks, self.grid, self.held = blocks, blocks.grid, list(held)
+        self.layouts = [blocks.of[kind.name] for kind in graph.types]
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
-        own = [[int(one.matrix.degrees.max(initial=0)), RelationMatrix(0, 0, one.matrix).repeats] for one in self._held]
+        own = [[int(one.matrix.degrees.max(initial=0)), RelationMatrix(0, 0, one.matrix).repeats] for one in self.held]
         told = self.grid.column_comm.allgather(np.array(own, np.int64).reshape(len(own), 2), "topology").max(axis=0)
         self._longest, self._parallel = told[:, 0], told[:, 1].astype(bool)
 
@@ -108,7 +137,16 @@ class PartitionedRelations(RelationAdjacency):
     @property
     def held_bytes(self) -> int:
         """Bytes of this rank's rows of all relations."""
-        return sum(one.nbytes for one in self._held) + self.blocks.nbytes()
+        return sum(one.nbytes for one in self.held) + self.blocks.nbytes()
+
+    def held_block(self, relation: Relation) -> RelationBlock:
+        """Return this rank's rows of a relation of the graph."""
+        return self.held[self.graph.ordinal(relation.key)]
+
+    def rows_of(self, relation: Relation) -> EdgeRows:
+        """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""
+        block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
+        return EdgeRows(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
 
     def check_whole(self) -> None:
         raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
@@ -127,7 +165,7 @@ class PartitionedRelations(RelationAdjacency):
         """Return this rank's rows of the relations, with the times of vertices, of edges, or none."""
         if by not in self._prepared:
             matrices = []
-            for relation, block, parallel in zip(self.graph.relations, self._held, self._parallel, strict=True):
+            for relation, block, parallel in zip(self.graph.relations, self.held, self._parallel, strict=True):
                 stamps, times = self.graph.type(relation.source).times, block.times if by == "edges" else None
                 if by == "vertices" and stamps is not None:
                     times = np.array(stamps[block.matrix.indices])
@@ -140,9 +178,12 @@ class PartitionedRelations(RelationAdjacency):
         """Return what all ranks know of the relations."""
         pairs = zip(self.graph.relations, self.relations(by), self._longest, strict=True)
         return [
-            RelationFacts(own.source, own.destination, relation.adjacency.shape[0], relation.edges, int(longest), own.times is not None)
+            RelationFacts(
+                own.source, own.destination, relation.adjacency.shape[0], relation.edges, int(longest), own.times is not None,
+                own.matrix.values is not None,
+            )
             for relation, own, longest in pairs
-        ]
+        ]  # fmt: skip
 
     def references(self, name: str) -> np.ndarray:
         """Count the edges of all relations that begin in each vertex of a type: int64, shape (n,); collective.
@@ -150,48 +191,30 @@ class PartitionedRelations(RelationAdjacency):
         An all-reduce in the process column, of 8 bytes a vertex.
         """
         count = self.graph.type(name).count
-        own = [block.matrix.indices for relation, block in zip(self.graph.relations, self._held, strict=True) if relation.source == name]
+        own = [block.matrix.indices for relation, block in zip(self.graph.relations, self.held, strict=True) if relation.source == name]
         counted = sum((np.bincount(indices, minlength=count) for indices in own), np.zeros(count, np.int64))
         return self.grid.column_comm.allreduce(counted, "topology")
 
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
     ) -> list[HeteroExpansion]:
-        """Take mini-batches through all hops; the owners of rows draw. All ranks pass the same laws, each with trees of its own."""
-        facts, windows = self.facts(by), (trees.ends is not None, trees.starts is not None)
+        """Take mini-batches through all hops. All ranks pass the same laws, each with trees of its own."""
+        facts, rules = self.facts(by), HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
-            return self._draw(HopForm.of(facts, laws[hop], *windows, trees.moving, entries), frontiers, laws[hop], by)
+            drawn = self._draw(rules, frontiers, laws[hop])
+            return [one or self._nothing(place, rules, frontiers) for place, one in enumerate(drawn)]
 
         return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
-    def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw], by: By | None) -> list[RowPicks]:
-        """Draw a hop: send the rows of the frontiers to their owners, and receive the picks."""
-        empty = np.empty(0, np.int64) if form.entries else None
-        out = []
-        for relation in self.relations(by):
-            pointers = np.zeros(len(frontiers[relation.destination].vertices) + 1, np.int64)
-            out.append(RowPicks(pointers, np.empty(0, np.int32), empty, None if relation.times is None else np.empty(0, np.int64)))
-        if not form.relations:
-            return out
-        routed = {t: route_rows(frontiers[t], self._layouts[t]) for t in form.types}
-        asked = exchange_requests(self.grid.column_comm, form, frontiers, routed)
-        drawn = [self._draw_asked(one.place, asked[one.destination], laws[one.place], by, form) for one in form.relations]
-        for one, picks in zip(form.relations, exchange_answers(self.grid.column_comm, form, drawn, asked, routed), strict=True):
-            out[one.place] = picks
-        return out
+    @abstractmethod
+    def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
+        """Draw a hop: the draws of each relation from the frontier of its destination type; None where no row draws."""
 
-    def _draw_asked(self, place: int, asked: AskedRows, law: RelationLaw, by: By | None, form: HopForm) -> RowPicks:
-        """Draw from own rows that other ranks ask for; entries are positions in the whole adjacency."""
-        relation, block = self.relations(by)[place], self._held[place]
-        layout, rows = self._layouts[relation.destination], asked.frontier
-        first = int(layout.bounds[self.grid.row])
-        local = rows._replace(vertices=(layout.places(rows.vertices) - first).astype(np.int32))
-        picks = draw_rows(self.backend, relation, local, law, form.named)
-        if not form.entries or picks.entries is None:
-            return picks
-        shift = block.shift if len(block.shift) == 1 else np.repeat(block.shift[local.vertices], np.diff(picks.pointers))
-        return picks._replace(entries=picks.entries + shift)
+    def _nothing(self, place: int, rules: HopRules, frontiers: Sequence[Frontier]) -> RowPicks:
+        relation, empty = self.relations(rules.by)[place], np.empty(0, np.int64)
+        pointers = np.zeros(len(frontiers[relation.destination].vertices) + 1, np.int64)
+        return RowPicks(pointers, np.empty(0, np.int32), empty if rules.entries else None, None if relation.times is None else empty)
 
 
 def read_blocks(graph: HeteroGraph, blocks: TypeLayouts) -> list[RelationBlock]:

@@ -7,8 +7,8 @@ Let D run over the types in which relations end that draw in this hop. A request
 A run is rows of one tree and one window of time; an end or a start takes two words. A message is empty if it asks for no row. The answer
 has one of two forms, which all ranks choose alike (`HopForm.of`), with r over the relations that draw:
 
-    padded: of each r, w_r words a row, sources and then -1  (| 2 w_r, entries) (| 2 w_r, times)       its length is known
-    ragged: of each r, the edges of each row | sources       (| entries) (| times)                     2 words an entry or a time
+    in rooms: of each r, sources and then -1 in the room of each row  (| entries) (| times)       its length is known (`answer_rooms`)
+    ragged:   of each r, the edges of each row | sources              (| entries) (| times)       2 words an entry or a time
 
 All of it is of kind "topology".
 """
@@ -23,23 +23,13 @@ import numpy as np
 from ...backends.relational import RelationLaw
 from ...errors import PeerLost
 from ...relations.draw import Frontier, RowPicks
-from ...rng import Law
 from ...sparse import row_pointers
 from ..comm.base import Comm
+from .answer_rooms import Counted, edges_drawn, fill_rooms, is_padded, read_rooms, reads_weights, width_of_counts
 from .layout import Layout
-from .packed_messages import Section, pack, unpack
-from .selection_exchange import MOST_PADDED, RaggedRows, in_request_order
-
-
-class RelationFacts(NamedTuple):
-    """A relation as all ranks know it."""
-
-    source: int  # the place of its source type
-    destination: int
-    rows: int  # of the whole adjacency
-    edges: int
-    longest: int  # edges of the longest row
-    timed: bool  # its edges have times that count
+from .packed_messages import Section, pack, run_sums, unpack
+from .relation_blocks import HopRules, RelationFacts, most_drawn
+from .selection_exchange import RaggedRows, in_request_order
 
 
 class DrawnRelation(NamedTuple):
@@ -47,8 +37,25 @@ class DrawnRelation(NamedTuple):
 
     place: int
     destination: int
-    width: int  # the most edges that a row draws
+    law: RelationLaw
+    longest: int  # edges of its longest row
+    by_weight: bool  # edges of weight zero are not drawn
+    padded: bool  # all rows have one room
     sends_times: bool
+
+    @property
+    def width(self) -> int:
+        """The most edges that a row draws."""
+        return most_drawn(self.longest, self.law)
+
+    @property
+    def table(self) -> tuple[int, bool]:
+        """The name of the counts of its rows."""
+        return self.place, self.by_weight
+
+    def rooms(self, counts: np.ndarray) -> np.ndarray:
+        """Return the rooms of rows that may draw `counts` edges: int64."""
+        return np.asarray(edges_drawn(counts, self.law.fanout, self.law.draw.law, self.law.last), np.int64)
 
 
 class HopForm(NamedTuple):
@@ -56,30 +63,39 @@ class HopForm(NamedTuple):
 
     types: tuple[int, ...]  # types whose rows are asked for
     relations: tuple[DrawnRelation, ...]
-    padded: bool
+    ragged: bool
     ends: bool
     starts: bool
     named: bool
     entries: bool
 
     @staticmethod
-    def of(
-        facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], ends: bool, starts: bool, moving: bool, entries: bool
-    ) -> HopForm:  # fmt: skip
-        """Choose the form: padded if no row has more than 32 edges, and each type at most twice as many words as on average in the other.
+    def of(facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> HopForm:
+        """Choose the form: ragged if rows draw from windows of time and are not padded, since a window may leave most of a room empty.
 
-        Times lower the number of edges in a window, of which this choice knows nothing.
+        Else rooms are padded to the longest row, or as long as each row draws: see `is_padded`.
         """
-        drawn, room, used = [], dict[int, int](), dict[int, float]()
+        drawn, ragged = [], False
         for place, (fact, law) in enumerate(zip(facts, laws, strict=True)):
             width = most_drawn(fact.longest, law)
             if not width:
                 continue
-            drawn.append(DrawnRelation(place, fact.destination, width, moving and fact.timed))
-            room[fact.destination] = room.get(fact.destination, 0) + width
-            used[fact.destination] = used.get(fact.destination, 0.0) + 1 + fact.edges / max(1, fact.rows)
-        padded = all(one.width <= MOST_PADDED for one in drawn) and all(room[t] <= 2 * used[t] for t in room)
-        return HopForm(tuple(sorted(room)), tuple(drawn), padded, ends, starts, moving, entries)
+            padded = is_padded(width, fact.edges, fact.rows)
+            ragged |= fact.timed and (rules.ends or rules.starts) and not padded
+            by_weight = fact.weighted and reads_weights(law.fanout, law.draw.law, law.last)
+            drawn.append(DrawnRelation(place, fact.destination, law, fact.longest, by_weight, padded, rules.moving and fact.timed))
+        types = tuple(sorted({one.destination for one in drawn}))
+        return HopForm(types, tuple(drawn), ragged, rules.ends, rules.starts, rules.moving, rules.entries)
+
+    def counted(self, layouts: Sequence[Layout]) -> list[Counted]:
+        """Return the counts that rooms need, given the block rows of each type."""
+        if self.ragged:
+            return []
+        return [
+            Counted(one.table, layouts[one.destination], width_of_counts(one.longest, one.law.fanout, one.law.draw.law, one.law.last))
+            for one in self.relations
+            if not one.padded
+        ]
 
     @property
     def words_of_run(self) -> int:
@@ -89,14 +105,6 @@ class HopForm(NamedTuple):
     def words_of_edge(self, relation: DrawnRelation) -> int:
         """Words that an answer takes for an edge."""
         return 1 + 2 * self.entries + 2 * relation.sends_times
-
-
-def most_drawn(longest: int, law: RelationLaw) -> int:
-    """Return the most edges that a row draws, if the longest has so many."""
-    if law.fanout < 0 or not longest:
-        return longest
-    with_replacement = law.draw.law in (Law.REPLACEMENT, Law.WEIGHTED) and not law.last
-    return law.fanout if with_replacement else min(law.fanout, longest)
 
 
 class RowRuns(NamedTuple):
@@ -173,74 +181,69 @@ def _asked(form: HopForm, message: np.ndarray, lengths: np.ndarray) -> dict[int,
     return out
 
 
+class Rooms(NamedTuple):
+    """The rooms of rows of a relation in an answer."""
+
+    asked: np.ndarray  # int64: of the rows that are asked of this rank
+    own: np.ndarray  # int64: of its own rows, in the order of `RowRuns`
+
+
 def exchange_answers(
-    comm: Comm, form: HopForm, drawn: Sequence[RowPicks], asked: dict[int, AskedRows], routed: dict[int, RowRuns]
+    comm: Comm, form: HopForm, drawn: Sequence[RowPicks], rooms: Sequence[Rooms | None], asked: dict[int, AskedRows],
+    routed: dict[int, RowRuns],
 ) -> list[RowPicks]:  # fmt: skip
-    """Send the draws of each relation back to the ranks that asked; return those of the own rows, in the order of the frontiers."""
+    """Send the draws of each relation back to the ranks that asked; return those of the own rows, in the order of the frontiers.
+
+    `rooms` are those of each relation, or None if the form is ragged.
+    """
     sections, expected = list[Section](), np.zeros(comm.size, np.int64)
-    for relation, picks in zip(form.relations, drawn, strict=True):
-        sections += _answer(form, relation, picks, asked[relation.destination].rows)
-        expected += routed[relation.destination].rows * relation.width * form.words_of_edge(relation)
+    for relation, picks, room in zip(form.relations, drawn, rooms, strict=True):
+        sections += _answer(form, relation, picks, room, asked[relation.destination].rows)
+        if room:
+            expected += form.words_of_edge(relation) * run_sums(room.own, routed[relation.destination].rows)
     message, lengths = pack(sections)
-    pending = comm.start_alltoall_rows(message, lengths, "topology", expected if form.padded else None)
+    pending = comm.start_alltoall_rows(message, lengths, "topology", None if form.ragged else expected)
     message, lengths = pending.wait(), pending.counts
     at, out = row_pointers(lengths)[:-1], []
-    for relation in form.relations:
-        take = _padded if form.padded else _ragged
-        picks, at = take(form, relation, message, at, routed[relation.destination])
+    for relation, room in zip(form.relations, rooms, strict=True):
+        picks, at = _read(form, relation, message, at, routed[relation.destination], room)
         out.append(picks)
     _check_lengths(at, lengths, "answer")
     return out
 
 
-def _answer(form: HopForm, relation: DrawnRelation, picks: RowPicks, rows: np.ndarray) -> list[Section]:
+def _answer(form: HopForm, relation: DrawnRelation, picks: RowPicks, room: Rooms | None, rows: np.ndarray) -> list[Section]:
     counts = np.diff(picks.pointers)
     columns = [picks.columns, *([picks.entries] if form.entries else []), *([picks.times] if relation.sends_times else [])]
     arrays = [column for column in columns if column is not None]
-    if not form.padded:
-        of_each = np.diff(picks.pointers[row_pointers(rows)])
-        return [Section(counts.astype(np.int32), rows), *(Section(array, of_each) for array in arrays)]
-    used, sections = np.arange(relation.width) < counts[:, None], []
-    for array in arrays:
-        padded = np.full(used.shape, -1, array.dtype)
-        padded[used] = array
-        sections.append(Section(padded.reshape(-1), rows * relation.width))
-    return sections
+    if room:
+        of_each = run_sums(room.asked, rows)
+        return [Section(fill_rooms(room.asked, counts, array), of_each) for array in arrays]
+    of_each = run_sums(counts, rows)
+    return [Section(counts.astype(np.int32), rows), *(Section(array, of_each) for array in arrays)]
 
 
 def _dtypes(form: HopForm, relation: DrawnRelation) -> list[type]:
     return [np.int32, *([np.int64] * form.entries), *([np.int64] * relation.sends_times)]
 
 
-def _picks(form: HopForm, relation: DrawnRelation, pointers: np.ndarray, arrays: list[np.ndarray]) -> RowPicks:
-    return RowPicks(pointers, arrays[0], arrays[1] if form.entries else None, arrays[-1] if relation.sends_times else None)
-
-
-def _padded(
-    form: HopForm, relation: DrawnRelation, message: np.ndarray, at: np.ndarray, way: RowRuns
-) -> tuple[RowPicks, np.ndarray]:  # fmt: skip
-    """Read the padded answers of a relation; return its draws, and where the next one begins."""
-    found, counts = [], way.rows * relation.width
-    for dtype in _dtypes(form, relation):
-        own: np.ndarray = np.empty((len(way.order), relation.width), dtype)
-        own[way.order] = unpack(message, at, counts, dtype).reshape(own.shape)
-        found.append(own)
-        at = at + counts * (own.itemsize // 4)
-    used = found[0] >= 0
-    return _picks(form, relation, row_pointers(np.count_nonzero(used, axis=1)), [own[used] for own in found]), at
-
-
-def _ragged(
-    form: HopForm, relation: DrawnRelation, message: np.ndarray, at: np.ndarray, way: RowRuns
-) -> tuple[RowPicks, np.ndarray]:  # fmt: skip
-    """Read the ragged answers of a relation; see `_padded`."""
-    counts, at = unpack(message, at, way.rows), at + way.rows
-    edges, arrays = np.diff(row_pointers(counts)[row_pointers(way.rows)]), []
+def _read(
+    form: HopForm, relation: DrawnRelation, message: np.ndarray, at: np.ndarray, way: RowRuns, room: Rooms | None
+) -> tuple[RowPicks, np.ndarray]:
+    """Read the answers of a relation; return its draws, and where the next one begins."""
+    if room:
+        counts = room.own
+    else:
+        counts, at = unpack(message, at, way.rows), at + way.rows
+    edges, arrays = run_sums(counts, way.rows), []
     for dtype in _dtypes(form, relation):
         arrays.append(unpack(message, at, edges, dtype))
         at = at + edges * (np.dtype(dtype).itemsize // 4)
+    if room:
+        counts, used = read_rooms(room.own, arrays[0])
+        arrays = [array[used] for array in arrays]
     pointers, *own = in_request_order(way.order, RaggedRows(way.rows, counts, arrays))
-    return _picks(form, relation, pointers, own), at
+    return RowPicks(pointers, own[0], own[1] if form.entries else None, own[-1] if relation.sends_times else None), at
 
 
 def _check_lengths(at: np.ndarray, lengths: np.ndarray, what: str) -> None:

@@ -4,9 +4,9 @@ A request to one rank, in words of 4 bytes, with k mini-batches of which it is f
 
     k | ids of the mini-batches | rows of each | the rows (| their names) (| columns of each | the columns)
 
-It is empty if it names no row. The answer has one of two forms, which all ranks choose alike (`is_padded`):
+It is empty if it names no row. An answer has one of two forms:
 
-    padded: s words for each row, picks and then -1       its length is known, so no counts go ahead
+    in rooms: the picks of each row, then -1              both sides know the room of a row (`answer_rooms`), so no lengths go ahead
     ragged: entries of each row | arrays of the entries   4 bytes a row; 4 or 8 bytes an entry and array
 
 All of it is of kind "topology", unless said otherwise.
@@ -22,10 +22,9 @@ from ...errors import PeerLost
 from ...selection import Selection
 from ...sparse import row_pointers, runs
 from ..comm.base import Comm, PendingRows
+from .answer_rooms import fill_rooms, read_rooms
 from .layout import Layout
-from .packed_messages import Section, pack, unpack
-
-MOST_PADDED = 32  # picks a row
+from .packed_messages import Section, pack, run_sums, unpack
 
 
 class RoutedSelection(NamedTuple):
@@ -102,7 +101,7 @@ def _received(message: np.ndarray, lengths: np.ndarray, n: int, named: bool, wit
     k[used] = message[at[used]]
     ids = unpack(message, at + used, k, np.uint32).astype(np.int64)
     sizes = unpack(message, at + used + k, k)
-    rows, at = _sums(sizes, k), at + used + 2 * k
+    rows, at = run_sums(sizes, k), at + used + 2 * k
     vertices, at = unpack(message, at, rows), at + rows
     names = None
     if named:
@@ -110,16 +109,11 @@ def _received(message: np.ndarray, lengths: np.ndarray, n: int, named: bool, wit
     columns = None
     if with_columns:
         of_each, at = unpack(message, at, k), at + k
-        selected = _sums(of_each, k)
+        selected = run_sums(of_each, k)
         columns, at = Selection(ids, row_pointers(of_each), unpack(message, at, selected), n), at + selected
     if (at != row_pointers(lengths)[1:]).any():
         raise PeerLost(f"rank {np.flatnonzero(at != row_pointers(lengths)[1:])[0]} sent a request of another length than its sizes say")
     return Requests(Selection(ids, row_pointers(sizes), vertices, n, names), rows, k, columns)
-
-
-def _sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sum consecutive runs of the given lengths: int64."""
-    return np.diff(row_pointers(values)[row_pointers(counts)])
 
 
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
@@ -127,24 +121,20 @@ def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
     return Selection(q.minibatches, q.pointers, layout.places(q.vertices) - np.int32(first), q.n, q.names)
 
 
-def is_padded(fanout: int, entries: int, n: int) -> bool:
-    """Return True if answers of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree.
-
-    A padded answer takes 4 s bytes a row, a ragged one 4 for its count and 4 a pick, and one more collective.
-    """
-    return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
-
-
-def answer_padded(
-    comm: Comm, fanout: int, ends: np.ndarray, columns: np.ndarray, counts: np.ndarray, routed: RoutedSelection
+def answer_rows(
+    comm: Comm, ends: np.ndarray, columns: np.ndarray, asked: np.ndarray, rooms: np.ndarray, counts: np.ndarray, routed: RoutedSelection
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Send at most `fanout` picks for each row back to who requested it; return the picks of the own rows.
+    """Send the picks of each requested row back in its room; return the picks of the own rows.
 
     Parameters
     ----------
     ends : int64, shape (rows of all requests + 1,)
         Row pointers of the picks.
     columns : int32, shape (ends[-1],)
+    asked : int64, shape (rows of all requests,)
+        The room of each requested row.
+    rooms : int64, shape (R,)
+        The room of each own row, in the order of `routed`.
     counts : int64, shape (size,)
         Rows that each rank requested.
     routed : RoutedSelection
@@ -154,19 +144,18 @@ def answer_padded(
     -------
     Row pointers and picks in the order of the rows of the own selection.
     """
-    sent = np.full((len(ends) - 1, fanout), -1, np.int32)
-    sent[np.arange(fanout) < np.diff(ends)[:, None]] = columns
-    found = np.empty((len(routed.order), fanout), np.int32)
-    found[routed.order] = comm.alltoall_rows(sent, counts, "topology", incoming=routed.rows)
-    picked = found >= 0
-    return row_pointers(np.count_nonzero(picked, axis=1)), found[picked]
+    sent = fill_rooms(asked, np.diff(ends), columns)
+    found = comm.alltoall_rows(sent, run_sums(asked, counts), "topology", incoming=run_sums(rooms, routed.rows))
+    drawn, used = read_rooms(rooms, found)
+    pointers, picks = in_request_order(routed.order, RaggedRows(routed.rows, drawn, [found[used]]))
+    return pointers, picks
 
 
 class RaggedRows(NamedTuple):
     """Rows of different lengths from all ranks, one after another."""
 
     rows: np.ndarray  # int64, shape (size,): rows from each rank
-    counts: np.ndarray  # int32, shape (sum of rows,): entries of each row
+    counts: np.ndarray  # integers, shape (sum of rows,): entries of each row
     arrays: list[np.ndarray]
 
 
@@ -181,7 +170,7 @@ class PendingRaggedRows:
         message, lengths = self._pending.wait(), self._pending.counts
         at, rows = row_pointers(lengths)[:-1], self._rows
         counts, at = unpack(message, at, rows), at + rows
-        entries, arrays = _sums(counts, rows), []
+        entries, arrays = run_sums(counts, rows), []
         for dtype in self._dtypes:
             arrays.append(unpack(message, at, entries, dtype))
             at = at + entries * (dtype.itemsize // 4)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 
 import numpy as np
 
 from ...errors import UsageError
-from ...sparse import CSR
+from ...sparse import CSR, frozen, row_pointers
 from . import partition as partitions
 from .grid import ProcessGrid
 from .layout import Layout
@@ -70,3 +70,35 @@ class TypeLayouts:
 
 def _layout(count: int, rows: int, how: str, seed: int, place: int) -> Layout:
     return Layout.even(count, rows) if how == "block" else Layout.of(partitions.random(count, rows, seed, place))
+
+
+class StackedPlaces:
+    """One numbering of the vertices of all types: block row by block row, and type by type within a block row.
+
+    Parameters
+    ----------
+    layouts : sequence of Layout
+        The block rows of each type.
+
+    Attributes
+    ----------
+    bounds : int64, shape (blocks + 1,)
+        Block row i holds the places ``bounds[i]:bounds[i + 1]``.
+    """
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        self._layouts, sizes = layouts, np.stack([np.diff(layout.bounds) for layout in layouts], axis=1)
+        self._starts = row_pointers(sizes.reshape(-1))  # of each type in each block row
+        self.bounds = frozen(self._starts[:: len(layouts)])
+
+    def places(self, kind: int, vertices: np.ndarray) -> np.ndarray:
+        """Return the place of each vertex of a type: int32."""
+        layout = self._layouts[kind]
+        block = layout.blocks_of(vertices)
+        shift = self._starts[:-1].reshape(-1, len(self._layouts))[:, kind] - layout.bounds[:-1]
+        return np.asarray(layout.places(vertices) + shift[block], np.int32)
+
+    def located(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the type of each place, and its number among the vertices of this type in its block row: int64."""
+        at = np.searchsorted(self._starts, places, side="right") - 1
+        return at % len(self._layouts), places - self._starts[at]

@@ -35,7 +35,7 @@ class BulkLoading(EpochLoading):
     def agree_on_examples(self) -> None:
         """Raise `UsageError` on every rank if ranks that share the mini-batches were given other examples or times; collective."""
         if (comm := self._sampler.comm) is not None:
-            agree(comm, {"the examples of the loader and their times": hashed(vars(self.input_data))[:16]})
+            agree(comm, {}, {"the examples of the loader and their times": hashed(vars(self.input_data))})
 
     @abstractmethod
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ...errors import DataError, UsageError
+from ...errors import DataError, UsageError, is_whole
 from ...selection import vertex_ids
 from ..edge_graph import EdgeGraph, edge_graph
 from .stores import check_pair, is_pair, stored_edges, stored_nodes
@@ -43,7 +44,7 @@ def check_times(**temporal: Any) -> None:
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Return a whole number of Python or numpy as int; raises `UsageError` for anything else, bools too, and outside its bounds."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value and (most is None or value <= most):
+    if is_whole(value, least, inf if most is None else most):
         return int(value)
     bounds = f"of at least {least}" if most is None else f"in {least} .. {most}"
     raise UsageError(f"{name} must be a whole number {bounds}; got {value!r}")

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 
 from ...ahead import Ahead
+from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from ...distributed.comm.agree import agree
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...free_memory import free_memory
-from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, growing
+from ...loader import COPIES
 from ...position import EpochShare, Position
 from ...rng import Stream
 
@@ -253,7 +254,7 @@ class EpochLoading(ABC):
         """Return all mini-batches of the user's sampler; raises `UsageError` on every rank if their orders differ. Collective."""
         every = list(self._user_order(0))
         digest = every[-1].order[:16] if every else ""
-        agree(comm, {"the order of your sampler": f"{len(every)} mini-batches, digest {digest}"})
+        agree(comm, {"the number of mini-batches of your sampler": len(every)}, {"the order of your sampler": digest})
         if used and (used > len(every) or every[used - 1].order != self._order):
             raise UsageError(_CHANGED)
         return every

@@ -24,7 +24,7 @@ from ...relations.minibatch import HeteroMiniBatch
 from ...relations.rule import TimeRule
 from ...relations.sampler import RelationSampler
 from ...relations.seeds import HeteroSeeds
-from ...relations.times import as_times
+from ...relations.times import given_times
 from ...rng import Stream
 from ...samplers import Sage, whole_fanouts
 from ...sparse import row_pointers
@@ -137,7 +137,7 @@ class TypedSampler(SamplerOfBulks):
         if self.sampler.time is None:
             return None
         if index.time is not None:
-            return as_times("input_time", index.time, len(index.node))
+            return given_times("input_time", index.time, len(index.node))
         own = self.graph.type(name).times
         if own is None:
             what = "the edges have times" if self.by == "edges" else f"type {name!r} has no times"
@@ -170,7 +170,7 @@ class TypedSampler(SamplerOfBulks):
             return None
         ends = (NODE, NODE) if index.input_type is None else (index.input_type[0], index.input_type[-1])
         own = [self.graph.type(end).times for end in ends] if self.by == "vertices" and index.time is not None else [None, None]
-        until = None if index.time is None else as_times("edge_label_time", index.time, len(index.row))
+        until = None if index.time is None else given_times("edge_label_time", index.time, len(index.row))
         return SeededNegatives(law, self.stream, id, epoch, (own[0], own[1]), until)
 
     def _edge_seeds(self, index: EdgeSamplerInput, negatives: Any, lists: list[Any], times: list[Any]) -> Any:
@@ -180,7 +180,7 @@ class TypedSampler(SamplerOfBulks):
             seeds, stamps = (seed, time) if isinstance(seed, dict) else ({NODE: seed}, {NODE: time})
             lists.append({name: ids.numpy() for name, ids in seeds.items()})
             known = stamps or {}
-            times.append({name: None if known.get(name) is None else as_times("edge_label_time", known[name]) for name in seeds})
+            times.append({name: None if known.get(name) is None else given_times("edge_label_time", known[name]) for name in seeds})
             if isinstance(seed, dict):
                 return HeteroSamplerOutput(dict(seed), {}, {}, {}, batch=dict(seed))
             return SamplerOutput(seed, seed, seed, None, batch=seed)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backends.base import Backend, Noise
+from ...backends.base import Backend
+from ...backends.quantiser import Noise
 from ...distributed.matrix.codec import Codec
 from ...errors import PeerLost
 from ...rng import Purpose, tag

@@ -23,6 +23,7 @@ from ...samplers import LayerWise, NodeWise, Sampler
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource
 from ...views.partitioned import BlockView
+from ...views.relational import RelationalView
 from ...views.remote_features import RemoteFeatures
 from ...views.view import View
 from ...views.whole import WholeShare
@@ -34,9 +35,11 @@ from .device_adjacency import BulkStreamSync, DeviceAdjacency
 from .device_comms import choose_tensor_comm
 from .device_features import DeviceFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
+from .device_relations import DeviceRelations, RelationStreamSync
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from .device_rows import block_on_device
 from .device_share import DeviceShare
+from .device_type_features import DeviceTypeFeatures
 from .streams import open_streams
 
 _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
@@ -71,6 +74,9 @@ class CudaComputeContext(ComputeContext):
 
     def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
         cuda = self.cuda
+        if isinstance(view, RelationalView):
+            self._move_relations(view)
+            return view
         view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
         view.share.chunk_numbers = _INFERENCE_NUMBERS
         if isinstance(view.share, WholeShare):
@@ -79,18 +85,38 @@ class CudaComputeContext(ComputeContext):
             view.all_degrees = cuda.put(view.all_degrees)
         view.share, view.stream_sync, view.where = DeviceShare(cuda, view.share), BulkStreamSync(cuda), self.where
         view.block_mover = partial(block_on_device, cuda)
-        if self.where.type == "cuda":
-            torch.cuda.synchronize(self.where)  # the copies above ran on another stream than those that read them
+        self._copied()
         return view
 
+    def _move_relations(self, view: RelationalView) -> None:
+        """Move a heterogeneous graph: its relations if they are whole here and the GPU samples, and its features type by type."""
+        features = DeviceTypeFeatures(self.cuda, view)
+        if view.relations.collective:
+            self._placement["samples_by"] = "host"
+        elif view.relations.backend is self.cuda.engine:
+            view.relations = view.adjacency = DeviceRelations(view.relations, self.cuda)
+        if view.blocks is not None:
+            self._placement["features_by"] = "host"
+        self._placement |= features.describe()
+        view.features, view.stream_sync, view.where = cast(Any, features), RelationStreamSync(self.cuda), self.where
+        self._copied()
+
+    def _copied(self) -> None:
+        """Wait for copies to the GPU, which ran on another stream than those that read them."""
+        if self.where.type == "cuda":
+            torch.cuda.synchronize(self.where)
+
     def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler) -> Adjacency:
-        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over`."""
+        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over`.
+
+        Other adjacencies in block rows stay on the host: their rows travel there, and the GPU takes single calls.
+        """
         if adjacency.collective:
             self._placement["samples_by"] = "host"
         if adjacency.backend is not self.cuda.engine:
             return adjacency
         if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, (NodeWise, LayerWise)):
-            between_owners = over.among(adjacency.grid.column_comm)
+            between_owners = over.among(adjacency.grid.column_comm, later=True)
             self._placement["samples_by"] = between_owners.name
             return DeviceOwnerAdjacency(adjacency, self.cuda, between_owners)
         return DeviceAdjacency(adjacency, self.cuda) if isinstance(adjacency, LocalAdjacency) else adjacency
@@ -101,7 +127,7 @@ class CudaComputeContext(ComputeContext):
         matrix = view.block.adjacency if isinstance(view, BlockView) else view.adjacency.whole_matrix
         made: DeviceRemoteFeatures | DeviceFeatures | None = None
         if can_fetch_on_devices(source) and over.name != "host":
-            remote, room = cast(RemoteFeatures, source), room_for_features(free, cast(CSR, matrix))
+            remote, room = cast(RemoteFeatures, source), room_for_features(free, cast(CSR, matrix).nbytes())
             made = DeviceRemoteFeatures(self.cuda, remote, over.among(remote.column), room)
         elif isinstance(source, Features) and not source.is_sparse and matrix is not None:
             made = self._placed(source, matrix)
@@ -116,7 +142,8 @@ class CudaComputeContext(ComputeContext):
     def _placed(self, source: Features, matrix: CSR) -> DeviceFeatures | None:
         """Place features by the memory left beside the graph; None, with a warning, if the shared copy of a machine cannot be pinned."""
         try:
-            return DeviceFeatures(self.cuda, source, access_counts(matrix), room_for_features(self.cuda.kernels.free_bytes, matrix))
+            room = room_for_features(self.cuda.kernels.free_bytes, matrix.nbytes())
+            return DeviceFeatures(self.cuda, source, access_counts(matrix), room)
         except RuntimeError as error:  # CuPy's errors of the driver are some
             if not source.shared:
                 raise

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from ...adjacency import LocalAdjacency
-from ...backends.base import LayerRace, LayerWeights, SharedDraws, check_fanout
+from ...backends.base import check_fanout
 from ...backends.cuda import layers
 from ...backends.cuda.bulk import DeviceBulk
 from ...backends.cuda.node_wise import expand
 from ...backends.cuda.predicted import bulk_bytes
 from ...backends.cuda.predicted_layers import layer_bytes
 from ...backends.hops import Expansion, Hop
+from ...backends.layer_draws import LayerRace, LayerWeights, SharedDraws
 from ...minibatch import MiniBatch
 from ...rng import Draw
 from ...selection import Selection
@@ -45,7 +46,8 @@ class DeviceAdjacency(LocalAdjacency):
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         device = self._cuda.kernels
-        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
+        longest = int(self.matrix.degrees.max(initial=0))
+        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering, longest))
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
         device = self._cuda.kernels
@@ -83,7 +85,7 @@ def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: 
         own = zip(hops, frontiers, bulk.hops, strict=False)  # the vertices after the last hop are no frontier
         parts = [_part(hop, at[j : j + 2].tolist(), there.ends[j : j + 2].tolist()) for hop, at, there in own]
         own_seed_rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
-        expansions.append(Expansion(own_seed_rows, vertices[ends[j] : ends[j + 1]], counts[j], _nested(parts) if only_new else parts))
+        expansions.append(Expansion(own_seed_rows, vertices[ends[j] : ends[j + 1]], counts[j], nested(parts) if only_new else parts))
     return expansions
 
 
@@ -97,7 +99,7 @@ def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:
     return Hop(hop.pointers[rows[0] : rows[1] + 1] - edges[0], hop.columns[entries], weights)
 
 
-def _nested(parts: list[Any]) -> list[Any]:
+def nested(parts: list[Any]) -> list[Any]:
     """Return for each hop the rows of all hops up to it; they share memory."""
     starts = np.cumsum([0, *(len(part.columns) for part in parts)]).tolist()
     pointers: Any = torch.cat([parts[0].pointers, *(part.pointers[1:] + start for part, start in zip(parts[1:], starts[1:], strict=False))])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -35,6 +36,8 @@ class GroupTensorComm(TensorComm):
     backend : {"nccl", "gloo"}
     parent : GroupTensorComm, optional
         The communicator that this one is made from; all that come from one start their collectives in one order on all ranks.
+    later : bool
+        With NCCL, let torch's current stream wait for an all-to-all; the host waits for it in `settle`.
 
     Notes
     -----
@@ -44,7 +47,8 @@ class GroupTensorComm(TensorComm):
 
     why = "a device for each rank"
 
-    def __init__(self, comm: Comm, backend: str, parent: GroupTensorComm | None = None) -> None:
+    def __init__(self, comm: Comm, backend: str, parent: GroupTensorComm | None = None, later: bool = False) -> None:
+        self._later, self._unsettled = later and backend == "nccl", deque[tuple[str, Callable[[], bool]]]()
         self._comm, self._group, self.name, self._parent = comm, group_of(comm, backend), backend, parent
         self._home: int = parent._home if parent else threading.get_ident()
         self._order: CollectiveOrder = parent._order if parent else CollectiveOrder(comm)
@@ -64,13 +68,23 @@ class GroupTensorComm(TensorComm):
         work = self._started(lambda: self._group.alltoall_base(*own, *lengths, options))
 
         def finish() -> tuple[torch.Tensor, list[int]]:
-            self._wait(work, f"alltoall {kind} {out.nbytes} bytes for {sent.nbytes}")  # keeps both buffers alive until then
+            what = f"alltoall {kind} {out.nbytes} bytes for {sent.nbytes}"  # names both buffers, which live until then
+            if self._later:
+                work.wait()  # the stream waits, so later work on it sees the rows, and no memory of it is reused before
+                self._unsettled.append((f"{what} by {self.name}", ended(work)))
+            else:
+                self._wait(work, what)
             return out, counts
 
         return TensorArrival(finish)
 
-    def among(self, comm: Comm) -> TensorComm:
-        return GroupTensorComm(comm, self.name, self)
+    def settle(self) -> None:
+        while self._unsettled:
+            self._comm.wait_for(*self._unsettled[0])
+            self._unsettled.popleft()
+
+    def among(self, comm: Comm, later: bool = False) -> TensorComm:
+        return GroupTensorComm(comm, self.name, self, later)
 
     def _started(self, start: Callable[[], Any]) -> Any:
         """Start a collective in its turn, on the stream that is current here."""
@@ -111,7 +125,7 @@ class MpiTensorComm(TensorComm):
     def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
         return self._start(parts, _agreed(self._comm, parts, kind, incoming), kind)
 
-    def among(self, comm: Comm) -> TensorComm:
+    def among(self, comm: Comm, later: bool = False) -> TensorComm:
         assert isinstance(comm, MpiComm)
         return MpiTensorComm(comm, self.why)
 

@@ -153,20 +153,21 @@ class HostFetchedFeatures(FeatureSource):
         return self.ask([cast(Any, vertices)])[0]()
 
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
-        return [partial(self._started, begin) for begin in self._source.ask([_on_host(vertices) for vertices in fetches])]
+        return [partial(self._started, begin) for begin in self._source.ask([on_host(vertices) for vertices in fetches])]
 
     def _started(self, begin: Callable[[], Fetching]) -> Fetching:
         fetching = begin()
         return Fetching(lambda: rows_on_device(self._cuda, fetching.wait()))
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor | SparseRows:
-        return rows_on_device(self._cuda, self._source.fetch(_on_host(vertices)))
+        return rows_on_device(self._cuda, self._source.fetch(on_host(vertices)))
 
     def nbytes(self) -> int:
         return self._source.nbytes()
 
 
-def _on_host(vertices: np.ndarray | torch.Tensor) -> np.ndarray:
+def on_host(vertices: np.ndarray | torch.Tensor) -> np.ndarray:
+    """Return vertices as an array of the host, which waits for those on a device."""
     return vertices.cpu().numpy() if isinstance(vertices, torch.Tensor) else vertices
 
 
@@ -175,7 +176,6 @@ def access_counts(adjacency: CSR) -> np.ndarray:
     return np.bincount(adjacency.indices, minlength=adjacency.shape[1])
 
 
-def room_for_features(free: int, adjacency: CSR) -> int:
-    """Return the device bytes left for features, after the graph if `backends.cuda.device.CudaDevice` would put it there."""
-    graph = adjacency.nbytes()
+def room_for_features(free: int, graph: int) -> int:
+    """Return the device bytes left for features, after those of the graph if `backends.cuda.device.CudaDevice` would put it there."""
     return max(0, int(free * FEATURE_SHARE) - (graph if graph <= free // 2 else 0))

@@ -6,14 +6,15 @@ Tensors stay on the GPUs; the host reads only counts. Messages, their order and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ...adjacency import Entries, LayerLaw
-from ...backends.base import SharedDraws, check_fanout
-from ...backends.cuda.bulk import DeviceBulk, close, hop_after_hop, put_seeds
+from ...backends.base import check_fanout
+from ...backends.cuda.bulk import DeviceBulk, OpenBulk, cut_to, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
 from ...backends.cuda.draws import DrawnEdges, draw_rows
 from ...backends.cuda.layer_race import DevicePicks, LayerEntries, smallest
@@ -23,14 +24,24 @@ from ...backends.cuda.predicted import most_found
 from ...backends.cuda.products import restrict, spgemm
 from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
+from ...backends.layer_draws import SharedDraws
+from ...distributed.matrix.answer_rooms import edges_drawn
 from ...distributed.matrix.owner import OwnerAdjacency
-from ...rng import Draw
+from ...rng import Draw, Law
 from ...selection import Selection
 from ...sparse import CSR
 from ..tensor_comm import TensorComm
+from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
 from .device_adjacency import memory_errors, split_bulk
-from .owner_messages import DeviceSelection, OwnerMessages, in_order, merged
+from .owner_messages import DeviceSelection, OwnerMessages, Requests, Routed, in_order, merged, pointers_of, row_of_entry
+
+
+class OwnRows(NamedTuple):
+    """The rows of this rank that the members of its process column have in their frontiers."""
+
+    of_members: list[int]
+    neighbors: int  # of all these rows together
 
 
 class DeviceOwnerAdjacency(OwnerAdjacency):
@@ -48,9 +59,15 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         super().__init__(adjacency.grid, adjacency.block, cuda.engine, adjacency.layout)
         self._cuda, self.messages = cuda, OwnerMessages(cuda, over, self.layout)
         self._row_sums: torch.Tensor | None = None
+        self._tables: dict[bool, torch.Tensor] = {}  # those of `RowCounts`
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        """Expand with the bytes per hop of `OwnerAdjacency.sample_rows`; the host waits for counts three times a hop."""
+        """Expand with the bytes per hop of `OwnerAdjacency.sample_rows`.
+
+        The host waits for the device once a hop, for the number of rows of each owner; once for the mini-batches of the other ranks, in
+        the first hop in which they ask; and once for the counts of the bulk. Answers that are not padded take one more wait a hop, for
+        their lengths. Messages that travel over the host are copied to it besides.
+        """
         with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
@@ -59,7 +76,12 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
-        """Expand with the bytes per hop of `OwnerAdjacency.sample_layer` and `restrict`; the host waits for counts in every hop."""
+        """Expand with the bytes per hop of `OwnerAdjacency.sample_layer` and `restrict`.
+
+        The host waits for the device six times a hop where the frontier says what is drawn (LADIES), else four times (FastGCN), for the
+        lengths of messages and products; once for the mini-batches of the other ranks; and once for the counts of the bulk. Messages that
+        travel over the host are copied to it besides.
+        """
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
             bulk = self._layered_bulk(seeds, drawn, [check_fanout(fanout) for fanout in fanouts], draws, only_new, (debias, renormalise))
             return split_bulk(self._cuda, bulk, seeds, only_new)
@@ -70,27 +92,53 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         device, k = self._cuda.kernels, len(seeds)
         entries = self.grid.rows * self.block.nnz  # about nnz(A)
         numbering = Numbering(device, np.full(k, self.n), most_found(len(seeds.vertices), fanouts, entries, k))
-        rows = put_seeds(device, seeds)
+        rows, reads = put_seeds(device, seeds), BulkReads(self._cuda, self.messages.over)
         minibatches = self._cuda.tensor(rows.minibatches)
 
         def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            return self._drawn(self._selection(minibatches, frontier), fanouts[hop], draws[hop])
+            return self._drawn(self._selection(minibatches, frontier), reads, fanouts[hop], draws[hop])
 
-        return close(device, hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new))
+        return self._closed(hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new, bounded=True), reads)
+
+    def _closed(self, bulk: OpenBulk, reads: BulkReads) -> DeviceBulk:
+        return cut_to(bulk, reads.read(self._cuda.tensor(bulk.counts)))
 
     def _selection(self, minibatches: torch.Tensor, frontier: HeldVertices) -> DeviceSelection:
         tensor = self._cuda.tensor
         return DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
 
-    def _drawn(self, q: DeviceSelection, fanout: int, draw: Draw) -> DrawnEdges:
+    def _drawn(self, q: DeviceSelection, reads: BulkReads, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
         cuda, messages, padded = self._cuda, self.messages, self.padded(fanout)
-        order, rows, asked = messages.to_owners(q)
-        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first), fanout, draw)
+        routed = messages.route(q, reads, None if padded else self._edges_drawn(fanout, draw.law))
+        asked = messages.to_owners(routed, reads)
+        rows, ends = messages.frontier(asked.selection, self.first), list[int]()
+
+        def read(numbers: Any, picks: Any) -> list[int]:
+            """Read the ends of the answers along with what the draw waits for."""
+            together = torch.cat([cuda.tensor(numbers), messages.cuts(asked.rows_of, cuda.tensor(picks))])
+            found: list[int] = reads.read(together).tolist()
+            ends[:] = found[len(numbers) :]
+            return found[: len(numbers)]
+
+        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), rows, fanout, draw, read)
         pointers, columns = cuda.tensor(picks.pointers), cuda.tensor(picks.columns)
         if padded:
-            return DrawnEdges(*map(cuda.array, messages.answer_padded(asked.rows_of, fanout, pointers, columns, order, rows)))
-        return DrawnEdges(*map(cuda.array, in_order(order, *messages.answer(asked.rows_of, pointers, [columns], rows))))
+            found = messages.answer_padded(asked.rows_of, fanout, pointers, columns, routed)
+        else:
+            ends = ends or reads.read(messages.cuts(asked.rows_of, pointers)).tolist()
+            found = messages.answer_counted(columns, ends, routed)
+        pointers, columns = (cuda.array(part) for part in found)
+        return DrawnEdges(pointers, columns, rows=len(routed.order))
+
+    def _edges_drawn(self, fanout: int, law: Law) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return a function of places, int32, that returns how many neighbors their rows draw; the first call is collective."""
+        name = self._gather(fanout, law)
+        table = self._counts.tables[name]
+        if name not in self._tables or self._tables[name].element_size() < table.itemsize:
+            self._tables[name] = self._cuda.put(table)
+        counts = self._tables[name]
+        return lambda places: torch.as_tensor(edges_drawn(counts[places.long()].long(), fanout, law))
 
     # ---- layer-wise
 
@@ -103,68 +151,89 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         found = sum(max(s, 0) for s in most)
         bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
         numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * found, bounds)
-        rows = put_seeds(device, seeds)
+        rows, reads = put_seeds(device, seeds), BulkReads(self._cuda, self.messages.over)
         minibatches = self._cuda.tensor(rows.minibatches)
 
         def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            q = self._selection(minibatches, frontier)
+            routed = self.messages.route(self._selection(minibatches, frontier), reads)
             if isinstance(drawn, LayerLaw):
-                picked = self._picked(q, drawn, fanouts[hop], draws[hop])
+                picked, coming = self._picked(routed.selection, reads, drawn, fanouts[hop], draws[hop])
             else:
-                picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
-            return self._edges(q, picked, weighing)
+                picked, coming = DevicePicks(*(device.put(part) for part in drawn[hop])), None
+            return self._edges(routed, reads, picked, coming, weighing)
 
-        return close(device, hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new))
+        return self._closed(hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new, bounded=True), reads)
 
-    def _picked(self, q: DeviceSelection, law: LayerLaw, fanout: int, draw: Draw) -> DevicePicks:
-        """Draw s vertices for each mini-batch: the s + 1 smallest keys of every range of columns, then the s smallest of those."""
-        cuda, device, tensor = self._cuda, self._cuda.kernels, self._cuda.tensor
-        asked = self.messages.to_all(q)
-        rows = self.messages.frontier(asked.selection)
+    def _picked(
+        self, q: DeviceSelection, reads: BulkReads, law: LayerLaw, fanout: int, draw: Draw
+    ) -> tuple[DevicePicks, OwnRows]:  # fmt: skip
+        """Draw s vertices for each mini-batch: the s + 1 smallest keys of every range of columns, then the s smallest of those.
+
+        Returns as well what the frontiers of all members, which every member has now, ask of this rank's rows.
+        """
+        cuda, device, tensor, messages = self._cuda, self._cuda.kernels, self._cuda.tensor, self.messages
+        asked = messages.to_all(q, reads)
+        rows = messages.frontier(asked.selection)
         block = device.matrix(self._summable_columns(law.entries))
         pointers, columns, sums = spgemm(device, DeviceCSR(rows.parts, rows.vertices, None, (rows.k, self.n)), block)
-        named, totals = cuda.put(self._own)[tensor(columns).long()], tensor(sums)
-        ends, picks, _ = self._smallest(tensor(pointers), named, totals, law, fanout if fanout < 0 else fanout + 1, rows.minibatches, draw)
-        keys = _row_index(tensor(pointers), len(named)) * self.n + named
-        at = torch.searchsorted(keys, _row_index(ends, len(picks)) * self.n + picks)
+        named, totals = tensor(device.constant(self._own))[tensor(columns).long()], tensor(sums)
+        near, some, _ = self._smallest(tensor(pointers), named, totals, law, fanout if fanout < 0 else fanout + 1, rows.minibatches, draw)
+        numbers = reads.read(torch.cat([messages.cuts(asked.minibatches_of, near), *self._own_rows(asked)])).tolist()
+        members = len(asked.rows_of)
+        cuts, coming = numbers[: members + 1], OwnRows(numbers[members + 1 : -1], numbers[-1])
+        picks = some[: cuts[-1]]
+        keys = row_of_entry(tensor(pointers), len(named)) * self.n + named
+        at = torch.searchsorted(keys, row_of_entry(near, len(picks)) * self.n + picks)
         expected = [len(q.minibatches) if len(q.vertices) else 0] * len(asked.minibatches_of)
-        answers = self.messages.answer(asked.minibatches_of, ends, [picks, totals[at]], expected)
+        answers = messages.answer(reads, asked.minibatches_of, near, cuts, [picks, totals[at]], expected)
         ends, columns, totals = merged(len(q.minibatches), self.n, *answers)
-        return DevicePicks(*map(cuda.array, self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)))
+        found = self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)
+        count = int(reads.read(found[0][-1:])[0])
+        return DevicePicks(cuda.array(found[0]), *(cuda.array(part[:count]) for part in found[1:])), coming
+
+    def _own_rows(self, asked: Requests) -> list[torch.Tensor]:
+        """Count the rows of this rank in the frontier of each member, and their neighbors: int64 of shapes (members,) and (1,)."""
+        place = self.messages.places(asked.selection.vertices) - self.first
+        own = (place >= 0) & (place < self.block.shape[0])
+        degrees = self._cuda.tensor(self._cuda.kernels.matrix(self.block).indptr).diff()
+        padded = torch.cat([degrees, degrees.new_zeros(1)])  # the rows of others have none, and a block may be empty
+        neighbors = padded[torch.where(own, place, len(degrees)).long()]
+        return [self.messages.cuts(asked.rows_of, pointers_of(own)).diff(), neighbors.sum().reshape(1)]
 
     def _smallest(
         self, pointers: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor, law: LayerLaw, s: int, minibatches: object, draw: Draw
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return pointers, columns and inclusion of the s smallest keys of each row; the host waits for their number."""
+    ) -> list[torch.Tensor]:
+        """Return pointers, columns and inclusion of the s smallest keys of each row; the last two may be longer than the pointers say."""
         cuda, device = self._cuda, self._cuda.kernels
         layer = LayerEntries(cuda.array(pointers), cuda.array(columns), None, cuda.array(sums), law.power == 2)
-        drawn = smallest(device, layer, s, minibatches, draw, len(columns))
-        ends, picks, inclusion = (cuda.tensor(part) for part in drawn)
-        count = int(ends[-1])
-        return ends, picks[:count], inclusion[:count]
+        return [cuda.tensor(part) for part in smallest(device, layer, s, minibatches, draw, len(columns))]
 
-    def _edges(self, q: DeviceSelection, picked: DevicePicks, weighing: tuple[bool, bool]) -> DrawnEdges:
+    def _edges(
+        self, routed: Routed, reads: BulkReads, picked: DevicePicks, coming: OwnRows | None, weighing: tuple[bool, bool]
+    ) -> DrawnEdges:  # fmt: skip
         """Have the owners of a frontier's rows extract the edges to the vertices drawn, and weigh them."""
         cuda, messages, tensor = self._cuda, self.messages, self._cuda.tensor
-        chosen = DeviceSelection(q.minibatches, tensor(picked.pointers), tensor(picked.columns))
-        order, of_owners, asked = messages.to_owners(q, chosen)
+        chosen = DeviceSelection(routed.selection.minibatches, tensor(picked.pointers), tensor(picked.columns))
+        asked = messages.to_owners(routed, reads, chosen, coming.of_members if coming else None)
         selected = asked.columns
         assert selected is not None
         block, rows = cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first)
-        found = restrict(cuda.kernels, block, rows, cuda.array(selected.pointers), cuda.array(selected.vertices))
+        parts = cuda.array(selected.pointers), cuda.array(selected.vertices)
+        found = restrict(cuda.kernels, block, rows, *parts, neighbors=coming.neighbors if coming else None)
         ends = tensor(found.pointers)
-        columns, entries = (tensor(part)[: int(ends[-1])] for part in (found.columns, found.entries))
+        cuts = reads.read(messages.cuts(asked.rows_of, ends)).tolist()
+        columns, entries = (tensor(part)[: cuts[-1]] for part in (found.columns, found.entries))
         shares = self._shares(tensor(rows.vertices), ends, entries, block)
-        answers = messages.answer(asked.rows_of, ends, [columns, shares], of_owners)
-        kept = [cuda.array(part) for part in in_order(order, *answers)]
-        frontier = messages.frontier(q)
-        return weighed_edges(cuda.kernels, frontier, kept[0], kept[1], picked, *weighing, shares=kept[2])
+        answers = messages.answer(reads, asked.rows_of, ends, cuts, [columns, shares], routed.rows)
+        kept = [cuda.array(part) for part in in_order(routed.order, *answers)]
+        weighed = weighed_edges(cuda.kernels, messages.frontier(routed.selection), kept[0], kept[1], picked, *weighing, shares=kept[2])
+        return weighed._replace(rows=len(routed.order))
 
     def _shares(self, rows: torch.Tensor, ends: torch.Tensor, entries: torch.Tensor, block: DeviceCSR) -> torch.Tensor:
         """Return the weight of each edge in its row of A, row-normalised: float64."""
         if self._row_sums is None:
             self._row_sums = self._cuda.put(np.maximum(self.local._row_sums, 1.0))
-        sums = self._row_sums[rows.long()].repeat_interleave(ends.diff(), output_size=len(entries))
+        sums = self._row_sums[rows.long()[row_of_entry(ends, len(entries))]]
         return 1.0 / sums if block.values is None else self._cuda.tensor(block.values)[entries].double() / sums
 
     def _summable_columns(self, entries: Entries) -> CSR:
@@ -176,8 +245,3 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             if sums.max() >= 2**63:
                 raise OverflowError(f"a column of weights sums to {sums.max():.3g}, beyond int64; use weights of a coarser fixed point")
         return block
-
-
-def _row_index(pointers: torch.Tensor, entries: int) -> torch.Tensor:
-    """Return the row of each entry: int64."""
-    return torch.arange(len(pointers) - 1, device=pointers.device).repeat_interleave(pointers.diff(), output_size=entries)

@@ -103,7 +103,8 @@ def block_on_device(cuda: CudaContext, block: Block) -> DeviceBlock:
     """Copy a block to a device; arrays that are already there are not copied."""
     first, last = (int(block.indptr[0]), int(block.indptr[-1])) if isinstance(block.indptr, np.ndarray) else (0, len(block.indices))
     weights = None if block.weights is None else cuda.put(block.weights[first:last])
-    return DeviceBlock(cuda.put(block.indptr) - first, cuda.put(block.indices[first:last]), weights, block.num_sources, cuda=cuda)
+    pointers = cuda.put(block.indptr - first if first else block.indptr)
+    return DeviceBlock(pointers, cuda.put(block.indices[first:last]), weights, block.num_sources, cuda=cuda)
 
 
 def rows_on_device(cuda: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:

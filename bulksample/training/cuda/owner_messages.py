@@ -1,4 +1,4 @@
-"""Messages between the GPUs of a process column: selections to the owners of their rows or to all members, and ragged answers.
+"""Messages between the GPUs of a process column: selections to the owners of their rows or to all members, and answers.
 
 Tensors stay on the GPUs; the host reads only counts. Messages, their order and their bytes are those of
 `distributed.matrix.selection_exchange`.
@@ -6,6 +6,7 @@ Tensors stay on the GPUs; the host reads only counts. Messages, their order and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from ...backends.cuda.draws import FrontierRows
 from ...distributed.matrix.layout import Layout
 from ...errors import PeerLost
 from ..tensor_comm import TensorComm
+from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
 
 
@@ -25,6 +27,21 @@ class DeviceSelection(NamedTuple):
     minibatches: torch.Tensor  # int64, shape (k,)
     pointers: torch.Tensor  # int64, shape (k + 1,)
     vertices: torch.Tensor  # int32, shape (R,)
+
+    def first(self, rows: int) -> DeviceSelection:
+        """Cut vertices that are longer than the last pointer."""
+        return self._replace(vertices=self.vertices[:rows])
+
+
+class Routed(NamedTuple):
+    """The rows of a selection, grouped by owner."""
+
+    order: torch.Tensor  # int64, shape (R,): rows of the selection sorted by owner, stable
+    sizes: list[torch.Tensor]  # of each owner: its rows by mini-batch, int64, shape (k,)
+    rows: list[int]  # by owner
+    selection: DeviceSelection
+    ends: torch.Tensor | None = None  # int64, shape (R + 1,): row pointers of the picks to come, in this order, if they are known
+    picks: list[int] | None = None  # by owner
 
 
 class Requests(NamedTuple):
@@ -56,89 +73,156 @@ class OwnerMessages:
         """Return the place of each vertex in the layout: int32."""
         return vertices if self._positions is None else self._positions[vertices.long()]
 
-    def to_owners(self, q: DeviceSelection, columns: DeviceSelection | None = None) -> tuple[torch.Tensor, list[int], Requests]:
-        """Send rows to their owners, with `columns` of the same mini-batches.
+    def route(self, q: DeviceSelection, reads: BulkReads, drawn: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Routed:
+        """Group rows by owner, and wait for the number of rows of each. `q.vertices` may be longer than its last pointer.
 
-        Returns the order that groups the rows by owner (int64, shape (R,)), their number by owner, and what others ask of this rank.
+        `drawn` returns how many picks the rows at some places draw, int64, if that is known.
         """
-        owners, k = self._members, len(q.minibatches)
-        owner = torch.searchsorted(self._inner_bounds, self.places(q.vertices), right=True)
-        minibatch = torch.arange(k, device=owner.device).repeat_interleave(q.pointers.diff(), output_size=len(q.vertices))
-        sizes = torch.bincount(owner * k + minibatch, minlength=owners * k).reshape(owners, k)
-        order, rows = owner.argsort(stable=True), sizes.sum(1).tolist()
-        return order, rows, self._exchange(q.minibatches, list(sizes), torch.split(q.vertices[order], rows), columns)
+        owners, k, device = self._members, len(q.minibatches), q.vertices.device
+        row = torch.arange(len(q.vertices), device=device)
+        named = row < q.pointers[-1]
+        minibatch = torch.searchsorted(q.pointers[1:], row, right=True)
+        places = self.places(torch.where(named, q.vertices, 0))
+        owner = torch.searchsorted(self._inner_bounds, places, right=True)
+        groups = torch.arange(owners * k + 1, device=device, dtype=torch.int32 if owners * k < 2**31 else torch.int64)
+        group, order = torch.where(named, owner * k + minibatch, owners * k).to(groups.dtype).sort(stable=True)
+        starts = torch.searchsorted(group, groups)
+        cuts = starts[k * torch.arange(owners + 1, device=device)]
+        ends = None if drawn is None else pointers_of(torch.where(named, drawn(places), 0)[order])
+        found = reads.read(cuts if ends is None else torch.cat([cuts, ends[cuts]])).reshape(-1, owners + 1)
+        rows, count = np.diff(found).tolist(), int(found[0, -1])
+        routed = Routed(order[:count], list(starts.diff().reshape(owners, k)), rows[0], q.first(count))
+        return routed if ends is None else routed._replace(ends=ends[: count + 1], picks=rows[1])
 
-    def to_all(self, q: DeviceSelection) -> Requests:
+    def to_owners(
+        self, routed: Routed, reads: BulkReads, columns: DeviceSelection | None = None, coming: list[int] | None = None
+    ) -> Requests:  # fmt: skip
+        """Send rows to their owners, with `columns` of the same mini-batches; return what others ask of this rank.
+
+        Waits for the rows of each sender where columns travel as well, unless these numbers are known: `coming`.
+        """
+        vertices = torch.split(routed.selection.vertices[routed.order], routed.rows)
+        return self._exchange(reads, routed.selection.minibatches, routed.sizes, vertices, columns, coming)
+
+    def to_all(self, q: DeviceSelection, reads: BulkReads) -> Requests:
         """Send a selection to every member; return theirs."""
-        return self._exchange(q.minibatches, [q.pointers.diff()] * self._members, (q.vertices,) * self._members, None)
+        return self._exchange(reads, q.minibatches, [q.pointers.diff()] * self._members, (q.vertices,) * self._members)
 
     def _exchange(
-        self, minibatches: torch.Tensor, sizes: list[torch.Tensor], vertices: tuple[torch.Tensor, ...], columns: DeviceSelection | None
-    ) -> Requests:
+        self, reads: BulkReads, minibatches: torch.Tensor, sizes: list[torch.Tensor], vertices: tuple[torch.Tensor, ...],
+        columns: DeviceSelection | None = None, coming: list[int] | None = None,
+    ) -> Requests:  # fmt: skip
+        """Wait for the numbers of mini-batches that are not known, and for the rows of each sender as `to_owners` does."""
         head = torch.cat([minibatches.new_full((1,), len(minibatches)), minibatches]).int()
         more = [] if columns is None else [columns.pointers.diff().int(), columns.vertices.int()]
         pairs = zip(sizes, vertices, strict=True)
         parts = [torch.cat([head, own.int(), rows.int(), *more]) if len(rows) else head[:0] for own, rows in pairs]
         received = self.over.start_alltoall(parts, "topology").wait()
-        numbers = torch.stack([part[0] if len(part) else head.new_zeros(()) for part in received]).tolist()
-        tables = torch.cat([head[:0], *(part[1 : 1 + 2 * k] for part, k in zip(received, numbers, strict=True))])
-        ids, counts, rows, selected, named = [head[:0]], [head[:0]], [head[:0]], [head[:0]], [head[:0]]
-        rows_of = self._rows_of(tables, numbers)
+        numbers = self._minibatches_of(received, reads)
+        tables = torch.cat([head[:0], *(part[1 + k : 1 + 2 * k] for part, k in zip(received, numbers, strict=True))])
+        ends = pointers_of(tables)
+        of_senders = ends[self._cuda.send(torch.tensor([0, *accumulate(numbers)]))].diff()
+        if columns is None:
+            coming = [len(part) - 1 - 2 * k if len(part) else 0 for part, k in zip(received, numbers, strict=True)]
+        if coming is None:
+            rows_of: list[int] = reads.read(of_senders).tolist()
+        else:
+            rows_of = coming
+            reads.check(of_senders, coming, "rows of requests")
+        words = 2 if columns is None else 3  # of each mini-batch: its id, its rows and its columns
+        told = zip(received, numbers, rows_of, strict=True)
+        if any(not 0 < own < len(part) - words * k if len(part) else own for part, k, own in told):
+            raise PeerLost(f"{sum(rows_of)} rows of requests were promised; {sum(map(len, received))} numbers came")
+        ids, rows, selected, named = [head[:0]], [head[:0]], [head[:0]], [head[:0]]
         for part, k, own in zip(received, numbers, rows_of, strict=True):
             at = 1 + 2 * k + own
             ids.append(part[1 : 1 + k])
-            counts.append(part[1 + k : 1 + 2 * k])
             rows.append(part[1 + 2 * k : at])
             named.append(part[at : at + k])
             selected.append(part[at + k :])
-        names = torch.cat(ids).long() & 0xFFFFFFFF
-        asked = DeviceSelection(names, pointers_of(torch.cat(counts)), torch.cat(rows))
-        chosen = None if columns is None else DeviceSelection(names, pointers_of(torch.cat(named)), torch.cat(selected))
-        return Requests(asked, numbers, rows_of, chosen)
+        names, asked = torch.cat(ids).long() & 0xFFFFFFFF, torch.cat(rows)
+        of_each = DeviceSelection(names, ends.clamp(max=len(asked)), asked)
+        if columns is None:
+            return Requests(of_each, numbers, rows_of)
+        columns_ends, chosen = pointers_of(torch.cat(named)), torch.cat(selected)
+        reads.check(columns_ends[-1:], [len(chosen)], "columns of requests")
+        return Requests(of_each, numbers, rows_of, DeviceSelection(names, columns_ends.clamp(max=len(chosen)), chosen))
 
-    def _rows_of(self, tables: torch.Tensor, numbers: list[int]) -> list[int]:
-        """Return the rows of each sender from its table: k ids, then k sizes."""
-        ends = pointers_of(tables)
-        cuts = [0, *accumulate(2 * k for k in numbers)]
-        bounds = [at for cut, k in zip(cuts, numbers, strict=False) for at in (cut + k, cut + 2 * k)]
-        found: list[int] = ends[self._cuda.send(torch.tensor(bounds))].reshape(-1, 2).diff(dim=1)[:, 0].tolist()
-        return found
+    def _minibatches_of(self, received: list[torch.Tensor], reads: BulkReads) -> list[int]:
+        """Return how many mini-batches the request of each rank is for; those of one rank are as many throughout a bulk."""
+        new = [rank for rank, part in enumerate(received) if len(part) and rank not in reads.minibatches_of]
+        if new:
+            found = reads.read(torch.cat([received[rank][:1] for rank in new]).long())
+            reads.minibatches_of |= dict(zip(new, found.tolist(), strict=True))
+        numbers = [reads.minibatches_of[rank] if len(part) else 0 for rank, part in enumerate(received)]
+        for rank, (part, k) in enumerate(zip(received, numbers, strict=True)):
+            if len(part) and not 0 < 2 * k < len(part) - 1:
+                raise PeerLost(f"rank {rank} sent a request of {len(part)} numbers for {k} mini-batches")
+        return numbers
 
-    def answer(self, rows: list[int], pointers: torch.Tensor, entries: list[torch.Tensor], expected: list[int]) -> list[torch.Tensor]:
-        """Send consecutive ragged rows, so many to each member; return the counts (int32) and the entries received, in rank order.
+    def cuts(self, rows: list[int], pointers: torch.Tensor) -> torch.Tensor:
+        """Return the entries before the rows of each member, where so many rows of each follow one another, and all entries: int64."""
+        return pointers[self._cuda.send(torch.tensor([0, *accumulate(rows)]))]
 
-        `expected` is the number of rows from each member.
+    def answer(
+        self, reads: BulkReads, rows: list[int], pointers: torch.Tensor, ends: list[int], entries: list[torch.Tensor], expected: list[int]
+    ) -> list[torch.Tensor]:
+        """Send consecutive ragged rows, so many to each member; return their row pointers and the entries received, in rank order.
+
+        `ends` are the numbers of `cuts`, `expected` the number of rows from each member. Waits for nothing that is on this GPU.
         """
-        ends = pointers[self._cuda.send(torch.tensor([0, *accumulate(rows)]))].tolist()
         sizes = [b - a for a, b in pairwise(ends)]
         columns = [torch.split(pointers.diff().int(), rows)]
         columns += [torch.split(array[: ends[-1]], sizes) for array in entries]
         parts = [torch.cat([array.contiguous().view(torch.int32) for array in arrays]) for arrays in zip(*columns, strict=True)]
         received = self.over.start_alltoall(parts, "topology").wait()
         words = [array.element_size() // 4 for array in entries]
+        left = [len(part) - own for part, own in zip(received, expected, strict=True)]
+        if any(more < 0 or more % sum(words) or (more and not own) for more, own in zip(left, expected, strict=True)):
+            raise PeerLost(f"picks were promised for {sum(expected)} rows; {sum(map(len, received))} numbers came")
         found: list[list[torch.Tensor]] = [[] for _ in columns]
-        for part, own in zip(received, expected, strict=True):
-            count = max(0, len(part) - own) // sum(words)
+        for part, own, more in zip(received, expected, left, strict=True):
+            count = more // sum(words)
             found[0].append(part[:own])
             at = own
             for array, width, into in zip(entries, words, found[1:], strict=True):
                 piece = part[at : at + width * count].clone()
                 into.append(piece.view(array.dtype) if len(piece) else array.new_empty(0))
                 at += width * count
-        if any(len(part) < own for part, own in zip(received, expected, strict=True)):
-            raise PeerLost(f"picks were promised for {sum(expected)} rows; {sum(map(len, received))} numbers came")
-        return [torch.cat(pieces) for pieces in found]
+        counts, *arrays = [torch.cat(pieces) for pieces in found]
+        came, promised = len(arrays[0]), pointers_of(counts)
+        reads.check(promised[-1:], [came], "picks")
+        return [promised.clamp(max=came), *arrays]
+
+    def answer_counted(self, columns: torch.Tensor, ends: list[int], routed: Routed) -> list[torch.Tensor]:
+        """Send the picks of consecutive rows back; return row pointers and picks in the order of the own rows.
+
+        `ends` are the numbers of `OwnerMessages.cuts`; what comes is known from `routed`. Waits for nothing that is on this GPU.
+        """
+        assert routed.ends is not None
+        parts = torch.split(columns[: ends[-1]], [b - a for a, b in pairwise(ends)])
+        found = self.over.start_alltoall(parts, "topology", routed.picks).whole()[0]
+        return in_order(routed.order, routed.ends, found)
 
     def answer_padded(
-        self, rows: list[int], fanout: int, pointers: torch.Tensor, columns: torch.Tensor, order: torch.Tensor, expected: list[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Send at most `fanout` picks for each row back; return row pointers and picks in the order of the own rows."""
+        self, rows: list[int], fanout: int, pointers: torch.Tensor, columns: torch.Tensor, routed: Routed
+    ) -> list[torch.Tensor]:
+        """Send at most `fanout` picks for each row back; return row pointers and picks in the order of the own rows.
+
+        The picks, int32, have room for `fanout` in each row. Waits for nothing that is on this GPU.
+        """
         width = torch.arange(fanout, device=columns.device)
-        sent = columns.new_full((sum(rows), fanout), -1).masked_scatter_(width < pointers.diff()[:, None], columns)
-        found = columns.new_empty((len(order), fanout))
-        found[order] = self.over.start_alltoall(torch.split(sent, rows), "topology", expected).whole()[0]
+        at = (pointers[:-1, None] + width).clamp(max=max(len(columns) - 1, 0))
+        sent = torch.where(width < pointers.diff()[:, None], columns[at], -1)
+        found = columns.new_empty((len(routed.order), fanout))
+        found[routed.order] = self.over.start_alltoall(torch.split(sent, rows), "topology", routed.rows).whole()[0]
         picked = found >= 0
-        return pointers_of(picked.sum(1)), found[picked]
+        ends = pointers_of(picked.sum(1))
+        place = torch.arange(found.numel(), device=found.device).reshape(found.shape)
+        unpicked = ends[-1] + place - ends[1:, None]  # behind all picks, in order
+        kept = torch.empty_like(found).reshape(-1)
+        kept[torch.where(picked, ends[:-1, None] + width, unpicked)] = found
+        return [ends, kept]
 
     def frontier(self, q: DeviceSelection, first: int = 0) -> FrontierRows:
         """Describe the rows of a selection to the kernels: by their places, minus `first`."""
@@ -147,28 +231,31 @@ class OwnerMessages:
         return FrontierRows(rows, array(q.vertices), array(q.pointers), array(q.minibatches), len(q.vertices), len(q.minibatches))
 
 
-def in_order(order: torch.Tensor, counts: torch.Tensor, *arrays: torch.Tensor) -> list[torch.Tensor]:
+def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> list[torch.Tensor]:
     """Put the owners' answers into the order of the rows; see `distributed.matrix.selection_exchange.in_request_order`."""
-    own, start = counts.new_empty(len(order), dtype=torch.int64), counts.new_empty(len(order), dtype=torch.int64)
-    own[order], start[order] = counts.long(), pointers_of(counts)[:-1]
-    ends, came = pointers_of(own), len(arrays[0])
-    if ends[-1] != came:
-        raise PeerLost(f"{int(ends[-1])} picks were promised; {came} came")
-    row = torch.arange(len(order), device=ends.device).repeat_interleave(own, output_size=came)
-    at = start[row] + torch.arange(came, device=ends.device) - ends[row]
-    return [ends, *(array[at] for array in arrays)]
+    own, start, came = torch.empty_like(ends[:-1]), torch.empty_like(ends[:-1]), len(arrays[0])
+    own[order], start[order] = ends.diff(), ends[:-1]
+    pointers = pointers_of(own)
+    row, entry = row_of_entry(pointers, came), torch.arange(came, device=ends.device)
+    at = (start[row] + entry - pointers[row]).clamp(max=max(came - 1, 0))  # a rank that broke its promise must not read elsewhere
+    return [pointers, *(array[at] for array in arrays)]
 
 
-def merged(rows: int, n: int, counts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
+def merged(rows: int, n: int, ends: torch.Tensor, columns: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
     """Merge the pieces of so many rows from all ranks, or no pieces; columns ascend.
 
     See `distributed.matrix.selection_exchange.merge_columns`.
     """
-    parts = len(counts) // max(1, rows)
-    row = torch.arange(rows, device=counts.device).repeat(parts)
-    row = row.repeat_interleave(counts.long(), output_size=len(columns))
+    parts = (len(ends) - 1) // max(1, rows)
+    row = row_of_entry(ends, len(columns)) % max(1, rows)
     order = (row * n + columns).argsort()
-    return [pointers_of(counts.reshape(parts, rows).sum(0)), columns[order], values[order]]
+    return [pointers_of(ends.diff().reshape(parts, rows).sum(0)), columns[order], values[order]]
+
+
+def row_of_entry(pointers: torch.Tensor, entries: int) -> torch.Tensor:
+    """Return the row of each entry: int64."""
+    row = torch.searchsorted(pointers[1:], torch.arange(entries, device=pointers.device), right=True)
+    return row.clamp(max=max(len(pointers) - 2, 0))
 
 
 def pointers_of(counts: torch.Tensor) -> torch.Tensor:

@@ -71,19 +71,26 @@ class CudaStreamSync(StreamSync):
 
     def before_use(self, minibatches: Sequence[MiniBatch | None]) -> None:
         for minibatch in minibatches:
-            if isinstance(minibatch, DeviceMiniBatch):
-                self.streams.fetch.wait(minibatch.memory.ready)
-                self.streams.train.wait(minibatch.memory.ready)
+            if (memory := _memory_of(minibatch)) is not None:
+                self.streams.fetch.wait(memory.ready)
+                self.streams.train.wait(memory.ready)
 
     def after_use(self, minibatch: MiniBatch | None) -> None:
         """Let later fetches wait for this step, and later sampling too if this was the last mini-batch of its bulk."""
-        if not isinstance(minibatch, DeviceMiniBatch):
+        memory = _memory_of(minibatch)
+        if memory is None:
             return
         done = self.streams.train.record()
         self.streams.fetch.wait(done)
-        minibatch.memory.unused -= 1
-        if not minibatch.memory.unused:
+        memory.unused -= 1
+        if not memory.unused:
             self.streams.sample.wait(done)
+
+
+def _memory_of(minibatch: Any) -> BulkMemory | None:
+    """Return the memory of the bulk that a mini-batch on a device belongs to; None on the host."""
+    memory: BulkMemory | None = getattr(getattr(minibatch, "whole", minibatch), "memory", None)
+    return memory
 
 
 class CudaStream:

@@ -1,0 +1,76 @@
+"""The links of a relation that training draws: its edges, and for each one a destination that its source has no edge to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...relations.graph import HeteroGraph, Relation
+from ...relations.links import NonNeighbors, link_times
+from ..random_words import scaled
+
+
+class LinkEnds(NamedTuple):
+    """The ends of m edges."""
+
+    sources: np.ndarray  # int64, shape (m,)
+    destinations: np.ndarray  # int64, shape (m,)
+    times: np.ndarray | None  # int64, shape (m,): when each edge is asked about; None if time does not count
+
+
+class LinkExamples:
+    """The edges of a relation that are no loops, on a rank that holds the relation whole.
+
+    Parameters
+    ----------
+    graph : HeteroGraph
+    relation : Relation
+    timed : bool
+        Time counts: see `link_times`, also for what is raised.
+
+    Attributes
+    ----------
+    edges : int64, shape (e,)
+        Their positions in the adjacency, ascending.
+    """
+
+    edges: np.ndarray
+    _others: NonNeighbors
+
+    def __init__(self, graph: HeteroGraph, relation: Relation, timed: bool) -> None:
+        self.graph, self.relation, self.timed = graph, relation, timed
+        self.times, a = link_times(graph, relation) if timed else None, relation.adjacency
+        self.edges = np.arange(a.nnz) if relation.source != relation.destination else np.flatnonzero(a.indices != a.row_of_entry())
+
+    def prepare(self) -> None:
+        """Sort the pairs that edges join, before the first negative; collective if relations lie in block rows."""
+        self._others = NonNeighbors(self.graph, self.relation)
+
+    def ends(self, edges: np.ndarray) -> LinkEnds:
+        """Return the ends of edges, given their positions."""
+        times = None if self.times is None else self.times[edges]
+        return LinkEnds(self.relation.adjacency.indices[edges].astype(np.int64), rows_of(self.relation, edges), times)
+
+    def negatives(self, ends: LinkEnds, words: np.ndarray) -> np.ndarray:
+        """Draw a destination for each edge by a word of 32 bits: int64, shape (m,).
+
+        It is uniform among those that existed at the time of the edge and that the source has no edge to, at any time; where there is
+        none, among all that existed.
+        """
+        return drawn(self._others, ends.sources, self._others.existing(ends.sources, ends.times), words)
+
+
+def drawn(others: NonNeighbors, sources: np.ndarray, existing: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Draw among the first `existing` destinations in the order of time; see `LinkExamples.negatives`."""
+    eligible = others.eligible(sources, existing)
+    some = np.flatnonzero(eligible)
+    found = others.anyone(scaled(words, 32, existing))
+    found[some] = others.at(sources[some], existing[some], scaled(words[some], 32, eligible[some]))
+    return found
+
+
+def rows_of(relation: Relation, edges: np.ndarray) -> np.ndarray:
+    """Return the destination of each edge, given its position: int64."""
+    rows: np.ndarray = np.searchsorted(relation.adjacency.indptr, edges, side="right") - 1
+    return rows

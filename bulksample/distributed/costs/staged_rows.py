@@ -1,0 +1,77 @@
+"""Predict what every rank of a process grid sends in the stages in which rows travel: see `matrix.staged_rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..matrix.layout import Layout
+from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
+
+
+class StagedCosts:
+    """Predicted messages and bytes of `StagedRows` for p ranks, whose ids are given in rank order.
+
+    Parameters
+    ----------
+    layout : Layout
+        p / c block rows of n ids.
+    lengths : int64, shape (n,)
+        Entries of the row of each id.
+    replication : c
+    oblivious : bool
+
+    Attributes
+    ----------
+    works_on : int64, shape (p / c,)
+        The process column that works on each block column: the inverse of `ProcessGrid.block_columns`.
+    shares : Layout
+        A block for each process column: the ids that it works on.
+    """
+
+    def __init__(self, layout: Layout, lengths: np.ndarray, replication: int, oblivious: bool) -> None:
+        self.layout, self.lengths, self.rows, self.replication, self.oblivious = layout, lengths, layout.blocks, replication, oblivious
+        self.works_on = np.repeat(np.arange(replication), [len(part) for part in np.array_split(np.arange(self.rows), replication)])
+        cuts = np.searchsorted(self.works_on, np.arange(replication + 1))
+        self.shares = Layout(layout.bounds[cuts], layout.order, layout.position)
+        self._column, self._row = (CollectiveCosts(along, self.rows, replication) for along in ("column", "row"))
+
+    def fetch(self, named: Sequence[np.ndarray], values: bool = False) -> GridSent:
+        """Predict `StagedRows.fetch` of the distinct ids of each rank."""
+        return self.told(named) + self.stages(named, values) + self.returned(named, values)
+
+    def told(self, named: Sequence[np.ndarray]) -> GridSent:
+        """Predict telling the ids of each rank to its process row."""
+        return self._row.alltoall(ID * self._row.to_each(self._on_grid([len(own) for own in named])))
+
+    def returned(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
+        """Predict sending fetched rows to the members of the process row that named them."""
+        rows, entries = (self._on_grid(counts) for counts in self._counted(named, self.shares))
+        return self._row.answers(rows, entries, values)
+
+    def stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
+        """Predict the stages: all rows that a process row requests (or all rows) travel; block row k in process column `works_on[k]`."""
+        c = self.replication
+        together = [np.unique(np.concatenate(named[first : first + c])) for first in range(0, self.rows * c, c)]
+        rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
+        sent = nothing_sent(self.rows, c)
+        for k, j in enumerate(self.works_on):
+            asked, found = np.zeros((2, self.rows, c, self.rows), np.int64)
+            asked[:, j, k], found[:, j, k] = rows[:, k], entries[:, k]
+            stage = self._column.answers(asked, found, values)
+            if not self.oblivious:
+                stage += self._column.alltoall(ID * asked)
+            sent[..., j] += stage[..., j]
+        return sent
+
+    def _counted(self, lists: Sequence[np.ndarray], layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+        """Count for each list its ids in every block, and the entries of their rows: int64, shape (lists, blocks)."""
+        blocks = [layout.blocks_of(ids) for ids in lists]
+        rows = [np.bincount(block, minlength=layout.blocks) for block in blocks]
+        entries = [np.bincount(block, self.lengths[ids], layout.blocks) for block, ids in zip(blocks, lists, strict=True)]
+        return np.array(rows, np.int64), np.array(entries, np.int64)
+
+    def _on_grid(self, values: np.ndarray | list[int]) -> np.ndarray:
+        found = np.array(values, np.int64)
+        return found.reshape(self.rows, self.replication, *found.shape[1:])

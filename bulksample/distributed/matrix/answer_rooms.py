@@ -1,0 +1,143 @@
+"""The room of each row in an answer: as many entries as the row may draw, so that no lengths go ahead of answers.
+
+All ranks know the rooms. Padded answers have one room for all rows, the fanout s. Where these would be mostly empty, the room of a row is
+the number of edges that its law may draw from it, mostly min(s, degree). A rank holds its own rows alone, so the ranks of a process column
+first gather a count for each row, once. A row that draws fewer edges leaves -1 at the end of its room.
+In windows of time, of which a room would stay mostly empty, only padded answers are in rooms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...rng import Law
+from ...sparse import CSR, frozen, row_pointers, runs
+from ..comm.base import Comm
+from .layout import Layout
+
+MOST_PADDED = 32  # picks a row
+
+
+def is_padded(fanout: int, entries: int, n: int) -> bool:
+    """Return True if answers of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree.
+
+    A padded answer takes 4 s bytes a row; others take 4 bytes an edge, but all ranks must know how many edges rows may draw.
+    """
+    return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
+
+
+def reads_weights(fanout: int, law: Law, last: bool = False) -> bool:
+    """Return True if a draw never takes an edge of weight zero."""
+    return fanout >= 0 and not last and law in (Law.RACE, Law.LABOR, Law.WEIGHTED)
+
+
+def edges_drawn(counts: Any, fanout: int, law: Law, last: bool = False) -> Any:
+    """Return how many edges are drawn from rows that may draw `counts`: an array or a tensor of integers."""
+    if fanout < 0:
+        return counts
+    return (counts > 0) * fanout if _replaces(law, last) else counts.clip(0, fanout)
+
+
+def count_drawable(matrix: CSR, by_weight: bool) -> np.ndarray:
+    """Count the edges of each row, by weight only those of positive weight: int64, shape (m,)."""
+    if not by_weight or matrix.values is None:
+        return matrix.degrees
+    return np.diff(row_pointers(matrix.values > 0)[matrix.indptr])
+
+
+def width_of_counts(longest: int, fanout: int, law: Law, last: bool = False) -> int:
+    """Return the bytes of a count that decides `edges_drawn`, of rows of at most `longest` edges: 1, 2 or 4.
+
+    Counts may be cut off at the largest number of so many bytes.
+    """
+    most = longest if fanout < 0 else min(longest, 1 if _replaces(law, last) else fanout)
+    return 1 if most < 2**8 else 2 if most < 2**15 else 4
+
+
+def _replaces(law: Law, last: bool) -> bool:
+    return law in (Law.REPLACEMENT, Law.WEIGHTED) and not last
+
+
+class Counted(NamedTuple):
+    """Counts that all ranks must know of the rows of a matrix in block rows."""
+
+    name: Hashable  # of the table, the same on every rank
+    layout: Layout
+    width: int  # bytes of a count: `width_of_counts`
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype("u1" if self.width == 1 else f"i{self.width}")  # torch has all three
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The bytes of the counts of each block row: int64, shape (blocks,)."""
+        return self.width * np.diff(self.layout.bounds)
+
+
+def missing(wanted: Sequence[Counted], widths: Mapping[Hashable, int]) -> list[Counted]:
+    """Return the counts that must still be gathered, given the bytes of the counts of each table that exists."""
+    return [one for one in wanted if widths.get(one.name, 0) < one.width]
+
+
+class RowCounts:
+    """Tables of the counts of all rows, each gathered when it is first wanted.
+
+    Parameters
+    ----------
+    column : Comm
+        Its members hold the block rows, in order.
+    """
+
+    def __init__(self, column: Comm) -> None:
+        self._column = column
+        self.tables: dict[Hashable, np.ndarray] = {}  # by name, shape (n,): the count of each place
+
+    def gather(self, wanted: Sequence[Counted], own: Callable[[Hashable], np.ndarray]) -> None:
+        """Gather the tables that are missing or too narrow; collective, with the same names on all ranks.
+
+        Each rank sends the counts of its rows, 1, 2 or 4 bytes each, to every other rank, in one all-gather of all tables; nothing if
+        none is missing.
+
+        Parameters
+        ----------
+        own : callable
+            Returns the counts of this rank's rows by the name of a table: integers, shape (m,).
+        """
+        new = missing(wanted, {name: table.itemsize for name, table in self.tables.items()})
+        if not new:
+            return
+        parts = [np.minimum(own(one.name), np.iinfo(one.dtype).max).astype(one.dtype).view(np.uint8) for one in new]
+        sizes = np.stack([one.sizes for one in new])
+        together = self._column.allgather_rows(np.concatenate(parts), sizes.sum(axis=0), "topology")
+        ends = row_pointers(sizes.T.reshape(-1))
+        for i, one in enumerate(new):
+            cuts = zip(ends[i : -1 : len(new)], ends[i + 1 :: len(new)], strict=True)
+            table = together if len(new) == 1 else np.concatenate([together[first:last] for first, last in cuts])
+            self.tables[one.name] = frozen(table.view(one.dtype))
+
+    def of(self, name: Hashable, places: np.ndarray) -> np.ndarray:
+        """Return the counts of places: int64."""
+        return np.asarray(self.tables[name][places], np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self.tables.values())
+
+
+def fill_rooms(rooms: np.ndarray, counts: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Write consecutive rows of ``counts[r]`` entries each into rooms, and -1 into what is left of a room."""
+    if len(entries) == rooms.sum():
+        return entries
+    filled = np.full(int(rooms.sum()), -1, entries.dtype)
+    filled[runs(row_pointers(rooms)[:-1], counts)] = entries
+    return filled
+
+
+def read_rooms(rooms: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many entries each room holds (int64), and which of the words of all rooms these are (bool), by a column of ids."""
+    used = columns >= 0
+    return np.diff(row_pointers(used)[row_pointers(rooms)]), used

@@ -1,0 +1,131 @@
+"""The links of a relation in block rows: their ends, and destinations that a source has no edge to, are known to other ranks.
+
+An edge lies with its destination, and the rank that owns that row answers for its source and its time. What a source has edges to is a
+column of the adjacency, whose entries lie with many ranks: each pair (source, destination) is sent once, at the beginning, to the owner of
+the source, which draws negatives for all. So a bulk takes two requests in the process column, whatever it holds:
+
+    ends         8 bytes an edge, its position   ->   4 bytes, its source; or 16, its source and its time, if edges have times
+    negatives    12 bytes an edge: its source, the number of destinations that existed, a random word   ->   4 bytes, a destination
+
+Draws are those of one rank. Row pointers of the relation and times of vertices are whole on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ...data.relational.link_examples import LinkEnds, LinkExamples, drawn, rows_of
+from ...relations.graph import Relation
+from ...relations.links import NonNeighbors, check_destinations, times_of_ends
+from ..comm.agree import together
+from ..comm.base import Comm
+from .relation_blocks import PartitionedRelations
+
+
+class PartitionedLinks(LinkExamples):
+    """The edges of a relation that are no loops, where ranks own its rows; making one, and all methods, are collective.
+
+    Parameters
+    ----------
+    relations : PartitionedRelations
+    relation : Relation
+        Of its graph.
+    timed : bool
+        See `LinkExamples`.
+
+    Notes
+    -----
+    Making one sends the positions of loops to all ranks of the process column, if the ends are of one type: 8 bytes for each. `prepare`
+    sends each edge to the owner of its source, 8 bytes, which keeps as much.
+    """
+
+    def __init__(self, relations: PartitionedRelations, relation: Relation, timed: bool) -> None:
+        self.graph, self.relation, self.timed = relations.graph, relation, timed
+        self._comm, self._row = relations.grid.column_comm, relations.grid.row
+        self._block = relations.held_block(relation)
+        self._of = {name: relations.blocks.of[name] for name in (relation.source, relation.destination)}
+        self._own = own = relations.rows_of(relation)
+        if timed and own.times is not None:
+            check = partial(check_destinations, self.graph, relation, own.times, (own.sources, own.destinations))
+            together(self._comm, check)
+        self.edges = np.arange(relation.edges)
+        if relation.source == relation.destination:
+            here = self._shifted(np.flatnonzero(own.sources == own.destinations))
+            counts = self._comm.allgather(np.array([len(here)]), "topology")[:, 0]
+            loops = self._comm.allgather_rows(here, counts, "topology")
+            self.edges = np.setdiff1d(self.edges, loops, assume_unique=True)
+
+    def prepare(self) -> None:
+        owners = self._of[self.relation.source].blocks_of(self._own.sources)
+        pairs = np.stack([self._own.sources, self._own.destinations], axis=1).astype(np.int32)[np.argsort(owners, kind="stable")]
+        known = self._comm.start_alltoall_rows(pairs, np.bincount(owners, minlength=self._comm.size), "topology").wait()
+        self._others = NonNeighbors(self.graph, self.relation, (known[:, 0], known[:, 1]))
+
+    def ends(self, edges: np.ndarray) -> LinkEnds:
+        rows = rows_of(self.relation, edges)
+        told = ask_owners(self._comm, self._of[self.relation.destination].blocks_of(rows), edges.astype(np.int64), self._told)
+        sources = (told if told.ndim == 1 else told[:, 0]).astype(np.int64)
+        if not self.timed:
+            return LinkEnds(sources, rows, None)
+        return LinkEnds(sources, rows, told[:, 1] if told.ndim == 2 else times_of_ends(self.graph, self.relation, sources, rows))
+
+    def negatives(self, ends: LinkEnds, words: np.ndarray) -> np.ndarray:
+        existing = self._others.existing(ends.sources, ends.times)
+        asked = np.stack([ends.sources, existing, words], axis=1).astype(np.uint32)
+        owners = self._of[self.relation.source].blocks_of(ends.sources)
+        return ask_owners(self._comm, owners, asked, self._drawn).astype(np.int64)
+
+    def _told(self, edges: np.ndarray) -> np.ndarray:
+        """Return the sources of own edges, given their positions in the whole adjacency; beside their times if edges have times."""
+        local = edges - self._shift_of(self._local_rows(rows_of(self.relation, edges)))
+        sources: np.ndarray = self._block.matrix.indices[local]
+        if not self.timed or self._block.times is None:
+            return sources
+        return np.stack([sources.astype(np.int64), self._block.times[local]], axis=1)
+
+    def _drawn(self, asked: np.ndarray) -> np.ndarray:
+        sources, existing, words = asked.astype(np.int64).T
+        return drawn(self._others, sources, existing, words.astype(np.uint32)).astype(np.int32)
+
+    def _local_rows(self, rows: np.ndarray) -> np.ndarray:
+        layout = self._of[self.relation.destination]
+        local: np.ndarray = layout.places(rows) - int(layout.bounds[self._row])
+        return local
+
+    def _shift_of(self, local_rows: np.ndarray) -> np.ndarray:
+        """Return what leads from a position in this block row to that in the whole adjacency."""
+        shift = self._block.shift
+        found: np.ndarray = shift if len(shift) == 1 else shift[local_rows]
+        return found
+
+    def _shifted(self, local: np.ndarray) -> np.ndarray:
+        rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
+        places: np.ndarray = (local + self._shift_of(rows)).astype(np.int64)
+        return places
+
+
+def ask_owners(comm: Comm, owners: np.ndarray, asked: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Send a request for each item to its owner, and return the answers in the order of the items; collective.
+
+    Parameters
+    ----------
+    owners : integers, shape (m,)
+        Ranks of `comm`.
+    asked : shape (m, ...)
+    answer : callable
+        Returns one row for each request that others made, in their order; rows of one width and dtype on all ranks.
+
+    Notes
+    -----
+    Sends the bytes of the requests and of the answers (kind "topology"), and 8 bytes to each other rank for the counts.
+    """
+    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=comm.size)
+    pending = comm.start_alltoall_rows(asked[order], counts, "topology")
+    received = pending.wait()
+    told = comm.start_alltoall_rows(answer(received), pending.counts, "topology", incoming=counts).wait()
+    out = np.empty_like(told)
+    out[order] = told
+    return out

@@ -1,0 +1,185 @@
+"""The `rows` policy on relations: rows travel to the rank that draws from them, as in the 1.5D algorithm.
+
+Q selects rows of every type, so its nonzero columns name vertices; the row of a vertex holds its rows in all relations that end in its type
+and draw in this hop. The distinct vertices of all mini-batches of a process row are fetched once, by the stages of `staged_rows`: what a
+stage sends does not grow in messages with the number of relations. Places of vertices are those of `StackedPlaces`. A row that travels, in
+words of 4 bytes, with r over these relations in order:
+
+    edges of each r  (| first entry of each r, 2 words)  | of each r:  sources  (| weights, 2 words each) (| times of edges, 2 words each)
+
+Weights travel where the law reads them, and times where those of edges count; those of vertices lie on every rank. Rows travel whole and
+not as windows of time: trees of one bulk ask for the same row at many times, and it is sent once. The rank that draws sorts rows by time
+and finds the windows. `rows-oblivious` sends whole block rows in the place of the rows that are named.
+
+Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2 and algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backends.base import Backend
+from ...backends.relational import RelationLaw
+from ...errors import PeerLost
+from ...relations.adjacency import By
+from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
+from ...relations.graph import HeteroGraph
+from ...sparse import CSR, row_pointers, runs
+from .answer_rooms import reads_weights
+from .packed_messages import Section, pack, unpack
+from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts, most_drawn
+from .staged_rows import StagedRows
+from .type_layouts import StackedPlaces, TypeLayouts
+
+
+class SentRelation(NamedTuple):
+    """A relation whose rows travel in a hop."""
+
+    place: int
+    destination: int
+    weights: bool
+    times: bool
+
+    @property
+    def words_of_edge(self) -> int:
+        """Words that an edge takes."""
+        return 1 + 2 * self.weights + 2 * self.times
+
+
+class RowForm(NamedTuple):
+    """The contents of the rows that travel in a hop, the same on every rank."""
+
+    relations: tuple[SentRelation, ...]
+    entries: bool
+
+    @staticmethod
+    def of(graph: HeteroGraph, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> RowForm:
+        """Choose the relations that draw, and what of their edges is read."""
+        sent = []
+        for place, (relation, fact, law) in enumerate(zip(graph.relations, facts, laws, strict=True)):
+            weighs = fact.weighted and reads_weights(law.fanout, law.draw.law, law.last)
+            times = rules.by == "edges" and relation.times is not None
+            if most_drawn(fact.longest, law):
+                sent.append(SentRelation(place, fact.destination, weighs, times))
+        return RowForm(tuple(sent), rules.entries)
+
+    def into(self, kind: int) -> list[SentRelation]:
+        """Return the relations that end in a type."""
+        return [relation for relation in self.relations if relation.destination == kind]
+
+    @property
+    def types(self) -> list[int]:
+        """Types in which relations end, ascending."""
+        return sorted({relation.destination for relation in self.relations})
+
+    @property
+    def words_of_relation(self) -> int:
+        """Words that a row takes for each relation, beside its edges."""
+        return 1 + 2 * self.entries
+
+
+class RowsRelations(PartitionedRelations):
+    """Relations in block rows that send rows to the ranks that draw; `expand_trees` is collective over the grid.
+
+    Parameters
+    ----------
+    oblivious : bool
+        Send whole block rows instead of the requested rows; serves as a baseline for measurements.
+    """
+
+    def __init__(
+        self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock], oblivious: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(graph, backend, blocks, held)
+        self._stacked = StackedPlaces(self.layouts)
+        self._rows = StagedRows(self.grid, backend, self._stacked.bounds, graph.n, oblivious=oblivious)
+
+    def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
+        form, out = RowForm.of(self.graph, self.facts(rules.by), laws, rules), list[RowPicks | None]([None] * len(laws))
+        if not form.relations:
+            return out
+        places = {t: self._stacked.places(t, frontiers[t].vertices) for t in form.types}
+        own = np.unique(np.concatenate(list(places.values())))
+        fetched = self._rows.fetch(own, lambda rows: self._packed(form, rows))
+        kinds, _ = self._stacked.located(own)
+        for t in form.types:
+            among = np.flatnonzero(kinds == t)
+            local = frontiers[t]._replace(vertices=np.searchsorted(own[among], places[t]).astype(np.int32))
+            for one, (rows, firsts) in zip(form.into(t), self._unpacked(form, t, fetched, among, rules), strict=True):
+                out[one.place] = self._draw_local(rows, firsts, local, laws[one.place], rules)
+        return out
+
+    def _draw_local(
+        self, rows: RelationMatrix, firsts: np.ndarray | None, local: Frontier, law: RelationLaw, rules: HopRules
+    ) -> RowPicks:  # fmt: skip
+        """Draw from fetched rows; entries are positions in the whole adjacency, of which row r begins at ``firsts[r]``."""
+        picks = draw_rows(self.backend, rows, local, law, rules.moving)
+        if firsts is None or picks.entries is None:
+            return picks._replace(entries=None)
+        shift = np.repeat((firsts - rows.matrix.indptr[:-1])[local.vertices], np.diff(picks.pointers))
+        return picks._replace(entries=picks.entries + shift)
+
+    def _packed(self, form: RowForm, rows: np.ndarray) -> CSR:
+        """Pack rows of this rank's block, each into words; `rows` are places from its first one on."""
+        kinds, local = self._stacked.located(rows + self._stacked.bounds[self.grid.row])
+        lengths, packed = np.zeros(len(rows), np.int64), list[tuple[np.ndarray, np.ndarray]]()
+        for t in form.types:
+            among = np.flatnonzero(kinds == t)
+            words, lengths[among] = pack(_sections(form, t, self.held, local[among]))
+            packed.append((among, words))
+        pointers = row_pointers(lengths)
+        words = np.empty(int(pointers[-1]), np.int32)
+        for among, of_type in packed:
+            words[runs(pointers[among], lengths[among])] = of_type
+        return CSR(pointers, words, None, (len(rows), self.n))
+
+    def _unpacked(
+        self, form: RowForm, kind: int, fetched: CSR, among: np.ndarray, rules: HopRules
+    ) -> list[tuple[RelationMatrix, np.ndarray | None]]:  # fmt: skip
+        """Return for each relation into a type its fetched rows, and the first entry of each in the whole adjacency."""
+        relations, at, words = form.into(kind), fetched.indptr[:-1][among], fetched.indices
+        heads = np.full(len(among), len(relations))
+        made = list[tuple[RelationMatrix, np.ndarray | None]]()
+        counts, at = unpack(words, at, heads).reshape(-1, len(relations)), at + heads
+        firsts = None
+        if form.entries:
+            firsts, at = unpack(words, at, heads, np.int64).reshape(-1, len(relations)), at + 2 * heads
+        for i, one in enumerate(relations):
+            of_row, found = counts[:, i], list[np.ndarray | None]()
+            for dtype, there in ((np.int32, True), (np.int64, one.weights), (np.int64, one.times)):
+                found.append(unpack(words, at, of_row, dtype) if there else None)
+                at = at + of_row * (np.dtype(dtype).itemsize // 4) * there
+            sources, weights, times = found
+            assert sources is not None
+            matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), self.graph.relations[one.place].adjacency.shape[1]))
+            made.append((self._relation(one.place, matrix, times, rules.by), None if firsts is None else firsts[:, i]))
+        if (at != fetched.indptr[1:][among]).any():
+            raise PeerLost("rows of relations came with another length than their counts say")
+        return made
+
+    def _relation(self, place: int, rows: CSR, times: np.ndarray | None, by: By | None) -> RelationMatrix:
+        """Return fetched rows of a relation, with the times that count."""
+        own, stamps = self.relations(by)[place], self.graph.type(self.graph.relations[place].source).times
+        if by == "vertices" and stamps is not None:
+            times = np.array(stamps[rows.indices])
+        return RelationMatrix(own.source, own.destination, rows, times, own.parallel)
+
+
+def _sections(form: RowForm, kind: int, held: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:
+    """Return the sections of rows of one type: each row is a message."""
+    blocks = [(one, held[one.place]) for one in form.into(kind)]
+    degrees = np.stack([block.matrix.degrees[rows] for _, block in blocks], axis=1)
+    heads = np.full(len(rows), len(blocks))
+    sections = [Section(degrees.astype(np.int32).reshape(-1), heads)]
+    if form.entries:
+        firsts = [block.matrix.indptr[:-1][rows] + (block.shift if len(block.shift) == 1 else block.shift[rows]) for _, block in blocks]
+        sections.append(Section(np.stack(firsts, axis=1).reshape(-1), heads))
+    for (one, block), counts in zip(blocks, degrees.T, strict=True):
+        at = runs(block.matrix.indptr[:-1][rows], counts)
+        for array, there in ((block.matrix.indices, True), (block.matrix.values, one.weights), (block.times, one.times)):
+            if there and array is not None:
+                sections.append(Section(array[at], counts))
+    return sections

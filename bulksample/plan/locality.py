@@ -1,0 +1,132 @@
+"""Mini-batches that draw from groups of near seeds (`--seed-locality`): their sizes, and the shares of their rows on other ranks.
+
+Both depend on the graph and the order of its parts, so some mini-batches of each group are sampled, and rows are counted:
+
+    U       mean input vertices of a mini-batch
+    a       for p ranks and q block rows: the rows of mini-batches that another block row than that of their rank holds, over all rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .. import backends
+from ..adjacency import LocalAdjacency
+from ..data.parts_manifest import is_parts, load_parts
+from ..data.store import load
+from ..distributed.matrix.open_graph import part_places
+from ..distributed.matrix.partition import block_bounds
+from ..minibatch import MiniBatch
+from ..position import EpochShare
+from ..rng import Stream
+from ..samplers import make
+from ..seed_groups import SeedGroups
+from ..selection import Selection
+from .request import PlanRequest, divisors
+
+_SAMPLED = 64  # mini-batches at most, unless there are more groups
+_BULK = 8
+
+
+@dataclass(frozen=True)
+class Locality:
+    """Counts of sampled mini-batches, and the shares that follow from them.
+
+    Attributes
+    ----------
+    minibatches : int
+        The number of mini-batches that were sampled.
+    edges, inputs : float
+        Mean sampled edges and input vertices of a mini-batch.
+    shares : dict of tuple by (p, q)
+        The share of rows on other block rows among those that draw in each hop, and among the input rows.
+    """
+
+    minibatches: int
+    edges: float
+    inputs: float
+    shares: dict[tuple[int, int], tuple[float, ...]]
+
+
+def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") -> Locality:
+    """Sample mini-batches of each of the groups of seeds of a request.
+
+    Parameters
+    ----------
+    directory : path
+        A store, whose block rows are ranges of ids (partition ``block``), or a folder of parts, whose order they keep.
+
+    Raises
+    ------
+    UsageError
+        If there are fewer seeds than groups, or the groups do not fit a number of ranks.
+
+    Notes
+    -----
+    Reads the topology, and samples at most 64 mini-batches, or one of each group. Block rows of a folder of parts are whole parts where
+    the number of parts is a multiple of them, else even ranges in part order.
+    """
+    assert request.seed_locality is not None
+    owners = {p: _group_rows(request.seed_locality, p) for p in request.ranks}  # refuses ranks that do not fit
+    graph = load(directory, features=False, check=check)
+    table = part_places(directory)
+    places = np.arange(graph.n, dtype=np.int32) if table is None else table
+    seeds = graph.default_seeds()
+    groups = SeedGroups(request.seed_locality, places[seeds])
+    counts = {(p, q): np.zeros((2, len(request.fanouts) + 1)) for p in request.ranks for q in divisors(p)}
+    bounds = {q: _bounds(directory, graph.n, q) for _, q in counts}
+    sampled = edges = inputs = 0
+    for minibatch in _some_of_each(request, LocalAdjacency(graph.adjacency, backends.make("auto")), seeds, groups):
+        sampled, edges, inputs = sampled + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
+        for (p, q), found in counts.items():
+            blocks = np.searchsorted(bounds[q], places[minibatch.vertices], side="right") - 1
+            own = owners[p][minibatch.id % groups.count]
+            for place in own:
+                found += _away(minibatch, blocks != place * q // p) / len(own)
+    shares = {key: tuple((away / np.maximum(rows, 1)).tolist()) for key, (away, rows) in counts.items()}
+    return Locality(sampled, edges / sampled, inputs / sampled, shares)
+
+
+def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.ndarray, groups: SeedGroups) -> Iterator[MiniBatch]:
+    """Sample as many mini-batches of each group, spread evenly over the first epoch of `BulkLoader`.
+
+    Smaller last ones count if all are taken.
+    """
+    law, stream = make(request.sampler, request.fanouts, frontier=request.frontier), Stream(0)
+    sampler = law.prepared(adjacency, seeds, request.batch_size, stream) if hasattr(law, "prepared") else law
+    order = seeds[groups.permuted(stream.permutation(len(seeds), 0))]
+    total = groups.minibatches(request.batch_size, drop_last=False)
+    turns = -(-total // groups.count)
+    taken = min(turns, max(1, _SAMPLED // groups.count))
+    for turn in (np.arange(taken) * turns // taken).tolist():
+        ids = np.arange(turn * groups.count, min((turn + 1) * groups.count, total))
+        lists = [order[groups.span(int(i), request.batch_size)] for i in ids]
+        for first in range(0, len(ids), _BULK):
+            own = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
+            yield from sampler.sample_bulk(adjacency, own, stream, 0)
+
+
+def _away(minibatch: MiniBatch, away: np.ndarray) -> np.ndarray:
+    """Count the rows on other block rows, and all rows: those that draw in each hop, then the input rows; shape (2, L + 1)."""
+    ends = [block.num_destinations for block in reversed(minibatch.blocks)] + [len(away)]
+    return np.array([[np.count_nonzero(away[:end]) for end in ends], ends], np.float64)
+
+
+def _group_rows(groups: int, p: int) -> list[list[int]]:
+    """Return the places of the ranks that take mini-batches of each group."""
+    shares = [EpochShare(0, rank, p, groups=groups).own_groups for rank in range(p)]
+    return [[rank for rank, own in enumerate(shares) if group in own] for group in range(groups)]
+
+
+def _bounds(directory: Path, n: int, q: int) -> np.ndarray:
+    """Return the places at which q block rows begin, and n."""
+    if is_parts(directory):
+        bounds = load_parts(directory).bounds
+        parts = len(bounds) - 1
+        if parts % q == 0:
+            return np.asarray(bounds[:: parts // q])
+    return block_bounds(n, q)
