@@ -28,7 +28,7 @@ from relations_zoo import library
 
 from bulksample import Selection, Stream
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.node_wise import expand
 from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.relations.seeds import SeedList
@@ -59,8 +59,8 @@ class Idle:
     def address(self, array: Any) -> int:
         return 0 if array is None else int(array.__array_interface__["data"][0])
 
-    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
-        self._driver.enqueue(functions, blocks, THREADS, starts, words, 0)
+    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, threads: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
+        self._driver.enqueue(functions, blocks, threads, starts, words, 0)
 
     def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
         return nullcontext()

@@ -9,11 +9,13 @@ FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A rou
     partitioned    both in block rows, on a 2 x 2 grid
     host           features once in the memory of the machine
     evaluated      partitioned, and exact scores after each epoch
+    rows           topology on every rank, features in block rows: four parts of METIS
+    local          the same, and each rank takes seeds near its rows: --seed-locality 4
 
 An epoch is the median of those after the first. Bytes of the kinds topology, features and gradients must equal `foreseen.Foresight`,
 which draws the same mini-batches; the figure of `plan` beside them is an expectation over random graphs. Seconds are ratios, measured over
-predicted, the median of the rounds: a busy machine slows the ranks, and the runs that measure the rates as well. The exit code is 1 where
-bytes differ.
+predicted, of every round and their median: a busy machine slows the ranks, and the runs that measure the rates as well. The exit code
+is 1 where bytes differ.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import statistics
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +36,30 @@ from ranks import Grid, Work, graph_in, launch
 from bulksample.report.launch import starter
 
 RANKS, EPOCHS, TIMEOUT = 4, 3, 600.0
+PUBLISHED = ["--topology", "replicated", "--features", "partitioned", "--replication", "1", "--evaluate", "none"]
 CASES: dict[str, list[str]] = {
     "replicated": ["--topology", "replicated", "--features", "replicated", "--evaluate", "none"],
     "partitioned": ["--topology", "partitioned", "--features", "partitioned", "--replication", "2", "--evaluate", "none"],
     "host": ["--topology", "replicated", "--features", "host", "--evaluate", "none"],
     "evaluated": ["--topology", "partitioned", "--features", "partitioned", "--replication", "2", "--evaluate", "exact"],
+    "rows": PUBLISHED,
+    "local": [*PUBLISHED, "--seed-locality", str(RANKS)],
 }
+IN_PARTS = ("rows", "local")  # run from a folder of parts
 KINDS = ("topology", "features", "gradients")
 
 
 class Bench:
-    """The runs of one workload, with their results in a folder."""
+    """The runs of one workload, from its store or a folder of its parts, with their results in a folder."""
 
     def __init__(self, work: Work, folder: Path) -> None:
         self.work, self.folder = work, folder
+        self.parts = replace(work, directory=folder / "parts")
+        made = ["partition", str(work.directory), "--parts", str(RANKS), "--by", "metis", "-o", f"{self.parts.directory}/"]
+        launch([sys.executable, "-m", "bulksample", *made], TIMEOUT)
+
+    def of(self, case: str) -> Work:
+        return self.parts if case in IN_PARTS else self.work
 
     def run(self, name: str, *arguments: str) -> Any:
         """Run a command of bulksample on the ranks, and return its JSON."""
@@ -56,10 +69,10 @@ class Bench:
         return json.loads(path.read_text())
 
     def train(self, name: str, epochs: int, *options: str) -> dict[str, Any]:
-        """Train some epochs; return the report, with the lines of the epochs."""
+        """Train some epochs of a case, or of another name on the store; return the report, with the lines of the epochs."""
         lines = self.folder / f"{name}.jsonl"
         told = ["--hidden", str(self.work.hidden), "--epochs", str(epochs), "--quiet", "--metrics", str(lines)]
-        found = self.run(name, "train", *self.work.options(), *told, *options)
+        found = self.run(name, "train", *self.of(name).options(), *told, *options)
         return found | {"lines": [json.loads(line) for line in lines.read_text().splitlines()]}
 
     def calibrate(self) -> None:
@@ -70,17 +83,14 @@ class Bench:
 
     def predicted(self, case: str) -> dict[str, Any]:
         """Return the prediction of `plan` for a case, with the rates of this round."""
-        options = dict(zip(CASES[case][::2], CASES[case][1::2], strict=True))
-        placement = ["--topology", options["--topology"], "--feature-placement", options["--features"], "--evaluate", options["--evaluate"]]
-        c = ["--replication", "2"] if "--replication" in options else []
         measured = [part for name in ("sample", "train") for part in ("--measured", str(self.folder / f"{name}.json"))]
         path = self.folder / "plan.json"
-        work = self.work
+        work = self.of(case)
         asked = [
             "plan", "--from", str(work.directory), "--ranks", str(RANKS), "--device", "cpu", "--network", str(self.folder / "network.json"),
             "--fanouts", ",".join(map(str, work.fanouts)), "--batch-size", str(work.batch_size), "--hidden", str(work.hidden),
         ]  # fmt: skip
-        launch([sys.executable, "-m", "bulksample", *asked, *placement, *c, *measured, "--overwrite", "--json", str(path)], TIMEOUT)
+        launch([sys.executable, "-m", "bulksample", *asked, *CASES[case], *measured, "--overwrite", "--json", str(path)], TIMEOUT)
         (row,) = json.loads(path.read_text())["placements"]
         return dict(row)
 
@@ -97,6 +107,9 @@ class Bench:
 
 def foreseen(foresight: Foresight, case: str) -> dict[str, int]:
     """Return the bytes of the second epoch by kind."""
+    if case in IN_PARTS:
+        grid = Grid(RANKS, 1, "owner")
+        return over_ranks(together(foresight.fetched(grid, 1), foresight.reduced(grid)))
     grid = Grid(RANKS, 2, "owner")
     if "partitioned" not in CASES[case]:
         return over_ranks(together(foresight.reduced(grid)))
@@ -106,14 +119,20 @@ def foreseen(foresight: Foresight, case: str) -> dict[str, int]:
 def measure(directory: Path, rounds: int) -> dict[str, Any]:
     """Run all rounds; return, for each case, bytes measured and predicted, and ratios of seconds."""
     work = Work(directory, "sage", (10, 5), batch_size=64, bulk_size=19, hidden=64)
-    foresight, found = Foresight(work), {case: [] for case in CASES}  # type: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]
+    found: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {case: [] for case in CASES}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(work, Path(folder))
         for _ in range(rounds):
             bench.calibrate()
             for case, pairs in found.items():
                 pairs.append((bench.measured(case), bench.predicted(case)))
-    return {case: _line(pairs, foreseen(foresight, case)) for case, pairs in found.items()}
+        whole, drawn = Foresight(work), {"rows": Foresight(bench.parts), "local": Foresight(bench.parts, RANKS)}
+        return {case: _line(pairs, foreseen(drawn.get(case, whole), case)) for case, pairs in found.items()}
+
+
+def ratios(found: list[float]) -> dict[str, Any]:
+    """Return the ratio of every round, their median, minimum and maximum."""
+    return {**summary(found), "rounds": found}
 
 
 def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, int]) -> dict[str, Any]:
@@ -126,12 +145,12 @@ def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, i
         "bytes_of_plan": {kind: plan["bytes_sent"][kind] for kind in KINDS},
         "seconds": summary([one["seconds"] for one, _ in pairs]),
         "seconds_of_plan": summary([other["seconds"]["epoch"] for _, other in pairs]),
-        "measured_over_predicted": summary([one["seconds"] / other["seconds"]["epoch"] for one, other in pairs]),
+        "measured_over_predicted": ratios([one["seconds"] / other["seconds"]["epoch"] for one, other in pairs]),
     }
     if plan["evaluation"]["kind"] == "exact":
         line["evaluation"] = {
             "seconds": summary([one["evaluation"] for one, _ in pairs]),
-            "measured_over_predicted": summary([one["evaluation"] / other["evaluation"]["seconds"] for one, other in pairs]),
+            "measured_over_predicted": ratios([one["evaluation"] / other["evaluation"]["seconds"] for one, other in pairs]),
             "bytes": run["activations"],
             "bytes_of_plan": plan["evaluation"]["bytes"],
         }

@@ -6,7 +6,8 @@ FOLDER holds the tables of `examples/relational_f1.py`. The model predicts wheth
 Results, drivers, constructors and circuits have no features here, so each of their vertices has an embedding. Ranks are threads of one
 process. For every grid: the digest of all mini-batches of an epoch; gradients of embeddings in the first step beside those of one rank
 that has the whole tables and the same mini-batches; bytes beside their prediction; rows of the tables on the rank that holds most, and
-bytes of relations. Then one rank samples an epoch with its relations whole, in one fused pass, and in block rows, hop by hop; in turn.
+bytes of relations. From relations in block rows, owners draw, or ranks fetch rows. Then one rank samples an epoch with its relations whole,
+in one fused pass, and in block rows, hop by hop; in turn.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.collectives import SENT_KINDS
 from bulksample.distributed.costs.feature_fetch import predict_fetch
-from bulksample.distributed.costs.learned_rows import predict_learned_step
-from bulksample.distributed.costs.relations import HopRecorder, predict_hops
+from bulksample.distributed.costs.learned_rows import predict_learned_steps
+from bulksample.distributed.costs.relations import HopRecorder, predict_counts, predict_hops, predict_row_hops
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -39,6 +40,7 @@ from bulksample.training.loop import Trainer
 EMBEDDED = ("results", "drivers", "constructors", "circuits")
 RANKS, GRIDS = 4, (1, 2)  # c of 4 x 1 and 2 x 2
 TOPOLOGIES = ("replicated", "partitioned")
+PLACEMENTS = (("replicated", "owner"), ("partitioned", "owner"), ("partitioned", "rows"))  # of relations, and who draws from block rows
 COUNTED = ("topology", "features", "gradients")
 OPTIONS = {
     "model": "hetero-sage", "fanouts": (10, 5), "hidden": 32, "batch_size": 256, "dropout": 0.0, "epochs": 1, "threads": 1, "strict": True,
@@ -106,7 +108,9 @@ def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int,
             bounds = np.arange(p // c + 1) * kind.count // (p // c)
             learned = not kind.num_features
             sent = (
-                predict_learned_step(c, asked, bounds, OPTIONS["hidden"]) if learned else predict_fetch(c, asked, bounds, kind.num_features)
+                predict_learned_steps(c, [[ids] for ids in asked], bounds, OPTIONS["hidden"])
+                if learned
+                else predict_fetch(c, asked, bounds, kind.num_features)
             )
             for of_rank in sent:
                 for key in total:
@@ -115,7 +119,7 @@ def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int,
     return total
 
 
-def asked_of_owners(graph: bs.HeteroGraph, c: int) -> int:
+def sent_to_sample(graph: bs.HeteroGraph, c: int, exchange: str) -> int:
     """Return the bytes that ranks with relations in block rows will send to sample an epoch, by the draws of one rank."""
     made, hops = trainer(graph, None), []
     view = made.context.view
@@ -123,7 +127,11 @@ def asked_of_owners(graph: bs.HeteroGraph, c: int) -> int:
         view.relations = HopRecorder(graph, backends.make("native", 1))
         list(view.loader(made.context.sampler, view.seeds, batch_size=OPTIONS["batch_size"], rank=rank, ranks=RANKS, bulk_size=1))
         hops.append(view.relations.hops)
-    sent = predict_hops(hops, [Layout.even(kind.count, RANKS // c) for kind in graph.types], c)
+    layouts = [Layout.even(kind.count, RANKS // c) for kind in graph.types]
+    if exchange == "owner":
+        sent = predict_hops(hops, layouts, c) + predict_counts(hops[0], layouts, c)
+    else:
+        sent = predict_row_hops(hops, graph, layouts, c)
     return int(sent[SENT_KINDS.index("topology"), 1].sum())
 
 
@@ -142,9 +150,9 @@ def cost_of_block_rows(graph: bs.HeteroGraph, turns: int = 5) -> dict[str, Any]:
     return {"turns": found, "ratio": float(np.median(ratios)), "least": min(ratios), "most": max(ratios)}
 
 
-def compare(graph: bs.HeteroGraph, c: int, topology: str, one: dict[str, Any]) -> dict[str, Any]:
+def compare(graph: bs.HeteroGraph, c: int, topology: str, exchange: str, one: dict[str, Any]) -> dict[str, Any]:
     """Compare a grid of RANKS / c x c ranks with `one`, the run of one rank on the mini-batches of RANKS virtual ranks."""
-    options: dict[str, Any] = {"topology": topology, "features": "partitioned", "replication": c}
+    options: dict[str, Any] = {"topology": topology, "features": "partitioned", "replication": c, "exchange": exchange}
     drawn = on_threads(RANKS, lambda comm: minibatches(graph, comm, **options))
     start = on_threads(RANKS, lambda comm: run(graph, comm, **options, epochs=0))[0]["report"]
     runs = on_threads(RANKS, lambda comm: run(graph, comm, **options))
@@ -153,9 +161,10 @@ def compare(graph: bs.HeteroGraph, c: int, topology: str, one: dict[str, Any]) -
     needed = tuple(trainer(graph, None, features="replicated").context.view.features.needed)
     foreseen = predicted(graph, drawn, c, runs[0]["theta"], needed)
     if topology == "partitioned":
-        foreseen["topology"] += asked_of_owners(graph, c)
+        foreseen["topology"] += sent_to_sample(graph, c, exchange)
     return {
         "topology": topology,
+        "exchange": exchange,
         "grid": f"{RANKS // c} x {c}",
         "digest": digest(drawn),
         "largest_gradient": float(max(np.abs(own).max() for _, own in whole.values())),
@@ -181,7 +190,7 @@ def measure(folder: Path) -> dict[str, Any]:
         "steps": report["steps"],
         "embedding_bytes": report["embedding_bytes"],
         "adjacency_bytes": report["held_bytes"]["adjacency"],
-        "grids": [compare(graph, c, topology, one) for topology in TOPOLOGIES for c in GRIDS],
+        "grids": [compare(graph, c, topology, exchange, one) for topology, exchange in PLACEMENTS for c in GRIDS],
     }
 
 

@@ -8,7 +8,6 @@ graphs of the benchmark are made beside the first sections. Imports nothing but 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -22,13 +21,15 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from card_files import digest_of_sources, earlier_sections, read, shorten
+
 HERE = Path(__file__).resolve().parent
 LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last three are kept
 LEAST = 5.0  # seconds in which a section is begun
 CUDA_TESTS = (  # files and folders with tests marked cuda; to collect all the others takes too long
     "backends", "training/cuda", "samplers", "nn", "distributed/matrix/test_spgemm15d.py", "test_adjacency.py", "test_scipy_oracle.py",
 )  # fmt: skip
-BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "layers", "baselines", "sharing", "sums")  # of gpu.py
+BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "relations", "layers", "baselines", "sharing", "sums")  # of gpu.py
 PEERS = ("torch_geometric", "dgl", "pylibcugraph")  # sections of gpu.py that need a module of this name
 
 
@@ -107,10 +108,10 @@ class Run:
     def __init__(self, out: Path, limit: float) -> None:
         self.out, self.file, self._deadline = out, out / "on_a_card.json", time.monotonic() + limit
         self._lock, self._processes = threading.Lock(), list[subprocess.Popen[bytes]]()
-        self._stopped = False
-        known = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.known: dict[str, dict[str, Any]] = known.get("sections", {})
-        self._sources = _digest_of_sources()
+        self._stopped, self._starting = False, False
+        self._signal: int | None = None
+        self.known: dict[str, dict[str, Any]] = earlier_sections(self.file)
+        self._sources = digest_of_sources()
 
     def run(self, sections: list[Section]) -> int:
         """Run the sections that have not passed; return the exit code of `on_a_card.sh`."""
@@ -153,8 +154,8 @@ class Run:
             code = self._process(section, limit, {**os.environ, "FOUND": str(found)})
             result = {"state": _state(code, limit), "code": code, "seconds": round(time.monotonic() - began, 2)}
             own = {"log": section.log, "sources": self._sources, "command": section.command}
-            self._tell(section.name, {**result, **own, **({"found": _read(found)} if found.exists() else {})})
-        _shorten(self.out / section.log)
+            self._tell(section.name, {**result, **own, **({"found": read(found)} if found.exists() else {})})
+        shorten(self.out / section.log, LARGEST_LOG)
         return code == 0
 
     def _leave_out(self, name: str, reason: str) -> None:
@@ -175,13 +176,25 @@ class Run:
                 return f"not run: it needs {name}, which has not passed"
         return ""
 
+    def stop(self, number: int, frame: object) -> None:
+        """End the run at a signal: exit in the main thread, but not before a process that it starts is known."""
+        self._signal = number
+        if not self._starting:
+            sys.exit(128 + number)
+
     def _process(self, section: Section, limit: float, environment: dict[str, str]) -> int | None:
         """Run the command in a session of its own; return its exit code, or None if it was ended at its limit."""
         with (self.out / section.log).open("ab") as log:
             log.write(f"\n== {section.name}, at most {limit:.0f} s\n".encode())
             log.flush()
+            signalled = threading.current_thread() is threading.main_thread()
+            self._starting |= signalled
             process = subprocess.Popen(section.command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
             self._processes.append(process)
+            if signalled:
+                self._starting = False
+                if self._signal:
+                    sys.exit(128 + self._signal)
             if self._stopped:  # since the section was chosen; `_end` may not have seen it
                 _end_group(process)
             try:
@@ -224,13 +237,6 @@ def _brief(result: dict[str, Any]) -> str:
     return (f" ({result['seconds']} s)" if "seconds" in result else "") + (f"; failed: {', '.join(failed)}" if failed else "")
 
 
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except ValueError as error:
-        return f"cannot be read: {error}"
-
-
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End a session of processes: SIGTERM, and after five seconds SIGKILL."""
     for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
@@ -244,34 +250,18 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def _shorten(log: Path) -> None:
-    size = log.stat().st_size
-    if size <= LARGEST_LOG:
-        return
-    with log.open("rb") as whole:
-        first = whole.read(LARGEST_LOG // 4)
-        whole.seek(size - LARGEST_LOG // 2)
-        last = whole.read()
-    log.write_bytes(first + f"\n... {size - len(first) - len(last)} bytes left out ...\n".encode() + last)
-
-
-def _digest_of_sources() -> str:
-    """The digest of what sections run: a section passed only if it did so on the same sources."""
-    root, digest = HERE.parent, hashlib.sha256()
-    for folder in ("bulksample", "csrc", "bench", "tests"):
-        for file in sorted((root / folder).rglob("*")):
-            if file.suffix in (".py", ".cu", ".h", ".cpp", ".sh"):
-                digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that no section is left behind
     out, began = Path(os.environ["OUT"]), time.monotonic()
     wanted = os.environ.get("SECTIONS")
-    sections = [section for section in all_sections(out) if not wanted or section.name in wanted.split(",")]
+    sections, names = all_sections(out), [name.strip() for name in wanted.split(",")] if wanted else []
+    if unknown := set(names) - {section.name for section in sections}:
+        there = ", ".join(section.name for section in sections)
+        print(f"no section is called {', '.join(sorted(unknown))}; there are: {there}", flush=True)
+        sys.exit(1)
+    sections = [section for section in sections if not names or section.name in names]
     out.mkdir(parents=True, exist_ok=True)
     run = Run(out, float(os.environ.get("LIMIT", "570")))
+    signal.signal(signal.SIGTERM, run.stop)  # so that no section is left behind
     code = run.run(sections)
     left = [name for section in sections if not run._passed(name := section.name)]
     print(f"{'all well' if not left else 'NOT WELL: ' + ', '.join(left)}; {time.monotonic() - began:.0f} s; see {run.file}", flush=True)

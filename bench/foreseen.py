@@ -20,14 +20,17 @@ from ranks import Grid, Work
 
 from bulksample import LocalAdjacency, backends, samplers
 from bulksample.data import store
+from bulksample.data.parts_manifest import load_parts
 from bulksample.distributed.comm.base import SentCount
-from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, predict_calls
+from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, draws_of, predict_calls
 from bulksample.distributed.costs.collectives import GridSent, nothing_sent, tallies
 from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetches
 from bulksample.distributed.costs.sampling import RowsCosts, costs_of
 from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.open_graph import part_places
 from bulksample.loader import BulkLoader
+from bulksample.seed_groups import SeedGroups
 
 KINDS = ("topology", "features", "gradients")
 _NOTHING = np.empty(0, np.int32)
@@ -59,11 +62,13 @@ class Foresight:
     Parameters
     ----------
     work : Work
-        Its graph has a training split.
+        Its graph has a training split. Parts of a folder of parts are the block rows, or equally many of them each.
+    seed_locality : int, optional
+        The groups of seeds. Rank r holds the rows in place r: one part, or block row, for each rank.
     """
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.graph = work, store.load(work.directory)
+    def __init__(self, work: Work, seed_locality: int | None = None) -> None:
+        self.work, self.graph, self.seed_locality = work, store.load(work.directory), seed_locality
         self.backend = backends.make("auto", 1)
         self.drawn = cache(self._drawn)
         widths = [self.graph.num_features, *[work.hidden] * (len(work.fanouts) - 1), self.graph.num_classes]
@@ -77,8 +82,9 @@ class Foresight:
     def sampled(self, grid: Grid, epoch: int = 0) -> Tallies:
         """Predict the sampling of an epoch by rank; in the first one that includes the first use of a graph."""
         costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
-        sent = predict_calls(costs, self.drawn(grid.ranks, epoch).calls)
-        return tallies(sent - costs.first_rows() if epoch else sent)
+        calls = self.drawn(grid.ranks, epoch).calls
+        sent = predict_calls(costs, calls)
+        return tallies(sent - costs.first_rows(draws_of(calls[0])) if epoch else sent)
 
     def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
         """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.
@@ -101,12 +107,14 @@ class Foresight:
         return tallies(seeds_gathered(grid.replication, own, named=False))
 
     def fetched(self, grid: Grid, epoch: int = 0) -> Tallies:
-        """Predict the ids and features of an epoch, without the filling of a cache."""
+        """Predict the ids and features of an epoch, without the filling of a cache; a cache only where block rows are ranges of ids."""
         layout, width = self._layout(grid), self.graph.num_features
+        assert layout.position is None or not grid.cache_bytes
         access_count = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
         cached = predict_cache(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
         asked = list(zip(*self.drawn(grid.ranks, epoch).asked, strict=True))
-        requests = [[[np.concatenate(own[t:u]) for t, u in windows] for own in asked] for windows in self._windows(grid, len(asked[0]))]
+        windows = self._windows(grid, len(asked[0]))
+        requests = [[[layout.places(np.concatenate(own[t:u])) for t, u in one] for own in asked] for one in windows]
         return together(*[predict_fetches(grid.replication, own, layout.bounds, width, grid.codec, cached) for own in requests])
 
     def _windows(self, grid: Grid, steps: int) -> list[list[tuple[int, int]]]:
@@ -136,15 +144,22 @@ class Foresight:
         return together(self.sampled(grid), self.fetched(grid), self.reduced(grid))
 
     def _layout(self, grid: Grid) -> Layout:
-        return Layout.even(self.graph.n, grid.ranks // grid.replication)
+        rows, places = grid.ranks // grid.replication, part_places(self.work.directory)
+        if places is None:
+            return Layout.even(self.graph.n, rows)
+        bounds = load_parts(self.work.directory).bounds
+        part = np.searchsorted(bounds[1:], places, side="right").astype(np.int32)
+        return Layout.of_parts(part, len(bounds) - 1, rows)
 
     def _drawn(self, ranks: int, epoch: int) -> Drawn:
-        work, calls, asked = self.work, [], []
+        work, calls, asked, groups = self.work, [], [], None
+        if self.seed_locality:
+            groups = SeedGroups(self.seed_locality, self._layout(Grid(ranks, 1, "owner")).part_order(self.graph.default_seeds()))
         for rank in range(ranks):
             recorder = CallRecorder(LocalAdjacency(self.graph.adjacency, self.backend))
             loader = BulkLoader(
                 recorder, samplers.make(work.sampler, work.fanouts), self.graph.default_seeds(), batch_size=work.batch_size,
-                bulk_size=work.bulk_size, seed=work.seed, rank=rank, ranks=ranks, prefetch=False,
+                bulk_size=work.bulk_size, seed=work.seed, rank=rank, ranks=ranks, groups=groups, prefetch=False,
             )  # fmt: skip
             loader.epoch = epoch
             asked.append([_NOTHING if minibatch is None else minibatch.vertices for minibatch in loader])

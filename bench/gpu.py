@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_baselines import by_products, by_sorting, quiver
+from gpu_goals import against
 from gpu_peers import cugraph, dgl, sampled, sums, torch_geometric
+from gpu_relations import relations
 from harness import machine, report
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
@@ -64,9 +66,10 @@ class Sizes(NamedTuple):
     minibatches: int = 192  # of an epoch of training
     skewed: tuple[int, int] = (20, 15_000_000)  # scale and edges of an R-MAT graph
     shared_scale: int = 14  # of the graph that ranks share
+    papers: float = 0.25  # millions, of the graph of relations: 7 M edges
 
 
-TINY = Sizes(500, 8000, 16, (12, 12, 12), 12, 16, 5, (8, 1500), 9)
+TINY = Sizes(500, 8000, 16, (12, 12, 12), 12, 16, 5, (8, 1500), 9, 0.0004)
 Clock = Callable[[Callable[[], Any]], float]
 
 
@@ -105,6 +108,29 @@ class Bench:
         figures = [(clock or self.seconds_of)(work) for _ in range(self.rounds)]
         return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
 
+    def host_seconds(self, work: Callable[[], Any]) -> dict[str, float]:
+        """Measure the seconds of `work` in which the host does not wait for the device: Python, and the driver's part of launches."""
+        get, waited = self.device.get, []
+
+        def timed(array: Any) -> np.ndarray:
+            began = time.perf_counter()
+            try:
+                return get(array)
+            finally:
+                waited.append(time.perf_counter() - began)
+
+        def clock(work: Callable[[], Any]) -> float:
+            waited.clear()
+            began = time.perf_counter()
+            work()
+            return time.perf_counter() - began - sum(waited)
+
+        self.device.get = timed  # type: ignore[method-assign]
+        try:
+            return self.median(work, clock)
+        finally:
+            del self.device.get
+
     def seeds(self, minibatches: int, matrix: CSR) -> Selection:
         """Select seeds for minibatches among the vertices that have neighbours."""
         candidates = np.flatnonzero(matrix.degrees > 0)
@@ -136,15 +162,21 @@ def digests(bench: Bench) -> dict[str, Any]:
 
 
 def sampling(bench: Bench) -> dict[str, Any]:
-    """Measure edges a second of fanouts 15,10,5 with relabelling, by minibatches in a bulk; the last bulk holds a tenth of the vertices."""
+    """Measure edges a second of fanouts 15,10,5 with relabelling, and the host's share, by minibatches in a bulk.
+
+    The last bulk holds a tenth of the vertices.
+    """
     a, found = bench.device.matrix(bench.large), {}
     draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
-    for k in (1, 8, 32, max(1, bench.large.shape[0] // (10 * bench.sizes.batch))):
+    for k in (1, 8, 16, 32, 64, max(1, bench.large.shape[0] // (10 * bench.sizes.batch))):
         seeds = bench.seeds(k, bench.large)
         bulk = expand(bench.device, a, seeds, FANOUTS, draws, False)
         edges = sum(len(hop.columns) for hop in bulk.hops)
         seconds = bench.median(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False))
-        found[f"k = {len(seeds)}"] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+        found[f"k = {len(seeds)}"] = {
+            "edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"],
+            "host_seconds": bench.host_seconds(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False)),
+        }  # fmt: skip
         print(f"k = {len(seeds)}: {found[f'k = {len(seeds)}']}", flush=True)
     return found
 
@@ -279,7 +311,7 @@ def training(bench: Bench) -> dict[str, Any]:
 
 SECTIONS = {
     "digests": digests, "sampling": sampling, "numbering": numbering, "copying": copying,
-    "training": training, "baselines": baselines, "layers": layers, "sharing": sharing, "sums": sums,
+    "training": training, "relations": relations, "baselines": baselines, "layers": layers, "sharing": sharing, "sums": sums,
     **{name: partial(sampled, peer=peer, fanouts=FANOUTS) for name, peer in PEERS.items()},
 }  # fmt: skip
 
@@ -331,6 +363,17 @@ def kept(folder: Path | None, name: str, make: Callable[[], CSR]) -> CSR:
     with np.load(file) as parts:
         n = len(parts["indptr"]) - 1
         return CSR(parts["indptr"], parts["indices"], None, (n, n))
+
+
+def earlier(file: Path) -> dict[str, Any]:
+    """Read the results of earlier runs; none if the file is missing, or damaged, which is said."""
+    if not file.exists():
+        return {}
+    try:
+        return dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        print(f"{file} cannot be read, and is written anew: {type(error).__name__}: {error}", flush=True)
+        return {}
 
 
 def both_graphs(folder: Path | None, sizes: Sizes = Sizes()) -> tuple[CSR, CSR]:
@@ -401,17 +444,19 @@ def main() -> None:
         return
     bench, card = rehearsed() if options.check_only else on_card(options.graphs)
     known = {"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
-    if options.only and options.json and options.json.exists():
-        known = json.loads(options.json.read_text()) | known
+    if options.only and options.json:
+        known = earlier(options.json) | known
 
     def tell(found: dict[str, Any]) -> None:
         if options.json:
-            options.json.write_text(json.dumps(known | found, indent=1))
+            part = options.json.with_suffix(".part")
+            part.write_text(json.dumps(known | found | {"goals": against(known | found)}, indent=1))
+            part.replace(options.json)
 
     found = measure(bench, options.seconds, (options.only,) if options.only else tuple(SECTIONS), tell)
-    report(known | found, options.json)
+    report(known | found | {"goals": against(known | found)}, options.json)
     failed = [name for name, result in found.items() if isinstance(result, str)]
-    differ = [name for name in ("digests", "sharing") if isinstance(found.get(name), dict) and not found[name]["alike"]]
+    differ = [name for name in ("digests", "relations", "sharing") if isinstance(found.get(name), dict) and not found[name]["alike"]]
     if failed or differ:
         sys.exit(f"failed: {failed}; samples differ in: {differ}")
 

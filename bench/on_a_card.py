@@ -29,7 +29,7 @@ FANOUTS = ((15, 40, 5), (25, -1))  # in registers, by blocks, all neighbors
 PROGRAMS = ("g++", "nvcc", "nvidia-smi", "compute-sanitizer", "ncu", "mpirun")
 PACKAGES = (
     "numpy", "scipy", "pydantic", "typer", "rich", "pyyaml", "torch", "safetensors", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc",
-    "pybind11", "setuptools", "mpi4py", "mpich", "pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "scikit-learn",
+    "pip", "pybind11", "setuptools", "mpi4py", "mpich", "pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "scikit-learn",
     "torch_geometric", "torch-quiver", "cugraph", "dgl",
 )  # fmt: skip
 Checks = dict[str, Callable[[], Any]]
@@ -271,10 +271,11 @@ def memory() -> Checks:
 
 def models() -> Checks:
     """Train every model for four epochs on the device and on the CPU; losses agree within rounding, and a run repeats to the bit."""
-    from bulksample.config import MODELS
+    from bulksample.config import MODELS, RELATIONAL_MODELS
 
     def train(model: str, device: str) -> float:
         from communities import community_graph
+        from planted_relations import planted
 
         from bulksample.methods.config import TrainConfig
         from bulksample.methods.run import make_trainer
@@ -290,7 +291,8 @@ def models() -> Checks:
             "quiet": True,
         }
         config = TrainConfig.of(**options, model=model, device=device, backend="cuda" if device == "cuda" else "native")
-        return float(make_trainer(config, community_graph(2000)).run()["train_loss"])
+        graph = planted(times=True) if model in RELATIONAL_MODELS else community_graph(2000)
+        return float(make_trainer(config, graph).run()["train_loss"])
 
     def compare(model: str) -> dict[str, float]:
         found = {"cuda": train(model, "cuda"), "again": train(model, "cuda"), "cpu": train(model, "cpu")}
@@ -299,7 +301,7 @@ def models() -> Checks:
             raise AssertionError(f"losses differ: {found}")
         return found
 
-    return {model: partial(compare, model) for model in MODELS}
+    return {model: partial(compare, model) for model in (*MODELS, *RELATIONAL_MODELS)}
 
 
 def run(checks: Checks, tell: Callable[[dict[str, Any]], None] = lambda found: None) -> dict[str, dict[str, Any]]:

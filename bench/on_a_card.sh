@@ -1,46 +1,62 @@
 #!/usr/bin/env bash
 # Ten minutes on a GPU, by one command: what emulation cannot show, the tests marked cuda, and the benchmark.
 #
-#   bash bench/on_a_card.sh [OUT]      results and logs go to the folder OUT (default: on-a-card), seven files
+#   bash bench/on_a_card.sh [OUT]      results and logs go to the folder OUT (default: the variable OUT, or on-a-card), seven files
 #
-# Needs Python, PyTorch, CuPy and a C++ compiler, and no network; wheels in .whl/ are used where the machine lacks them. on_a_card.json
+# Needs Python, PyTorch, CuPy and a C++ compiler, and no network; wheels in .whl/ are used where the machine lacks them (by pip). on_a_card.json
 # says what passed, what failed and what is missing; a second call with the same OUT, or a copy of its files, goes on with the sections
 # that have not passed. See card_sections.py. PYTHON names the interpreter (python3), LIMIT the seconds for everything (570), SECTIONS
 # the sections to run, by commas (all). Exits 0 if all is well, 2 if nothing can be launched here, 1 otherwise.
 set -u
-OUT=$(realpath -m "${1:-on-a-card}")
+OUT=$(realpath -m "${1:-${OUT:-on-a-card}}")
 cd "$(dirname "$0")/.." || exit 1
 export OUT PYTHON="${PYTHON:-python3}" LIMIT="${LIMIT:-570}" PYTHONUNBUFFERED=1
 export XDG_CACHE_HOME="${XDG_CACHE_HOME:-/tmp/bulksample-cache}"
 export PYTHONPATH="$PWD:$PWD/tests:$PWD/bench${PYTHONPATH:+:$PYTHONPATH}"
-mkdir -p "$OUT" "$XDG_CACHE_HOME"
+if ! mkdir -p "$OUT" "$XDG_CACHE_HOME" || [[ ! -w $OUT || ! -w $XDG_CACHE_HOME ]]; then
+  echo "cannot write to $OUT or $XDG_CACHE_HOME: name another folder, and another XDG_CACHE_HOME" >&2
+  exit 1
+fi
+if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "$PYTHON is not Python 3.11 or newer: name another by PYTHON" >&2
+  exit 1
+fi
 
 # The wheels go to a folder of their own, behind what the machine has: nothing of the machine is replaced.
 shopt -s nullglob
 wheels=(.whl/*.whl)
 if ((${#wheels[@]})); then
+  if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
+    echo "$PYTHON has no pip, which installs the wheels in .whl/: install pip, name another Python by PYTHON, or move .whl/ away" >&2
+    exit 1
+  fi
   site="$XDG_CACHE_HOME/site"
-  "$PYTHON" -m pip install -q --no-index --no-deps --no-cache-dir --ignore-installed --prefix "$site" "${wheels[@]}" >>"$OUT/setup.txt" 2>&1 ||
-    echo "the ${#wheels[@]} wheels in .whl/ could not be installed, see setup.txt"
+  for wheel in "${wheels[@]}"; do  # one by one: of another Python or platform, a wheel is refused, and all that are named with it
+    "$PYTHON" -m pip install -q --no-index --no-deps --no-cache-dir --ignore-installed --prefix "$site" "$wheel" >>"$OUT/setup.txt" 2>&1 ||
+      echo "$wheel could not be installed, see setup.txt"
+  done
   export PATH="$PATH:$site/bin:$site/local/bin" LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$site/lib:$site/local/lib"
-  for folder in $("$PYTHON" -c 'import sys; print(*(path for path in sys.path if path.endswith("-packages")))') \
-    "$site"/{,local/}lib/python3*/{site,dist}-packages; do PYTHONPATH+=":$folder"; done
+  mapfile -t folders < <("$PYTHON" -c 'import sys; print(*(path for path in sys.path if path.endswith("-packages")), sep="\n")')
+  for folder in "${folders[@]}" "$site"/{,local/}lib/python3*/{site,dist}-packages; do PYTHONPATH+=":$folder"; done
 fi
 
 # build_native: by setup.py, or where pybind11 is missing by the compiler alone, with the headers of pybind11 that PyTorch ships
 build_native() {
-  local suffix built
+  local suffix built digest include
   suffix=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))') built="bulksample/_native$suffix"
-  if [[ -e $built && -z $(find csrc -name '*.h' -newer "$built" -o -name '*.cpp' -newer "$built") ]]; then
+  if [[ -e $built ]] && "$PYTHON" -c 'import sys; from bulksample import backends; sys.exit(backends.why_not("native"))'; then
     echo "the native back end is there: $built"
   elif "$PYTHON" -c 'import pybind11, setuptools' 2>/dev/null; then
     "$PYTHON" setup.py -q build_ext --inplace
   else
     echo "pybind11 or setuptools is missing: compiled with the headers of pybind11 that PyTorch ships"
-    mkdir -p build && "${CXX:-g++}" -std=c++17 -O3 -fopenmp -fvisibility=hidden -fPIC -shared -Icsrc csrc/native*.cpp \
-      $("$PYTHON" -c 'import sysconfig, torch.utils.cpp_extension as torch
-for path in (sysconfig.get_path("include"), *torch.include_paths()): print(f"-I{path}")') -o "build/_native$suffix" && mv "build/_native$suffix" "$built"
-  fi && "$PYTHON" -c 'import bulksample._native'
+    digest=$("$PYTHON" -c 'import runpy; from pathlib import Path
+print(runpy.run_path("bulksample/backends/sources.py")["native_digest"](Path("csrc")))')
+    mapfile -t include < <("$PYTHON" -c 'import sysconfig, torch.utils.cpp_extension as torch
+for path in (sysconfig.get_path("include"), *torch.include_paths()): print(f"-I{path}")')
+    mkdir -p build && "${CXX:-g++}" -std=c++17 -O3 -fopenmp -fvisibility=hidden -fPIC -shared "-DBULKSAMPLE_SOURCES=\"$digest\"" -Icsrc \
+      "${include[@]}" csrc/native*.cpp -o "build/_native$suffix" && mv "build/_native$suffix" "$built"
+  fi && "$PYTHON" -c 'import sys; from bulksample import backends; sys.exit(backends.why_not("native"))'
 }
 export -f build_native
 exec "$PYTHON" bench/card_sections.py

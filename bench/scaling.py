@@ -65,15 +65,15 @@ class Published:
 
 PAPER = {
     "products": Published(
-        {"vertices": 2_449_029, "edges": 126_000_000, "features": 100, "classes": 47, "seeds": 196 * 1024},
+        {"vertices": 2_449_029, "edges": 126_000_000, "feature_width": 100, "classes": 47, "seeds": 196 * 1024},
         "classes, as OGB says", {4: 1, 8: 2, 16: 4}, 5.0, (4, 16, 0.88),
     ),
     "protein": Published(
-        {"vertices": 8_700_000, "edges": 1_300_000_000, "features": 128, "classes": 256, "seeds": 1024 * 1024},
+        {"vertices": 8_700_000, "edges": 1_300_000_000, "feature_width": 128, "classes": 256, "seeds": 1024 * 1024},
         "256 classes", {4: 1, 8: 2, 16: 2, 32: 2, 64: 4, 128: 8}, 30.0, (4, 128, 0.61), 15.8, ({16: 2, 32: 4, 64: 4}, 1.75),
     ),
     "papers": Published(
-        {"vertices": 111_059_956, "edges": 1_600_000_000, "features": 128, "classes": 172, "seeds": 1172 * 1024},
+        {"vertices": 111_059_956, "edges": 1_600_000_000, "feature_width": 128, "classes": 172, "seeds": 1172 * 1024},
         "classes, as OGB says", {4: 1, 8: 2, 16: 4, 32: 4, 64: 8, 128: 8}, 8.0, (4, 128, 0.47), 15.8, ({16: 1, 32: 2, 64: 4}, 1.43),
     ),
 }  # fmt: skip

@@ -4,7 +4,7 @@
 
 What differs from RelBench's own gnn_entity.py: `NeighborLoader` comes from `bulksample.interop.pyg` (`--loader pyg` takes that of
 torch_geometric, which needs pyg-lib); the database and its tasks are made of FOLDER in the place of a download; texts are hashed, without
-GloVe's files.
+GloVe's files. Ctrl-C ends the training and scores the best epoch so far.
 
 Needs ``pip install 'bulksample[pyg]' relbench pytorch_frame pandas``.
 """
@@ -97,6 +97,23 @@ def loaders_of(kind, data, seeds: dict[str, f1.Seeds], fanouts: list[int], strat
     return made
 
 
+def train_epoch(model: Model, loader, optimizer: torch.optim.Optimizer, loss_of, most: int) -> tuple[float, float, float]:
+    """Make at most so many steps; return their mean loss, the seconds of the epoch, and those of loading in them."""
+    model.train()
+    began, loading, losses = time.perf_counter(), 0.0, []
+    batches = iter(loader)
+    for _ in range(min(len(loader), most)):
+        asked = time.perf_counter()
+        batch = next(batches)
+        loading += time.perf_counter() - asked
+        loss = loss_of(model(batch), batch[ENTITY].y.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return float(np.mean(losses)), time.perf_counter() - began, loading
+
+
 @torch.no_grad()
 def predict(model: Model, loader, bounds: np.ndarray | None) -> np.ndarray:
     model.eval()
@@ -134,25 +151,16 @@ def main() -> None:
     regression = metric == "mae"
     loss_of = torch.nn.L1Loss() if regression else torch.nn.BCEWithLogitsLoss()
     bounds, best, kept = np.percentile(seeds["train"].label, [2, 98]) if regression else None, None, None
-    for epoch in range(options.epochs):
-        model.train()
-        began, loading, losses = time.perf_counter(), 0.0, []
-        batches = iter(loaders["train"])
-        for _ in range(min(len(loaders["train"]), options.max_steps)):
-            asked = time.perf_counter()
-            batch = next(batches)
-            loading += time.perf_counter() - asked
-            loss = loss_of(model(batch), batch[ENTITY].y.float())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        spent = time.perf_counter() - began
-        val = f1.score(metric, seeds["val"].label, predict(model, loaders["val"], bounds))
-        shares = f"{spent:.1f} s, of which loading {loading / spent:.1%}"
-        print(f"epoch {epoch}: loss {np.mean(losses):.4f}, val {metric} {val:.4f}, {shares}", flush=True)
-        if best is None or (val < best if regression else val > best):
-            best, kept = val, copy.deepcopy(model.state_dict())
+    try:
+        for epoch in range(options.epochs):
+            loss, spent, loading = train_epoch(model, loaders["train"], optimizer, loss_of, options.max_steps)
+            val = f1.score(metric, seeds["val"].label, predict(model, loaders["val"], bounds))
+            shares = f"{spent:.1f} s, of which loading {loading / spent:.1%}"
+            print(f"epoch {epoch}: loss {loss:.4f}, val {metric} {val:.4f}, {shares}", flush=True)
+            if best is None or (val < best if regression else val > best):
+                best, kept = val, copy.deepcopy(model.state_dict())
+    except KeyboardInterrupt:
+        print(f"stopped in epoch {epoch}; the best epoch so far is scored", flush=True)
     model.load_state_dict(kept or model.state_dict())
     found = f1.score(metric, seeds["test"].label, predict(model, loaders["test"], bounds))
     print(f"test {metric} {found:.4f}")

@@ -7,6 +7,8 @@ import signal
 import tempfile
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer sets and deletes it unless set, which commands on threads do at once
+os.environ.pop("PYTHONUNBUFFERED", None)  # it cuts a printed line in two writes, between which another rank may print
 
 import pytest
 import required

@@ -114,3 +114,13 @@ def all_sage_rows(graph: HeteroGraph, model) -> dict[str, torch.Tensor]:
             out[key[2]] = out[key[2]] + mean_matrix(graph, key) @ h[key[0]] @ weight
         h = {name: rows.detach() if i == len(model.layers) - 1 else rows.detach().relu() for name, rows in out.items()}
     return h
+
+
+def without_parallel_edges(graph: HeteroGraph) -> HeteroGraph:
+    """The same with one edge for each pair of ends that a relation joins."""
+    relations = []
+    for relation in graph.relations:
+        rows, columns = relation.adjacency.row_of_entry(), relation.adjacency.indices
+        kept = np.append(True, (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1]))[: relation.edges]
+        relations.append(replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=None))
+    return replace(graph, relations=tuple(relations))

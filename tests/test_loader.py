@@ -90,7 +90,7 @@ def test_an_older_iterator_goes_on_in_its_own_epoch():
 
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_every_iteration_is_a_new_epoch(prefetch):
-    """As with torch's `DataLoader`: whoever leaves an epoch early does not find the rest of it in the next loop."""
+    """Whoever leaves an epoch early does not find the rest of it in the next loop, as with torch's `DataLoader`."""
     epochs = [digests(following) for following in [loader()] * 3]
     left = loader(prefetch=prefetch)
     for steps, expected in zip((3, 1, 99), epochs, strict=True):
@@ -226,7 +226,6 @@ def following_epoch():
     [
         ({"batch_size": 8}, "batch_size"),
         ({"seed": 6}, "random_seed"),
-        ({"seeds": SEEDS[1:]}, "seeds"),
         ({"sampler": "labor"}, "sampler"),
         ({"shuffle": False}, "shuffle"),
     ],
@@ -234,6 +233,12 @@ def following_epoch():
 def test_a_state_of_another_run_is_refused(change, named):
     with pytest.raises(UsageError, match=f"{named} was"):
         loader(**change).load_state_dict(loader().state_dict())
+
+
+def test_a_state_of_other_seeds_names_what_to_use():
+    """A hash of the seeds tells nobody anything."""
+    with pytest.raises(UsageError, match="does not fit: it was saved with other seeds; use those of the run that saved it, or start a new"):
+        loader(seeds=SEEDS[1:]).load_state_dict(loader().state_dict())
 
 
 @pytest.mark.parametrize(
@@ -250,6 +255,14 @@ def test_a_damaged_state_is_refused_and_changes_nothing(change):
 def test_what_is_no_state_is_refused():
     with pytest.raises(UsageError, match="must be what state_dict returned; got NoneType"):
         loader().load_state_dict(None)
+    with pytest.raises(UsageError, match="must be what state_dict returned; got a dict without epoch, step, seeds, sampler"):
+        loader().load_state_dict({})
+
+
+@pytest.mark.parametrize("name", ["batch_size", "bulk_size", "seed", "rank", "ranks", "memory_budget"])
+def test_true_is_no_number(name):
+    with pytest.raises(UsageError, match=rf"{name} must be .*got True"):
+        loader(**{name: True})
 
 
 def test_numpy_numbers_leave_the_state_plain_json():
@@ -417,7 +430,7 @@ def of_matrix(matrix):
 )
 def test_a_state_of_another_graph_is_refused(other):
     state = of_matrix(random_matrix(N, 3000, 1)).state_dict()
-    with pytest.raises(UsageError, match="the loader's state does not fit: graph was"):
+    with pytest.raises(UsageError, match="the loader's state does not fit: it was saved with another graph; use that"):
         of_matrix(other).load_state_dict(state)
     of_matrix(random_matrix(N, 3000, 1)).load_state_dict(state)  # an equal graph fits
     del state["graph"]  # as earlier versions wrote it

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from zoo import ZOO
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
-from bulksample.backends.base import Backend, Noise
+from bulksample.backends.base import Backend
+from bulksample.backends.quantiser import Noise
 from bulksample.backends.relational import RelationLaw, RelationRows, Trees
 from bulksample.backends.tree_vertices import TreeVertices
 from bulksample.relations.timed_rows import TimedRows

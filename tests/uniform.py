@@ -21,10 +21,10 @@ def digraph():
 
 
 def request(**changes):
-    return PlanRequest.of(**({"vertices": N, "edges": N * DEGREE, "features": 10, "fanouts": (8, 5, 3)} | changes))
+    return PlanRequest.of(**({"vertices": N, "edges": N * DEGREE, "feature_width": 10, "fanouts": (8, 5, 3)} | changes))
 
 
 def papers(**changes):
     """ogbn-papers100M, directed."""
-    graph = {"vertices": 111_059_956, "edges": 1_615_685_872, "features": 128, "seeds": 1_207_179, "classes": 172}
+    graph = {"vertices": 111_059_956, "edges": 1_615_685_872, "feature_width": 128, "seeds": 1_207_179, "classes": 172}
     return PlanRequest.of(**(graph | changes))

@@ -13,7 +13,8 @@ from bulks import bulk_of_seeds
 from zoo import ZOO, random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream
-from bulksample.backends.base import Backend, Noise
+from bulksample.backends.base import Backend
+from bulksample.backends.quantiser import Noise
 from bulksample.loader import BulkLoader
 from bulksample.rng import Draw, Law
 

@@ -1,17 +1,15 @@
 """The memory of a bulk on a device equals its prediction, allocation by allocation; a refused allocation is survived."""
 
-import types
-import weakref
-
 import numpy as np
 import pytest
+import test_hubs as hubs
 from battery import make
-from emulation.host import HostLauncher, arrays, compiler
+from counted_memory import Counted, counted_engine
+from emulation.host import compiler
 from sweeps import sweep
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.node_wise import expand
 from bulksample.backends.cuda.predicted import bulk_bytes
 from bulksample.backends.cuda.predicted_layers import layer_bytes
@@ -20,40 +18,6 @@ from bulksample.loader import BulkLoader
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
-
-
-class Counted:
-    """An array module that counts what is alive, and refuses what would be more than `most`."""
-
-    def __init__(self, most=1 << 60):
-        self.alive, self.peak, self.most = 0, 0, most
-        makers = {name: self._made(getattr(arrays, name)) for name in ("empty", "full", "asarray")}
-        makers["argsort"] = self._made(self._argsort)
-        self.module = types.SimpleNamespace(**{**vars(arrays), **makers})
-
-    def _made(self, make):
-        def counted(*arguments):
-            array = make(*arguments)
-            if self.alive + array.nbytes > self.most:
-                raise MemoryError(f"{array.nbytes} bytes beside {self.alive}")
-            self.alive += array.nbytes
-            self.peak = max(self.peak, self.alive)
-            weakref.finalize(array, self._gone, array.nbytes)
-            return array
-
-        return counted
-
-    def _argsort(self, keys):
-        """CuPy's copies the keys, and radix sort has a second place for keys and for indices: cupy/cuda/cupy_thrust.inl."""
-        self.peak = max(self.peak, self.alive + (8 + 24) * len(keys))
-        return np.argsort(keys)
-
-    def _gone(self, nbytes):
-        self.alive -= nbytes
-
-
-def counted_engine(counted, free_bytes):
-    return Cuda(counted.module, HostLauncher(), free_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +43,24 @@ def test_no_bulk_takes_more_than_was_predicted(large, fanouts, tight, only_new, 
     if tight:
         assert predicted.peak <= 2 * (counted.peak - graph)
     assert len(bulk.hops) == len(fanouts)
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+@pytest.mark.parametrize("law", [Law.RACE, Law.LABOR, Law.WEIGHTED])
+def test_slices_of_hubs_are_predicted(law, prepares):
+    """Six rows, two of them hubs, in each of 64 mini-batches."""
+    counted, matrix = Counted(), hubs.graph()
+    device = counted_engine(counted, 1 << 30).device
+    there, device.prepares = device.matrix(matrix), prepares
+    seeds = Selection.of([np.arange(6)] * 64, matrix.shape[0])
+    counted.peak = graph = counted.alive
+    expand(device, there, seeds, (10,), [Stream(4).draw(law)], False)
+    asked = matrix.shape[0], matrix.nnz, 64, len(seeds.vertices), (10,), False, 1 << 30, None
+    predicted, without = (bulk_bytes(*asked, longest, [law]).peak for longest in (9000, 0))
+    assert counted.peak - graph <= predicted <= 2 * (counted.peak - graph)
+    if law is not Law.WEIGHTED:
+        assert without < counted.peak - graph
+    assert predicted <= bulk_bytes(*asked, 9000).peak
 
 
 @pytest.mark.parametrize(("rule", "numbering"), [("all", "direct"), ("new", "direct"), ("all", "hash"), ("new", "hash")])

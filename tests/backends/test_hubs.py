@@ -15,6 +15,7 @@ from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 DEGREES = (0, 3, HUB, HUB + 1, 2, 9000)
+KEYED = (Law.RACE, Law.LABOR)
 LAWS = (Law.RACE, Law.LABOR, Law.WEIGHTED)
 
 
@@ -44,16 +45,49 @@ def test_slices_of_hubs_draw_what_one_warp_would(reference, law, schedule):
         assert {"race_hubs", "pick_in_hubs"} & set(launched)
 
 
+@pytest.mark.parametrize("schedule", [0, 3, 4 | 2 | 7 << 4])
+@pytest.mark.parametrize("law", KEYED)
+def test_blocks_that_share_a_hub_draw_many_picks_as_one_would(reference, law, schedule):
+    """Also where weights differ by 2^47, some are 0, and where a row has no more positive ones than are drawn."""
+    a, rng = graph(), np.random.default_rng(1)
+    spread = a.with_values((a.values > 0) << rng.integers(0, 48, a.nnz))
+    few = a.with_values(a.values * (rng.random(a.nnz) < 0.01))
+    for matrix, s in ((a, FEW + 1), (graph(False), 700), (spread, 100), (spread, 5000), (few, 60), (few.with_values(0 * a.values), 40)):
+        q, draw, engine = bulk(3), Stream(8).draw(law), emulated(schedule)
+        assert_identical(engine.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"s = {s}")
+
+
+@pytest.mark.parametrize("schedule", [pytest.param(0, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long), 4 | 8 | 2 | 1 << 4])
+def test_blocks_that_share_a_hub_have_no_race(reference, schedule):
+    a, q, draw = graph(), Selection.of([[3, 1], [5]], 9000), Stream(8).draw(Law.RACE)
+    assert_identical(emulated(schedule, recorded=True).sample_rows(a, q, 90, draw), reference.sample_rows(a, q, 90, draw))
+
+
+@pytest.mark.parametrize("law", KEYED)
+def test_many_picks_take_no_more_launches_and_fills_where_there_are_hubs(reference, law):
+    """Seven a hop and two for the seeds, so that three hops are 23."""
+    seeds, draws, asked = bulk(3), [Stream(4).draw(law, layer=h) for h in range(2)], []
+    cut = CSR(np.minimum(graph().indptr, HUB), graph().indices[:HUB], graph().values[:HUB], graph().shape)
+    for a in (graph(), cut):
+        engine, names = emulated(), []
+        launch, full = engine.device._launch, engine.device.full
+        engine.device._launch = lambda name, *more, launch=launch, names=names: names.append(name) or launch(name, *more)
+        engine.device.full = lambda *given, full=full, names=names: names.append("fill") or full(*given)
+        assert_same_hops(engine.expand(a, seeds, (50, 40), draws, False), reference.expand(a, seeds, (50, 40), draws, False))
+        asked.append((len(names) - names.count("fill"), names.count("fill")))
+    assert asked == [(2 + 2 * 7, 3)] * 2
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_a_recorded_bulk_draws_hubs_too(reference, law):
-    """One more launch a hop, so that three hops are at most 24, and no more fills."""
+    """One more launch a hop, so that three hops are 20, and no more fills."""
     a, seeds, draws = graph(), bulk(3), [Stream(4).draw(law, layer=h) for h in range(2)]
     engine = emulated()
     assert_same_hops(engine.expand(a, seeds, (5, 4), draws, False), reference.expand(a, seeds, (5, 4), draws, False))
     (recording,) = engine.device.recordings.values()
     assert len({"race_hubs", "pick_in_hubs"} & set(recording.names)) == 1
     assert recording.names.count(None) == 2
-    assert len(recording.names) - 2 == 3 + 2 * 7
+    assert len(recording.names) - 2 == 2 + 2 * 6
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -70,4 +104,5 @@ def test_a_graph_without_hubs_needs_no_list(law):
 def test_more_hubs_than_are_listed_are_drawn_all_the_same(reference, law):
     a, draw = graph(), Stream(8).draw(law)
     q = Selection.of([[1, 3, 2]] * (HUBS + 40), 9000)
-    assert_identical(emulated(2).sample_rows(a, q, 4, draw), reference.sample_rows(a, q, 4, draw))
+    for s in (4, 40):
+        assert_identical(emulated(2).sample_rows(a, q, s, draw), reference.sample_rows(a, q, s, draw), f"s = {s}")

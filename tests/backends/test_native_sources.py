@@ -34,14 +34,16 @@ def test_a_stale_extension_is_refused(edited):
 
 
 def test_the_digest_changes_with_every_file(tmp_path):
-    for name in ("native.cpp", "native_more.cpp", "philox.h", "draw.cu"):
-        (tmp_path / name).write_text("one")
+    written = {"native.cpp": '#include "native.h"\n', "native_more.cpp": "", "native.h": '// of all\n#include "philox.h"\n', "philox.h": ""}
+    for name, text in (written | {"draw.cu": "", "device.h": ""}).items():
+        (tmp_path / name).write_text(text)
     before = native_digest(tmp_path)
-    for name in ("native_more.cpp", "philox.h"):
-        (tmp_path / name).write_text("two")
+    for name in ("native_more.cpp", "philox.h", "native.h"):
+        (tmp_path / name).write_text(written[name] + "// two")
         before, last = native_digest(tmp_path), before
         assert before != last
-    (tmp_path / "draw.cu").write_text("kernels are compiled at their first use")
+    for name in ("draw.cu", "device.h"):
+        (tmp_path / name).write_text("kernels, and headers of kernels alone, are compiled at their first use")
     assert native_digest(tmp_path) == before
 
 

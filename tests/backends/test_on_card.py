@@ -11,7 +11,7 @@ from zoo import random_matrix
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda import cubins
 from bulksample.backends.cuda.features import gather
-from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import kernels
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(backends.why_not("cuda") is not None, reason=str(backends.why_not("cuda")))]
 MATRIX = random_matrix(2000, 60_000, 4)
@@ -154,8 +154,8 @@ def test_the_driver_holds_as_many_blocks_as_we_compute(engine):
     launch, driver = engine.device.launch, pytest.importorskip("cupy").cuda.driver
     processors = launch._device.attributes["MultiProcessorCount"]
     with engine.device.phase("occupancy"):
-        for name in kernels():
-            told = driver.occupancyMaxActiveBlocksPerMultiprocessor(launch._function(name).kernel.ptr, THREADS, 0)
+        for name, kernel in kernels().items():
+            told = driver.occupancyMaxActiveBlocksPerMultiprocessor(launch._function(name).kernel.ptr, kernel.threads, 0)
             assert launch.most_blocks(name) == told * processors, name
 
 

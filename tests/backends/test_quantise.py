@@ -6,7 +6,7 @@ from oracles import assert_identical
 
 from bulksample import DataError, backends
 from bulksample.backends import quantiser as grids
-from bulksample.backends.base import Noise
+from bulksample.backends.quantiser import Noise
 
 WIDTHS = (1, 3, 7, 8, 127, 128, 602)
 BITS = (2, 4, 8)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import card_sections
@@ -47,6 +49,108 @@ def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
     assert found["samples"]["state"] == "not run: stopped"
     assert "NOT WELL: " in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"on_a_card.json", "checks.txt"}
+
+
+def test_what_an_earlier_call_left_damaged_is_put_aside(tmp_path, capsys):
+    for text in ('{"sections": {"a": {"st', "[]", '{"sections": {"a": 1}}'):
+        (tmp_path / "on_a_card.json").write_text(text)
+        assert Run(tmp_path, 60).run([shell("a", "true")]) == 0
+        assert states(tmp_path) == {"a": "passed"}
+        assert (tmp_path / "on_a_card.damaged").read_text() == text
+        assert "on_a_card.json cannot be read, all sections are run" in capsys.readouterr().out
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The script in a folder whose name has a blank, with our package and sources beside it."""
+    root, ours = tmp_path / "a check out", SCRIPT.parents[1]
+    (root / "bench").mkdir(parents=True)
+    for name in ("on_a_card.sh", "on_a_card.py", "card_sections.py", "card_files.py"):
+        shutil.copy(ours / "bench" / name, root / "bench")
+    (root / "bulksample").symlink_to(ours / "bulksample")
+    shutil.copytree(ours / "csrc", root / "csrc")
+    return root
+
+
+def called(root, *arguments, **environment):
+    placed = {"PYTHON": sys.executable, "XDG_CACHE_HOME": str(root / "a cache"), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **placed, **environment}
+    done = subprocess.run(
+        ["bash", root / "bench" / "on_a_card.sh", *arguments], capture_output=True, text=True, timeout=200, env=environment, cwd=root.parent
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def wheel(folder, name, version, tag):
+    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as made:
+        info = f"{name}-{version}.dist-info"
+        made.writestr(f"{name}.py", "")
+        made.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        made.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        made.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.long
+def test_paths_with_blanks_a_folder_by_the_environment_and_a_wheel_for_another_python(checkout):
+    """The wheels that fit are used, behind those of the machine; the one that does not fit is named."""
+    (checkout / ".whl").mkdir()
+    wheel(checkout / ".whl", "torch_quiver", "9.9", "py3-none-any")
+    wheel(checkout / ".whl", "dgl", "9.9", "cp27-cp27m-linux_x86_64")
+    wheel(checkout / ".whl", "numpy", "0.1", "py3-none-any")
+    code, told = called(checkout, OUT=str(checkout / "an out"), SECTIONS="tools")
+    assert code == 0, told
+    assert ".whl/dgl-9.9-cp27-cp27m-linux_x86_64.whl could not be installed" in told
+    assert "numpy" not in told
+    found = json.loads((checkout / "an out" / "on_a_card.json").read_text())["sections"]["tools"]["found"]["packages"]["found"]
+    assert (found["torch-quiver"], found["dgl"], found["numpy"]) == ("9.9", "missing", on_a_card.np.__version__)
+
+
+@pytest.mark.long
+def test_wheels_without_pip_are_an_error(checkout):
+    python = checkout / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && exit 1\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert called(checkout, checkout / "out", PYTHON=str(python), SECTIONS="tools")[0] == 0  # there are no wheels
+    (checkout / ".whl").mkdir()
+    wheel(checkout / ".whl", "torch_quiver", "9.9", "py3-none-any")
+    code, told = called(checkout, checkout / "out", PYTHON=str(python), SECTIONS="tools")
+    assert code == 1
+    assert f"{python} has no pip, which installs the wheels in .whl/: install pip, name another Python by PYTHON" in told
+
+
+@pytest.mark.long
+def test_a_native_back_end_of_other_sources_is_built_again(checkout):
+    if reason := backends.why_not("native"):
+        pytest.skip(reason)
+    (checkout / "setup.py").write_text("print('built again')")
+    code, told = called(checkout, checkout / "out", SECTIONS="native")
+    assert code == 0, told
+    assert "the native back end is there: bulksample/_native" in (checkout / "out" / "setup.txt").read_text()
+    header = checkout / "csrc" / "philox.h"
+    header.write_text(header.read_text() + "// edited")
+    os.utime(header, (0, 0))  # as a copy of a working tree may leave it
+    code, told = called(checkout, checkout / "out", SECTIONS="native")
+    assert code == 1
+    said = (checkout / "out" / "setup.txt").read_text()
+    assert "built again" in said
+    assert "was compiled from other sources" in said
+
+
+@pytest.mark.long
+def test_what_cannot_be_meant_is_said_at_once(checkout):
+    code, told = called(checkout, checkout / "out", SECTIONS="tools,benchmark")
+    assert code == 1
+    assert "no section is called benchmark; there are: tools, native, graphs, compile, launch" in told
+    (checkout / "file").write_text("")
+    code, told = called(checkout, checkout / "file", SECTIONS="tools")
+    assert code == 1
+    assert f"cannot write to {checkout / 'file'}" in told
+    old = checkout / "python"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    code, told = called(checkout, checkout / "out", PYTHON=str(old))
+    assert code == 1
+    assert "is not Python 3.11 or newer: name another by PYTHON" in told
 
 
 def test_sections_are_those_of_the_benchmark_and_leave_eight_files_at_most(tmp_path):
@@ -141,9 +245,22 @@ def test_long_logs_are_cut_in_the_middle(tmp_path, monkeypatch):
     assert "bytes left out" in text
 
 
-def test_no_process_outlives_a_call_that_is_ended(tmp_path):
+# a signal that comes while a process starts, before it is known
+WHILE_STARTING = """
+import os, signal, subprocess, time
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+"""
+
+
+@pytest.mark.parametrize("before", ["", WHILE_STARTING])
+def test_no_process_outlives_a_call_that_is_ended(before, tmp_path):
     mark = tmp_path / "pid"
-    program = f"""
+    program = f"""{before}
 import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})
 import card_sections
 from pathlib import Path

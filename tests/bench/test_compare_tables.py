@@ -1,21 +1,28 @@
-"""The tables of the note on `compare` are those of the kept comparisons."""
+"""The tables of the notes on `compare` and RETEXO are those of the kept comparisons."""
 
 import compare_tables
 import keep
+import pytest
+
+KEPT = [("compare", graph) for graph in keep.load("compare")] + [("retexo", "refine-hard-sbm")]
 
 
-def test_the_note_has_the_tables_of_what_is_kept():
-    text = compare_tables.PAGE.read_text()
-    assert compare_tables.write(text) == text
+def note(theme: str) -> str:
+    (page,) = (page for page in compare_tables.PAGES if page.parent.name == theme)
+    return page.read_text()
 
 
-def test_every_kept_graph_has_a_table_and_a_changed_figure_shows():
-    text = compare_tables.PAGE.read_text()
-    for graph in keep.load("compare"):
-        table = compare_tables.table(graph)
-        assert table in text
-        cell = table.splitlines()[3].split(" | ")[1]
-        assert compare_tables.write(text.replace(table, table.replace(cell, "12.3 ± 4.5"))) == text
+@pytest.mark.parametrize("page", compare_tables.PAGES, ids=lambda page: page.parent.name)
+def test_a_note_has_the_tables_of_what_is_kept(page):
+    assert compare_tables.write(page.parent.name, page.read_text()) == page.read_text()
+
+
+@pytest.mark.parametrize(("theme", "part"), KEPT)
+def test_every_kept_comparison_has_a_table_and_a_changed_figure_shows(theme, part):
+    text, table = note(theme), compare_tables.table(theme, part)
+    assert table in text
+    cell = table.splitlines()[3].split(" | ")[1]
+    assert compare_tables.write(theme, text.replace(table, table.replace(cell, "12.3 ± 4.5"))) == text
 
 
 def test_the_overview_of_methods_has_the_figures_of_what_is_kept():

@@ -21,14 +21,14 @@ def figures():
     return ranks.measure(FOLDER)
 
 
-@pytest.mark.parametrize("place", range(2 * len(ranks.GRIDS)))
+@pytest.mark.parametrize("place", range(len(ranks.PLACEMENTS) * len(ranks.GRIDS)))
 def test_a_grid_trains_as_one_rank(figures, place):
     found, c = figures["grids"][place], ranks.GRIDS[place % len(ranks.GRIDS)]
     assert found["digest"] == figures["digest"]
     assert found["bytes"] == found["predicted"]
     assert found["largest_difference"] < 1e-5 * found["largest_gradient"]
     assert found["loss"] == pytest.approx(figures["loss"], rel=1e-5)
-    assert found["topology"] == ranks.TOPOLOGIES[place // len(ranks.GRIDS)]
+    assert (found["topology"], found["exchange"]) == ranks.PLACEMENTS[place // len(ranks.GRIDS)]
     share = 1.3 * c / ranks.RANKS if found["topology"] == "partitioned" else 1
     assert found["adjacency_bytes"] <= share * figures["adjacency_bytes"]
     assert set(figures["rows"]) == set(ranks.EMBEDDED)

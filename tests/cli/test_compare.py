@@ -266,6 +266,15 @@ def test_a_folder_without_a_graph_exits_65(command, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("inside", [".", "results/one"])
+def test_results_stay_out_of_the_folder_of_the_graph(command, graph, inside):
+    before = sorted(graph.iterdir())
+    code, _, err = command("compare", graph, "--methods", "sync", "-o", graph / inside)
+    assert code == 2, err
+    assert f"in the folder of the graph {graph}; use a folder of its own" in err
+    assert sorted(graph.iterdir()) == before
+
+
 def test_options_of_a_method_become_options_of_train():
     assert contestants("sync, adaqp:bits=4:feature_codec=int8:overlap=false:batch-norm=true", ["sync", "adaqp"]) == [
         Contestant("sync", "sync", ()),

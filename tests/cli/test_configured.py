@@ -1,14 +1,17 @@
 """Configurations on the command line: files, flags that override them, flags of the published code, files beside a run."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
-from bulksample.cli.configured import flag
+from bulksample.cli.configured import config_beside, flag, name_flags
 from bulksample.cli.published import IGNORED, PUBLISHED
 from bulksample.config.sample import SampleConfig
 from bulksample.methods.config import TrainConfig
 from bulksample.plan import PlanRequest
+from bulksample.training.callbacks import lines_beside
 
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "1", "--threads", "1"]
 
@@ -89,9 +92,9 @@ def test_published_flags_without_an_effect_print_the_reason(command):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb and --bulk-size both set bulk_size"),
-        (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph and --graph both set graph"),
-        (["--batch-norm", "--no-batch-norm"], "--no-batch-norm and --batch-norm both set batch_norm"),
+        (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb and --bulk-size set the same option"),
+        (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph and --graph set the same option"),
+        (["--batch-norm", "--no-batch-norm"], "--no-batch-norm and --batch-norm set the same option"),
         (["--samp-num", "5-x"], "--samp-num must be whole numbers"),
         (["--view", "strict"], "view is an option of the method 'grappa'; got 'sync'"),
         (["--hidden", "many"], "--hidden: input should be a valid integer"),
@@ -145,3 +148,23 @@ def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     assert "batch_size: 16" in (folder / "report.config.yaml").read_text()
     assert "hidden: 8" in (folder / "report.config.yaml").read_text()
     assert "run.yaml --batch-size 16" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(("message", "shown"), [
+    ("no rows: use cache_bytes, or graph partitioned", "no rows: use --cache-bytes, or --graph partitioned"),
+    ("because graph partitioned is asked: use graph replicated", "because graph partitioned is asked: use --graph replicated"),
+    ("cache_by inclusion: got /tmp/cache_bytes and 'eval_every'", "--cache-by inclusion: got /tmp/cache_bytes and 'eval_every'"),
+    ("nothing to name", "nothing to name"),
+    ("bulk_size: got 'x'; use auto", "--bulk-size: got 'x'; use auto"),
+    ("run.yaml:3: batch_size: input should be greater than 0", "run.yaml:3: batch_size: input should be greater than 0"),
+    ("use one of seed_weights:vertex_cut:item, user:buys:eval_every", "use one of seed_weights:vertex_cut:item, user:buys:eval_every"),
+    ("coefficients need coverage; use a sampler full of it", "coefficients need coverage; use a sampler full of it"),
+])  # fmt: skip
+def test_messages_name_options_as_flags(message, shown):
+    assert name_flags(message) == shown
+
+
+def test_nothing_is_written_beside_a_device(tmp_path):
+    for beside in (config_beside, lines_beside):
+        assert beside(Path(os.devnull)) is None
+        assert beside(tmp_path / "r.json").parent == tmp_path

@@ -12,7 +12,7 @@ from bulksample.methods.run import train
 from bulksample.training import checkpoint
 
 SMALL = ["--fanouts", "3", "--hidden", "4", "--batch-size", "64", "--epochs", "1", "--threads", "1", "--quiet"]
-PLAN = ["--vertices", 1000, "--edges", 9000, "--features", 8, "--ranks", 1, "--evaluate", "none"]
+PLAN = ["--vertices", 1000, "--edges", 9000, "--feature-width", 8, "--ranks", 1, "--evaluate", "none"]
 # Commands that write, by name: the words without outputs, and the flags of its outputs
 WRITERS = {
     "info": (["info"], ["--json"]),

@@ -10,8 +10,8 @@ from uniform import DEGREE, N, digraph
 from bulksample import Graph
 from bulksample.data import store
 
-PAPERS = ["--vertices", 111059956, "--edges", 1615685872, "--features", 128, "--seeds", 1207179, "--classes", 172]
-SMALL = ["--vertices", 1000, "--edges", 9000, "--features", 10]
+PAPERS = ["--vertices", 111059956, "--edges", 1615685872, "--feature-width", 128, "--seeds", 1207179, "--classes", 172]
+SMALL = ["--vertices", 1000, "--edges", 9000, "--feature-width", 10]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_a_plan_that_nothing_fits_exits_2_with_an_alternative(command):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "--vertices, --edges, --features must be given"),
-        (["--vertices", -5, "--edges", 9, "--features", 1], 2, "vertices"),
+        ([], 2, "--vertices, --edges, --feature-width must be given"),
+        (["--vertices", -5, "--edges", 9, "--feature-width", 1], 2, "vertices"),
         ([*SMALL, "--ranks", "4,x"], 2, "use 4,8,16"),
         ([*SMALL, "--ranks", "6", "--replication", "4"], 2, "use c in {1, 2, 3, 6}"),
         ([*SMALL, "--device", "abacus"], 2, "use a100-80gb, h200, cpu"),
@@ -91,7 +91,7 @@ def test_sizes_come_from_a_store_and_measurements_from_a_run(command, result, fo
     options = ["--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu"]
     expected = result("plan", *options)
     asked = expected["request"]
-    assert (asked["vertices"], asked["edges"], asked["features"], asked["classes"]) == (N, N * DEGREE, 6, 7)
+    assert (asked["vertices"], asked["edges"], asked["feature_width"], asked["classes"]) == (N, N * DEGREE, 6, 7)
     assert (asked["feature_bytes"], asked["seeds"], asked["weighted"]) == (2, N // 4, False)
     sampled = tmp_path / "sampled.json"
     assert command("sample", folder, "--fanouts", "8,5", "--batch-size", 100, "--json", sampled).code == 0

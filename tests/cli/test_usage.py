@@ -34,6 +34,16 @@ MISTYPED = [
         "Invalid value for '--parts': Input should be greater than or equal to 1; got '0'; see bulksample partition --help",
     ),
     (["data", "import", "ogb", "ogbn-arxv", "-o", "o"], "ogbn-arxv is neither a folder nor a data set; did you mean 'ogbn-arxiv'?"),
+    (["compare", "g", "--methods", "", "-o", "o"], "--methods: got ''; name some, joined by commas, such as sync,full, or all"),
+    (
+        ["train", "g", "--eval-seeds", "5"],
+        "--eval-seeds is an option of sampled scores; got exact ones: use --evaluate sampled",
+    ),
+    (
+        ["train", "g", "--cache-by", "inclusion"],
+        "--cache-by inclusion chooses the rows of a cache; got --cache-bytes 0: use --cache-bytes, or leave it out",
+    ),
+    (["data", "make", "hetero", "--type", "a:b:20", "-o", "o"], "type 'a:b:20': use NAME:COUNT, each name once and without a colon"),
     (["sample", "g", "--seeds", "dev"], "--seeds: got 'dev'; use train, val, test, all"),
     (["sample", "g", "--bulk-size", "0"], "--bulk-size must be 'auto' or a positive number; got '0'; use auto"),
     (["train", "g", "--method", "adaqp", "--bits", "3"], "--bits: got '3'; use 2, 4, 8, 16, 32, uniform, random, adaptive"),
@@ -42,7 +52,7 @@ MISTYPED = [
         "--interval: got 'x'; use the interval between averages: epoch, a number of steps, or seconds such as 2s",
     ),
     (
-        ["plan", "--vertices", "9", "--edges", "9", "--features", "2", "--graph", "rep"],
+        ["plan", "--vertices", "9", "--edges", "9", "--feature-width", "2", "--graph", "rep"],
         "--graph: got 'rep'; use auto, replicated, partitioned, published",
     ),
     (["train", "g", "--metric", "accurracy"], "--metric: there is no metric 'accurracy'; did you mean 'accuracy'?"),

@@ -7,7 +7,7 @@ import pytest
 from sweeps import sweep
 from test_headers import compiled, nvrtc  # noqa: F401  # skips where the wheel is missing
 
-from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import THREADS, WIDE, kernels
 from bulksample.backends.sources import kernel_directory
 
 FILES = sorted(kernel_directory().glob("*.cu"))
@@ -41,3 +41,8 @@ def test_every_kernel_is_known_by_name_and_type():
 def test_python_and_the_kernels_agree_on_the_block():
     text = (kernel_directory() / "device.h").read_text()
     assert f"BS_BLOCK = {THREADS};" in text
+    assert f"BS_WIDE = {WIDE};" in text
+    bounds = {name: re.search(rf"__launch_bounds__\((\w+)\) {name}\(", kernel.file.read_text()) for name, kernel in kernels().items()}
+    assert {name: kernel.threads for name, kernel in kernels().items()} == {
+        name: {"BS_BLOCK": THREADS, "BS_WIDE": WIDE}[bound[1]] for name, bound in bounds.items()
+    }

@@ -81,7 +81,14 @@ def test_few_negatives_are_listed_and_none_is_an_error():
     [
         (0.5, 0.5, 1, "add up to less than 1"),
         (-0.1, 0.1, 1, "got shares -0.1"),
-        (0.1, 0.1, 0, "got 0 negatives"),
+        (0.1, 0.1, 0, "negatives: got 0 for each"),
+        (0.1, 0.1, True, "negatives: got True for each"),
+        (
+            0.1,
+            0.1,
+            2**31 - 1,
+            r"negatives for each of \d+ held-out edges take \d+ bytes of memory, and \d+ are free; use fewer",
+        ),
         (0.0, 0.0, 1, "which hold nothing out"),
         (0.00001, 0.1, 1, r"val: a share of 1e-05 gives none of \d+ edges; use 0.\d+ or more, or 0"),
         (0.1, 0.00001, 1, "test: a share of 1e-05 gives none"),
@@ -101,7 +108,7 @@ def test_the_share_that_is_named_holds_one_edge_out():
 
 
 def test_the_file_of_another_split_is_refused(tmp_path):
-    """Of the same graph, whose edges were held out by another seed."""
+    """Both files hold edges of one graph, held out by two seeds."""
     first, second = (split_edges(undirected(), 0.1, 0.1, 4, seed) for seed in (1, 2))
     for (graph, _), (_, held) in ((first, first), (second, second)):
         held.check_absent(graph.adjacency)

@@ -216,6 +216,11 @@ def test_wrong_tables_are_refused_by_table_column_and_row(case):
         build(tables)
 
 
+def test_a_table_whose_name_holds_a_colon_is_refused():
+    with pytest.raises(DataError, match="type 'shop:orders': relations are named source:name:destination; use a name without a colon"):
+        bs.from_tables({"shop:orders": {"order": [1, 2]}}, {"shop:orders": {"primary_key": "order"}})
+
+
 def test_years_and_dates_are_not_mixed():
     """2009 would be 2009 seconds after 1970, before every date."""
     tables = {

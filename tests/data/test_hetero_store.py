@@ -251,7 +251,7 @@ def test_an_edit_without_a_new_digest_is_found(folders, tmp_path):
 
 A = WRITES.adjacency
 CONTENTS = {
-    "row pointers fall": ("relations.0.indptr", changed(A.indptr, 2, 0), r"relation \(field of study, writes, paper\): adjacency: row pointers must not fall"),
+    "row pointers fall": ("relations.0.indptr", changed(A.indptr, 2, 0), r"relation field of study:writes:paper: adjacency: row pointers must not fall"),
     "row pointers end early": ("relations.0.indptr", changed(A.indptr, -1, 4), "indptr must run from 0"),
     "a column is out of range": ("relations.0.indices", changed(A.indices, -1, 3), "writes.*names column 3; columns run from 0 to 2"),
     "columns do not ascend": ("relations.0.indices", changed(A.indices, [2, 4], [1, 0]), "writes.*does not ascend"),

@@ -7,13 +7,15 @@ operations find them. So `numpy()` of one is refused, and so is a sum of one and
 from contextlib import contextmanager
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from bulksample.nn.model import Model
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.cuda.streams import DeviceStreams
+from bulksample.training.tensor_comm import TensorArrival
 
 from .host import emulated
 
@@ -155,13 +157,31 @@ class ApartPlace(CudaComputeContext):
         super().__init__(ApartCard(**options))
 
     def move_model(self, model):
-        """The same parameters, as on a GPU, now there; and one generator for all."""
+        """The same parameters, as on a GPU, now there, but for rows that ranks divide; and one generator for all."""
         there = torch.Generator()
         for module in model.modules():
             if isinstance(module, Model):
                 module.generator = there
             module._buffers |= {name: self.cuda.put(buffer) for name, buffer in module._buffers.items()}
         for parameter in model.parameters():
-            if not isinstance(parameter, Apart):
+            if not isinstance(parameter, Apart) and not any(parameter is shard for shard in model.shards.values()):
                 torch.utils.swap_tensors(parameter, torch.nn.Parameter(self.cuda.put(parameter.detach())))
         return model
+
+
+class ApartComm(GroupTensorComm):
+    """A communicator that moves such tensors from device to device, as NCCL does; gloo stands for it."""
+
+    def __init__(self, comm):
+        super().__init__(comm, "gloo")
+
+    def start_alltoall(self, parts, kind, incoming=None):
+        with _disable_current_modes():
+            arrival = super().start_alltoall([part.held for part in parts], kind, incoming)
+
+        def finish():
+            with _disable_current_modes():
+                whole, counts = arrival.whole()
+            return Apart(whole), counts
+
+        return TensorArrival(finish)

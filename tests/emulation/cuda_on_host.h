@@ -432,6 +432,18 @@ inline __attribute__((always_inline)) void bs_store(T* at, T value) {
   bs_host::atomically([=]() __attribute__((always_inline)) { return *at = value; });
 }
 
+// What orders the accesses of two blocks (device.h).
+inline void bs_released([[maybe_unused]] const void* word) {
+#if defined(BS_HOST_RECORDED)
+  bs_host_released(bs_host::block->index, word);
+#endif
+}
+inline void bs_acquired([[maybe_unused]] const void* word) {
+#if defined(BS_HOST_RECORDED)
+  bs_host_acquired(bs_host::block->index, word);
+#endif
+}
+
 #define BS_HOST_ATOMIC(name, changed)                                            \
   template <class T, class V>                                                    \
   inline __attribute__((always_inline)) T name(T* at, V value) {                 \

@@ -70,8 +70,9 @@ def _hub(engine, reference):
     assert device.get(ends).tolist() == [0, 2103]
     q = Selection(np.arange(2), np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), 2)
     for law in (Law.RACE, Law.LABOR, Law.WEIGHTED):
-        draw = Stream(3).draw(law)
-        assert_identical(engine.sample_rows(hub, q, 5, draw), reference.sample_rows(hub, q, 5, draw), law.name)
+        for s in (5, 40):
+            draw = Stream(3).draw(law)
+            assert_identical(engine.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), law.name)
 
 
 def _features(engine):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.nvrtc import PROCESSOR
 
 from .host import HostLauncher, arrays, driver
@@ -66,7 +66,7 @@ class FakeCupy(types.ModuleType):
         assert f" {name}(" in code
 
         def run(grid, block, values):
-            assert block == (THREADS,)
+            assert block == (kernels()[name].threads,)
             for value, scalar in zip(values, kernels()[name].parameters, strict=True):
                 assert isinstance(value, scalar or np.uintp), f"{name} was given {type(value)}"
             HostLauncher()(name, *grid, *values)

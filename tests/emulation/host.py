@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.sources import kernel_directory
 
 from . import races
@@ -110,7 +110,7 @@ class HostLauncher:
     def address(self, array):
         return 0 if array is None else array.ctypes.data
 
-    def enqueue(self, functions, blocks, starts, words):
+    def enqueue(self, functions, blocks, threads, starts, words):
         """As the driver does it (`Driver` of csrc/native_launch.cpp)."""
         for i, function in enumerate(functions):
             own = words[starts[i] : starts[i + 1]].copy()
@@ -120,7 +120,7 @@ class HostLauncher:
             table = (ctypes.c_void_p * len(own))(*(own.ctypes.data + 8 * at for at in range(len(own))))
             self._library.bs_host_schedule(self._schedule)
             run = ctypes.CFUNCTYPE(ctypes.c_longlong, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)(int(function))
-            if stuck := run(int(blocks[i]), THREADS, table):
+            if stuck := run(int(blocks[i]), int(threads[i]), table):
                 raise RuntimeError(f"launch {i}, block {stuck - 1}: threads wait for others that never come")
 
     def __call__(self, name, blocks, *values):
@@ -132,7 +132,7 @@ class HostLauncher:
         run.restype = ctypes.c_longlong
         with races.watched(self._library, name, values) if self._recorded else nullcontext():
             self._library.bs_host_schedule(self._schedule)
-            stuck = run(ctypes.c_uint(blocks), ctypes.c_uint(THREADS), table)
+            stuck = run(ctypes.c_uint(blocks), ctypes.c_uint(kernel.threads), table)
         if stuck:
             raise RuntimeError(f"kernel {name}, block {stuck - 1}: threads wait for others that never come")
 

@@ -4,7 +4,9 @@
 // called; the sanitizer's own library is not linked. Recorded is what lies in the arrays of the launch and in shared memory.
 //
 // Two accesses to the same byte are a race if a thread writes, another reads or writes, one of them is not atomic, and neither
-// comes first for certain. Blocks are never ordered. Threads of a block are ordered by a barrier of the block between the two accesses,
+// comes first for certain. Accesses of two blocks are ordered if the first block released a word after its own, and the second acquired it
+// before its own (`bs_released` and `bs_acquired` of device.h), perhaps by way of other blocks: each block counts its releases, and knows
+// how far those of others came before what it acquired. Threads of a block are ordered by a barrier of the block between the two accesses,
 // threads of a warp by __syncwarp too. Shuffles and votes exchange values but do not order memory.
 #include "recorder.h"
 
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace {
@@ -23,6 +26,7 @@ struct Access {
   std::uint64_t word;  // of global memory, or 2^63 + the block and the place in its shared memory
   std::uintptr_t address, code;
   std::uint32_t block, barrier, sync;
+  std::uint32_t released, known;  // words that the block had released, and what it knew of others: a place in `knowledge`
   std::uint16_t thread;
   std::uint8_t mask;
   Kind kind;
@@ -37,11 +41,31 @@ std::vector<Range> arrays;
 Range shared{0, 0};
 bool recording = false;
 
+using Releases = std::vector<std::uint32_t>;  // of each block
+std::vector<Releases> knowledge;              // that any block ever had; the first is none
+std::vector<std::uint32_t> released, known;   // of each block
+std::map<const void*, Releases> words;        // what was known when a word was released
+
+void join(Releases& into, const Releases& other) {
+  if (into.size() < other.size()) into.resize(other.size());
+  for (std::size_t b = 0; b < other.size(); ++b) into[b] = std::max(into[b], other[b]);
+}
+
+void make_room(unsigned block) {
+  if (released.size() <= block) released.resize(block + 1), known.resize(block + 1);
+}
+
 bool inside(const Range& range, std::uintptr_t at) { return range.first <= at && at < range.last; }
+
+// True if the block of b knew of a release after a.
+bool comes_before(const Access& a, const Access& b) {
+  const Releases& of = knowledge[b.known];
+  return a.block < of.size() && of[a.block] > a.released;
+}
 
 bool conflict(const Access& a, const Access& b) {
   if (!(a.mask & b.mask) || (a.kind == READ && b.kind == READ) || (a.kind == ATOMIC && b.kind == ATOMIC)) return false;
-  if (a.block != b.block) return true;
+  if (a.block != b.block) return !comes_before(a, b) && !comes_before(b, a);
   if (a.thread == b.thread || a.barrier != b.barrier) return false;
   return a.thread / 32 != b.thread / 32 || a.sync == b.sync;
 }
@@ -50,7 +74,9 @@ bool same(const Access& a, const Access& b) {
   return a.block == b.block && a.barrier == b.barrier && a.thread == b.thread && a.sync == b.sync && a.kind == b.kind && a.mask == b.mask;
 }
 
-bool alike_elsewhere(const Access& a, const Access& b) { return a.block == b.block && a.kind == b.kind && a.mask == b.mask; }
+bool alike_elsewhere(const Access& a, const Access& b) { 
+  return a.block == b.block && a.kind == b.kind && a.mask == b.mask && a.released == b.released && a.known == b.known;
+}
 
 BsConflict described(const Access& a, const Access& b) {
   BsConflict found{};
@@ -111,13 +137,15 @@ void record(const void* at, std::size_t bytes, Kind kind, const void* code) {
   const bool own = inside(shared, first);
   if (!own && std::none_of(arrays.begin(), arrays.end(), [&](const Range& range) { return inside(range, first); })) return;
   const BsHere& here = bs_here;
+  make_room(here.block);
   if (here.atomic) kind = ATOMIC;
   for (std::uintptr_t word = first & ~(std::uintptr_t)3; word < last; word += 4) {
     std::uint8_t mask = 0;
     for (unsigned i = 0; i < 4; ++i)
       if (word + i >= first && word + i < last) mask |= (std::uint8_t)(1u << i);
     const std::uint64_t name = own ? 1ull << 63 | (std::uint64_t)here.block << 32 | (word - (shared.first & ~(std::uintptr_t)3)) : word;
-    accesses.push_back({name, word, (std::uintptr_t)code, here.block, *here.barrier, *here.sync, (std::uint16_t)here.thread, mask, kind});
+    accesses.push_back({name, word, (std::uintptr_t)code, here.block, *here.barrier, *here.sync, released[here.block], known[here.block],
+                        (std::uint16_t)here.thread, mask, kind});
   }
   if (!here.atomic) bs_host_accessed();
 }
@@ -134,7 +162,27 @@ void bs_host_record(char* shared_first, char* shared_last, const std::uintptr_t*
   arrays.clear();
   for (long long i = 0; i < count; ++i) arrays.push_back({firsts[i], firsts[i] + sizes[i]});
   accesses.clear();
+  knowledge.assign(1, Releases());
+  released.clear();
+  known.clear();
+  words.clear();
   recording = true;
+}
+
+void bs_host_released(unsigned block, const void* word) {
+  make_room(block);
+  Releases all = knowledge[known[block]];
+  if (all.size() <= block) all.resize(block + 1);
+  all[block] = ++released[block];
+  join(words[word], all);
+}
+
+void bs_host_acquired(unsigned block, const void* word) {
+  make_room(block);
+  Releases all = knowledge[known[block]];
+  join(all, words[word]);
+  known[block] = (std::uint32_t)knowledge.size();
+  knowledge.push_back(all);
 }
 
 // Ends it; writes up to `most` conflicts, of different places in the code, and returns their number.

@@ -19,5 +19,9 @@ struct BsConflict {
   std::uintptr_t code[2];  // where they are, from the beginning of the library
 };
 
+// Block `block` sets a word for others, after what it did; or has found it set. Then what was done before is done before what comes next.
+void bs_host_released(unsigned block, const void* word);
+void bs_host_acquired(unsigned block, const void* word);
+
 void bs_host_accessed();  // called after each recorded access that is not atomic
 }

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from oracles import assert_identical
 from zoo import random_matrix
 
-from bulksample import CSR
+from bulksample import CSR, Selection, Stream, backends
 
 from .every_kernel import run_all
 from .host import HostLauncher, arrays, compiler, emulated
@@ -45,6 +45,24 @@ def test_a_sound_kernel_has_none(schedule):
     assert (run("sound", schedule) == np.arange(128)[::-1] + 128 * 127 // 2).all()
 
 
+WAITING = [0, *RANDOM]  # orders in which a block that waits is not the first
+
+
+@pytest.mark.parametrize("schedule", WAITING)
+@pytest.mark.parametrize("kernel", ["word_without_a_fence", "told_too_early"])
+def test_a_word_orders_nothing_without_a_fence_on_either_side(kernel, schedule):
+    found = rf"kernel {kernel} has (.|\n)*byte 0 of argument 0: (?=.*written by thread 0 of block 0).*read by thread 0"
+    with pytest.raises(Race, match=found):
+        HostLauncher(schedule, directory=FAULTY, recorded=True)(kernel, 2, arrays.full(2, 0, np.int32), arrays.full(1, 0, np.uint64))
+
+
+@pytest.mark.parametrize("schedule", WAITING)
+def test_a_word_that_is_published_orders_what_blocks_did_before(schedule):
+    out = arrays.full(7, 0, np.int32)
+    HostLauncher(schedule, directory=FAULTY, recorded=True)("told_in_a_chain", 7, out, arrays.full(7, 0, np.uint64))
+    assert out.tolist() == [1, 1, 2, 3, 5, 8, 13]
+
+
 def test_a_random_order_is_one_that_its_seed_repeats():
     """Blocks come in an order of their own for every seed."""
 
@@ -79,6 +97,22 @@ def test_tables_of_products_are_opened_without_a_race(schedule):
     assert_identical(
         (got.indptr, got.indices, got.values), (expected.indptr.astype(np.int64), expected.indices.astype(np.int32), expected.data), "A B"
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("schedule", [0, 3, *RANDOM[:2]])
+def test_layers_race_and_vertices_are_numbered_over_many_tiles_without_a_race(schedule):
+    """Blocks wait for rows of several tiles, with bins of few keys and of many, and for numbers of earlier tiles."""
+    rng, ends = np.random.default_rng(1), np.array([0, 5000, 5007, 9000])
+    engine, reference = emulated(schedule, recorded=True), backends.make("reference")
+    columns = np.concatenate([np.sort(rng.choice(20_000, width, replace=False)) for width in np.diff(ends)]).astype(np.int32)
+    for weights in (rng.exponential(size=9000), np.ones(9000), 10.0 ** rng.uniform(-120, -100, 9000)):
+        for s in (3, 2500):
+            asked = (ends, columns, weights, s, np.arange(3), Stream(3).layer_draw())
+            assert_identical(engine.smallest_keys(*asked), reference.smallest_keys(*asked), f"s = {s}")
+    known, found = Selection.of([[5, 7], [], [1]], 3000), rng.integers(0, 3000, 9000).astype(np.int32)
+    got, expected = (one.relabel(known, ends, found) for one in (engine, reference))
+    assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]))
 
 
 @pytest.mark.long

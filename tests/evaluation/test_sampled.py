@@ -10,9 +10,10 @@ from communities import community_graph
 from recorder import Recorder
 
 from bulksample import UsageError
+from bulksample.bulk_sizes import scoring_bulk
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches
+from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches, logits_by_batches
 from bulksample.evaluation.evaluate import evaluate
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -51,6 +52,35 @@ def test_with_all_neighbors_sampled_scores_are_exact(folder, model, placement):
     exact, sampled = on_threads(2, both)[0]
     assert len(exact) == 6
     assert sampled == pytest.approx(exact)
+
+
+@pytest.mark.parametrize(("fanouts", "k"), [((4, 3), 3), ((-1, -1), 1)])
+def test_mini_batches_are_scored_in_bulks(folder, fanouts, k):
+    """Three mini-batches of each of two ranks: (3 L + 2) / k + 1 collectives a mini-batch; all neighbors are taken one by one."""
+
+    def both(comm):
+        _, _, trainer = run(folder, comm, graph="partitioned", epochs=0)
+        view, scoring = trainer.context.view, BatchScoring(Sage(fanouts), 10, seed=3)
+        vertices = np.arange(60)
+        logits_by_batches(trainer.model, view, comm, vertices, scoring)  # opens the rows
+        comms, kinds = [comm, view.sampling], ("topology", "features")
+        before = [dict(one.collectives) for one in comms]
+        found = logits_by_batches(trainer.model, view, comm, vertices, scoring)
+        grown = [{kind: one.collectives[kind] - old[kind] for kind in kinds} for one, old in zip(comms, before, strict=True)]
+        return found, grown
+
+    for found, (fetched, sampled) in on_threads(2, both):
+        assert len(found) == 3
+        assert fetched == {"topology": 3 // k, "features": 3}
+        assert sampled["topology"] == 3 // k * 4  # a request and an answer a hop, lengths apart
+
+
+def test_a_bulk_of_scores_holds_what_fits():
+    assert scoring_bulk(1, (2, 2)) == scoring_bulk(1024, (5, 5)) == 32
+    assert scoring_bulk(1024, (20, 20, 20)) == 2**28 // (12 * 1024 * (20 + 21 * 20 + 21**2 * 20)) == 2
+    assert scoring_bulk(10**6, (20, 20, 20)) == 1
+    assert scoring_bulk(1024, (4, 4, 4), relations=5) == 2 < scoring_bulk(1024, (4, 4, 4))
+    assert scoring_bulk(30, (4, -1)) == 1
 
 
 def test_a_share_of_the_seeds_estimates_the_score_of_all():

@@ -118,10 +118,10 @@ def test_edges_may_be_an_adj_t_and_count_the_vertices():
 
 DAMAGED = {
     "float times": (lambda d: d["paper"].update({"time": torch.zeros(4)}), r"times of type 'paper': got float32"),
-    "short times": (lambda d: d[WRITES].update({"time": torch.zeros(4, dtype=torch.long)}), r"times of relation \(author, writes, paper\): got int64 of shape \(4,\)"),
-    "a source beyond its type": (lambda d: d[WRITES].update({"edge_index": torch.tensor([[3], [0]])}), r"relation \(author, writes, paper\): sources: row 0 names vertex 3 of type 'author'"),
+    "short times": (lambda d: d[WRITES].update({"time": torch.zeros(4, dtype=torch.long)}), r"times of relation author:writes:paper: got int64 of shape \(4,\)"),
+    "a source beyond its type": (lambda d: d[WRITES].update({"edge_index": torch.tensor([[3], [0]])}), r"relation author:writes:paper: sources: row 0 names vertex 3 of type 'author'"),
     "an edge_index of floats": (lambda d: d[CITES].update({"edge_index": torch.zeros(2, 3)}), "edge_index: got float32"),
-    "a negative weight": (lambda d: d[CITES].update({"edge_weight": torch.tensor([1.0, -1])}), r"relation \(paper, cites, paper\): weight 1 is -1"),
+    "a negative weight": (lambda d: d[CITES].update({"edge_weight": torch.tensor([1.0, -1])}), r"relation paper:cites:paper: weight 1 is -1"),
     "labels that are none": (lambda d: d["paper"].update({"y": torch.tensor([0, -2, 0, 0])}), r"type 'paper': y: row 1 holds -2"),
     "features of another graph": (lambda d: d["paper"].update({"x": torch.zeros(3, 2)}), r"type 'paper': (features must have 4 rows|x)"),
 }  # fmt: skip

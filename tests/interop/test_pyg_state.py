@@ -119,7 +119,7 @@ def test_a_state_after_the_last_batch_begins_the_next_epoch(made):
 )  # fmt: skip
 def test_a_state_of_another_loader_is_refused(change, named):
     options = {"data": DATA, "num_neighbors": [3, 2], "batch_size": 32, "input_nodes": range(299), "shuffle": True}
-    with pytest.raises(UsageError, match=f"does not fit: {named} was"):
+    with pytest.raises(UsageError, match=f"does not fit: ({named} was|it was saved with another {named};)"):
         NeighborLoader(**options | change).load_state_dict(NeighborLoader(**options).state_dict())
     with pytest.raises(UsageError, match="does not fit: loader was"):
         NeighborLoader(**options).load_state_dict(MADE["labor"]().state_dict())
@@ -184,7 +184,7 @@ def test_ranks_refuse_orders_that_differ_and_samplers_without_a_length():
         order = RandomSampler(range(300), generator=torch.Generator().manual_seed(comm.rank))
         return next(iter(NeighborLoader(DATA, [3], sampler=order, batch_size=32, comm=comm)))
 
-    with pytest.raises(UsageError, match="the ranks do not agree on the order of your sampler: '10 mini-batches, digest"):
+    with pytest.raises(UsageError, match="the ranks do not agree on the order of your sampler: another on rank 1 than on rank 0"):
         on_threads(2, drawn)
     for options in ({"batch_sampler": Ordered(1)}, {"sampler": iter(range(9)), "batch_size": 2}):
         with pytest.raises(UsageError, match="sampler has no length, so ranks cannot share"):

@@ -105,7 +105,21 @@ def test_minibatches_and_rows_do_not_depend_on_ranks_or_placement(stored, p, c, 
 def test_every_law_rule_of_time_and_choice_of_seeds(stored, kind, options):
     folder, graphs = stored
     expected = shares(graphs[kind], 2, **options)
-    assert on_threads(2, lambda comm: [digests(loader(opened(folder / kind, comm), **options))]) == expected
+    for exchange in ("owner", "rows"):
+        drawn = on_threads(2, lambda comm, how=exchange: [digests(loader(opened(folder / kind, comm, exchange=how), **options))])
+        assert drawn == expected, exchange
+
+
+@pytest.mark.parametrize("exchange", ["rows", "rows-oblivious"])
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long), pytest.param(4, 1, marks=pytest.mark.long)])
+def test_minibatches_do_not_depend_on_the_policy(stored, p, c, exchange):
+    folder, graphs = stored
+
+    def rank(comm):
+        graph = opened(folder / "edges", comm, exchange=exchange, replication=c, partition="random")
+        return [digests(loader(graph, **TIMED))]
+
+    assert on_threads(p, rank) == shares(graphs["edges"], p, **TIMED)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +235,7 @@ def test_real_ranks_of_two_processes(stored):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"exchange": "rows"}, "relations in block rows are drawn from by their owners; got exchange rows: use owner"),
+    ({"exchange": "rows", "topology": "replicated"}, "exchange is for a topology in block rows; got rows with the topology replicated"),
     ({"label": "y"}, "label: .* holds several vertex types; leave out what is for a graph of one type"),
     ({"seed_locality": 2}, "seed_locality: .* holds several vertex types"),
     ({"partition": "metis"}, "types of vertices are divided by block or random; got partition metis"),
@@ -244,10 +258,10 @@ def test_what_no_rank_can_load_is_refused_on_every_rank(stored, options, message
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"rank": [0, 1], "ranks": [2, 2]}, "rank and ranks are those of the world of the graph; got 0 and 2"),
-    ({"seeds": [("paper", [1]), ("paper", [2])]}, "the ranks do not agree on seeds and times"),
-    ({"times": [TIMES, {**TIMES, "venue": [40, 10, 31]}]}, "the ranks do not agree on seeds and times"),
+    ({"seeds": [("paper", [1]), ("paper", [2])]}, "the ranks do not agree on seeds: another on rank 1 than on"),
+    ({"times": [TIMES, {**TIMES, "venue": [40, 10, 31]}]}, "the ranks do not agree on times: another on rank 1 than on rank 0"),
     ({"times": [TIMES, {"paper": TIMES["paper"]}]}, "rank 1: times: got those of paper; give those of paper, venue"),
-    ({"fanouts": [[4, 3], [4, 2]]}, "the ranks do not agree on sampler"),
+    ({"fanouts": [[4, 3], [4, 2]]}, r"the ranks do not agree on fanouts: \[4, 3\] on rank 0, \[4, 2\] on rank 1"),
     ({"seed": [1, 2]}, "the ranks do not agree on seed"),
 ])  # fmt: skip
 def test_bad_arguments_of_a_loader_are_refused_on_every_rank(stored, options, message):

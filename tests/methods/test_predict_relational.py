@@ -93,3 +93,21 @@ def test_graphs_that_do_not_match_are_refused(tmp_path):
     checkpoint.save(tmp_path / "old", 1, tensors, {name: value for name, value in state.items() if name != "schema"})
     with pytest.raises(DataError, match="does not say which relations its model has"):
         predict(graph, tmp_path / "old")
+
+
+@pytest.mark.parametrize("featureless", ["embedding", "constant"])
+def test_embeddings_of_another_graph_are_told_of(tmp_path, featureless, capsys):
+    """A type without features takes the learned row of each number, whichever vertex had it in the run."""
+    graph = planted()
+    trained(graph, tmp_path, featureless=featureless)
+    graph.save(tmp_path / "store")
+    assert not predict(graph, tmp_path / "kept").warnings
+    assert not predict(tmp_path / "store", tmp_path / "kept").warnings
+    papers = graph.types[0]
+    changed = replace(graph, types=(replace(papers, features=papers.features + 1), *graph.types[1:]))
+    found = predict(changed, tmp_path / "kept").warnings
+    if featureless == "constant":
+        assert not found
+    else:
+        assert "types without features (venue) take its embedding of each vertex number" in found[0]
+        assert found[0] in capsys.readouterr().err

@@ -104,6 +104,7 @@ def test_strategy_last_draws_the_newest_papers(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("placement", [
     ("--graph", "partitioned"), ("--topology", "partitioned", "--features", "replicated", "--partition", "random"),
+    ("--graph", "partitioned", "--exchange", "rows", "--replication", 2), ("--graph", "partitioned", "--exchange", "rows-oblivious"),
     ("--features", "partitioned"), ("--graph", "partitioned", "--replication", 2, "--features", "partitioned", "--feature-replication", 1),
 ], ids=lambda placement: " ".join(map(str, placement)))  # fmt: skip
 def test_no_placement_changes_a_minibatch(monkeypatch, tmp_path, placement):
@@ -132,9 +133,9 @@ def test_ladies_draws_from_the_union_of_relations(monkeypatch, tmp_path):
     (("--sampler", "saint"), "sampler 'saint' works on one relation"),
     (("--sampler", "ladies", "--fanouts", "5"), "ladies draws from all relations together, whatever their times: use sage, labor or full"),
     (("--seed-times", "when"), "seed_times: type 'paper' has no column 'when'; use asked, other"),
-    (("--graph", "partitioned", "--exchange", "rows"), "relations in block rows are drawn from by their owners; got exchange rows"),
+    (("--exchange", "rows"), "exchange is for a topology in block rows; got rows with the topology replicated"),
     (("--seed-locality", 2), "seed_locality: .* holds several vertex types"),
-    (("--target-type", "venue"), "vertices of type 'venue' have none, so it is unknown what was known of each"),
+    (("--target-type", "venue"), "known of each; it has no column of whole numbers that could say so: make the graph with"),
 ])  # fmt: skip
 def test_what_does_not_suit_the_graph_is_refused(monkeypatch, tmp_path, arguments, message):
     planted(times=True).save(tmp_path / "g")

@@ -66,9 +66,9 @@ def test_sources_in_block_rows_are_numbered_and_copied():
 def test_sampled_scores_take_mini_batches_of_their_own_fanouts():
     grid, few = CandidateGrid(4, 1, "partitioned"), {"evaluate": "sampled", "eval_fanouts": (4, 4, 4), "batch_size": 100}
     some = cost(request(**few, scored=1000), grid)
-    assert cost(request(**few, scored=4000), grid).seconds == pytest.approx(
-        4 * some.seconds, rel=0.35
-    )  # 10 and 40 for 4 ranks: 3 and 10 steps
+    bulk = cost(request(**few, scored=12_800), grid)
+    assert cost(request(**few, scored=25_600), grid).seconds == pytest.approx(2 * bulk.seconds)  # one and two bulks of 32 for each rank
+    assert cost(request(**few, scored=200), grid).seconds < some.seconds < bulk.seconds < 32 / 3 * some.seconds  # 1, 3 and 32 steps
     assert cost(request(**few, scored=4000, eval_seeds=500), grid) == some  # at most 500 of val and of test
     assert cost(request(**few | {"eval_fanouts": (20, 20, 20)}, scored=1000), grid).bytes > 3 * some.bytes
 

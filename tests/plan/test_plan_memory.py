@@ -47,6 +47,14 @@ def test_papers100m_partitioned_by_hand():
     assert found.evaluation == 4 * NODES * (256 / 8 + (256 + 256 + 2 * 256) / 128) + 2**30  # 19 GB
 
 
+@pytest.mark.parametrize(("fanouts", "width"), [((15, 10), 0), ((40, 10), 1), ((300, 10), 2), ((40, 300), 2), ((-1, 10), 4)])
+def test_counts_of_rows_where_answers_are_not_padded(fanouts, width):
+    grid = CandidateGrid(128, 16, "partitioned")
+    assert held(papers(fanouts=fanouts), grid).graph - held(papers(), grid).graph == width * NODES
+    by_rows = papers(fanouts=fanouts, exchange="rows")
+    assert held(by_rows, grid).graph == held(papers(), grid).graph
+
+
 @pytest.mark.parametrize(("codec", "row"), [("bf16", 256), ("int8", 132), ("int4", 68), ("int2", 36)])
 def test_rows_in_buffers_have_the_size_of_their_codec(codec, row):
     buffers = [held(papers(feature_codec=name), CandidateGrid(128, 16, "partitioned"), 10).buffers for name in (codec, "fp32")]
@@ -87,7 +95,7 @@ def test_bulks_take_what_the_loader_predicts():
 def test_what_torch_keeps_for_the_backward_pass_is_two_thirds_of_the_activations(features, hidden, classes, fanouts):
     from bulksample.nn.model import Gnn
 
-    asked = request(features=features, hidden=hidden, classes=classes, fanouts=fanouts, batch_size=64)
+    asked = request(feature_width=features, hidden=hidden, classes=classes, fanouts=fanouts, batch_size=64)
     q = Selection.of([np.arange(64)], N)
     (minibatch,) = samplers.make("sage", fanouts).sample_bulk(LocalAdjacency(digraph(), backends.make("auto", 1)), q, Stream(3))
     model, x = Gnn("sage", asked.widths, dropout=0.5), torch.randn(len(minibatch.vertices), features)

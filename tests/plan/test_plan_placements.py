@@ -34,8 +34,8 @@ def cluster(**changes):
 def test_every_placement_is_compared_once_and_options_leave_others_out():
     rows = [(grids[0].topology, grids[0].placed) for grids in placements(cluster(), 128)]
     assert rows == [(a, b) for a in ("replicated", "partitioned") for b in ("replicated", "partitioned", "machine", "host")]
-    assert [grid.replication for grid in next(placements(cluster(topology="partitioned", feature_placement="host"), 8))] == [1, 2, 4]
-    ((one,),) = placements(cluster(topology="replicated", feature_placement="partitioned", feature_replication=16), 128)
+    assert [grid.replication for grid in next(placements(cluster(topology="partitioned", features="host"), 8))] == [1, 2, 4]
+    ((one,),) = placements(cluster(topology="replicated", features="partitioned", feature_replication=16), 128)
     assert (one.replication, one.order) == (16, "columns")
 
 
@@ -113,7 +113,8 @@ def test_predicted_bytes_between_machines_are_those_that_ranks_send(tmp_path, mo
         return sum(comm.between_machines[kind] - before[kind] for kind in ("features", "topology"))
 
     asked = request(
-        vertices=n, edges=int(keep.sum()), features=width, fanouts=(3, 2), batch_size=batch, ranks=(4,), devices_per_node=2, device="cpu",
+        vertices=n, edges=int(keep.sum()), feature_width=width, fanouts=(3, 2), batch_size=batch, ranks=(4,), devices_per_node=2,
+        device="cpu",
     )  # fmt: skip
     sizes = expected_sizes(asked)
     gradients = -(-asked.minibatches // 4) * 2 * 3 * 4 * (asked.parameters + 3) * 2 / 3
@@ -123,7 +124,7 @@ def test_predicted_bytes_between_machines_are_those_that_ranks_send(tmp_path, mo
 
 
 def test_the_fastest_placement_that_fits_is_named_with_its_options():
-    plan = make_plan(cluster(feature_placement="machine", topology="replicated"))
+    plan = make_plan(cluster(features="machine", topology="replicated"))
     best = plan.best_placement(128)
     assert (best.grid.topology, best.grid.placed) == ("replicated", "machine")
     assert "train --topology replicated --features machine is the fastest that fits" in " ".join(explain(plan))
@@ -136,7 +137,7 @@ def test_the_fastest_placement_that_fits_is_named_with_its_options():
 
 
 def test_a_machine_with_too_little_memory_has_no_copy_on_its_host():
-    few, many = (make_plan(cluster(feature_placement="host", host_memory=size)) for size in ("58GB", "59GB"))
+    few, many = (make_plan(cluster(features="host", host_memory=size)) for size in ("58GB", "59GB"))
     assert few.best_placement(128) is None
     assert many.best_placement(128).host_bytes == ROWS + 8 * PROCESS
     assert not any("Of all placements" in text for text in chain(explain(few)))

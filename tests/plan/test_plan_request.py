@@ -41,7 +41,7 @@ def written(tmp_path):
         ({"vertices": 2**31}, "vertices"),
         ({"edges": -1}, "edges"),
         ({"edges": N * N + 1}, "have at most"),
-        ({"features": -5}, "features"),
+        ({"feature_width": -5}, "feature_width"),
         ({"feature_bytes": 3}, "feature_bytes"),
         ({"seeds": 0}, "seeds"),
         ({"seeds": N + 1}, "cannot be seeds"),
@@ -75,7 +75,7 @@ def test_malformed_requests_are_refused(changes, message):
 
 def test_what_is_missing_is_named():
     with pytest.raises(UsageError, match="edges"):
-        PlanRequest.of(vertices=10, features=2)
+        PlanRequest.of(vertices=10, feature_width=2)
 
 
 def test_sizes_are_parsed_with_and_without_units():

@@ -129,5 +129,5 @@ def test_time_falls_with_p_and_with_c():
 
 
 def test_a_graph_of_seeds_alone_takes_almost_nothing():
-    asked = request(edges=0, features=0, seeds=1, batch_size=1)
+    asked = request(edges=0, feature_width=0, seeds=1, batch_size=1)
     assert predicted(asked, CandidateGrid(1, 1, "replicated")).epoch < 1e-6

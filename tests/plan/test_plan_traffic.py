@@ -48,7 +48,7 @@ def counted_in_a_run(asked, p, c, k, count):
             adjacency = OwnerAdjacency(grid, block, backend)
         else:
             adjacency = RowsAdjacency(grid, block, backend, oblivious=asked.exchange == "rows-oblivious")
-        rows = np.ones((int(bounds[grid.row + 1] - bounds[grid.row]), asked.features), np.float32)
+        rows = np.ones((int(bounds[grid.row + 1] - bounds[grid.row]), asked.feature_width), np.float32)
         features = RowExchange(grid.column_comm, bounds, rows, asked.feature_codec)
         ids = comm.rank * k + np.arange(k)
         q = Selection.of(list(seeds[comm.rank]), N, ids)
@@ -64,7 +64,7 @@ def counted_in_a_run(asked, p, c, k, count):
 
 
 def compare(p, c, k, tolerance, batch_size=64, **changes):
-    asked = request(seeds=p * k * batch_size, batch_size=batch_size, features=6, **changes)
+    asked = request(seeds=p * k * batch_size, batch_size=batch_size, feature_width=6, **changes)
     expected = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(p, c, "partitioned"), k)
     found = sent_by_a_run(asked, p, c, k)
     assert found["topology"] == pytest.approx(expected.topology, rel=tolerance)
@@ -82,8 +82,8 @@ def test_node_wise_traffic_is_what_a_run_sends(p, c, exchange):
 @pytest.mark.parametrize(("p", "c"), GRIDS)
 @pytest.mark.parametrize(("exchange", "fanouts"), [("owner", (4, 3)), ("owner", (40, 3)), ("rows", (4, 3)), ("rows-oblivious", (4, 3))])
 def test_collectives_are_those_of_a_run(p, c, exchange, fanouts):
-    """Of ranks in the column with the most stages; padded and ragged answers."""
-    asked = request(seeds=p * 2 * 64, batch_size=64, features=6, exchange=exchange, fanouts=fanouts)
+    """Compare ranks in the column with the most stages; answers are padded, and are not."""
+    asked = request(seeds=p * 2 * 64, batch_size=64, feature_width=6, exchange=exchange, fanouts=fanouts)
     expected = epoch_collectives(asked, expected_sizes(asked), CandidateGrid(p, c, "partitioned"), 2)
     found = collectives_of_a_run(asked, p, c, 2)
     if exchange == "owner":

@@ -103,18 +103,19 @@ def changed(**change):
     ("broken", "says"),
     [
         (lambda: graph(types=(AUTHOR, PAPER, AUTHOR)), r"two types 'author'"),
-        (lambda: graph(writes(), writes()), r"two relations \('author', 'writes', 'paper'\)"),
-        (lambda: graph(types=(AUTHOR,)), r"^relation \(author, writes, paper\): there is no type 'paper'; use author$"),
+        (lambda: graph(writes(), writes()), "two relations 'author:writes:paper'"),
+        (lambda: graph(types=(AUTHOR, replace(PAPER, name="a:b"))), "type 'a:b': .* use a name without a colon"),
+        (lambda: graph(types=(AUTHOR,)), r"^relation author:writes:paper: there is no type 'paper'; use author$"),
         (lambda: graph(types=(AUTHOR, replace(PAPER, count=8, times=None))), r"must have shape \(8, 5\).* it has \(9, 5\)"),
         (lambda: graph(types=(AUTHOR, replace(PAPER, times=np.arange(8)))), r"^type 'paper': times must be int64 of shape \(9,\)"),
         (lambda: graph(types=(AUTHOR, replace(PAPER, times=np.arange(9.0)))), r"^type 'paper': times must be int64"),
         (lambda: graph(types=(replace(AUTHOR, features=np.full((5, 1), np.inf, np.float32)), PAPER)), r"^type 'author': features: row 0"),
         (lambda: graph(types=(VertexType("a", 2**31 - 2), VertexType("b", 2))), r"2147483648 vertices of 2 types do not fit int32"),
-        (lambda: changed(times=T[1:]), r"^relation \(author, writes, paper\): times must be int64 of shape \(40,\)"),
+        (lambda: changed(times=T[1:]), r"^relation author:writes:paper: times must be int64 of shape \(40,\)"),
         (lambda: changed(edge_ids=T[1:]), r"edge_ids must be int64 of shape \(40,\)"),
         (lambda: changed(features=np.ones((3, 1), np.float32)), r"edge features must have 40 rows"),
         (lambda: changed(weight_unit=0.0, adjacency=writes(weights=np.ones(40)).adjacency), r"weight_unit must be finite and positive"),
-        (lambda: changed(adjacency=falling()), r"^relation \(author, writes, paper\): adjacency: row 0 does not ascend"),
+        (lambda: changed(adjacency=falling()), r"^relation author:writes:paper: adjacency: row 0 does not ascend"),
     ],
 )
 def test_what_is_broken_is_named(broken, says):
@@ -136,9 +137,9 @@ def falling():
         ({"sources": [0, 0], "destinations": [0, -1]}, r"destinations: row 1 names vertex -1 of type 'paper'"),
         ({"sources": [0.0], "destinations": [0]}, r"sources: got float64"),
         ({"sources": [0], "destinations": [0, 1]}, r"got 1 sources and 2 destinations"),
-        ({"sources": [0], "destinations": [0], "weights": [-1.0]}, r"^relation \(author, writes, paper\): weight 0 is -1.0"),
+        ({"sources": [0], "destinations": [0], "weights": [-1.0]}, r"^relation author:writes:paper: weight 0 is -1.0"),
         ({"sources": [0], "destinations": [0], "weights": [1.0, 2.0]}, r"weights: got float64 of shape \(2,\); use one number"),
-        ({"sources": [0], "destinations": [0], "times": [1, 2]}, r"^times of relation \(author, writes, paper\): got int64"),
+        ({"sources": [0], "destinations": [0], "times": [1, 2]}, r"^times of relation author:writes:paper: got int64"),
         ({"sources": [0], "destinations": [0], "features": np.ones((2, 1), np.float32)}, r"got 2 rows of features"),
     ],
 )
@@ -152,7 +153,8 @@ def test_unknown_names_are_refused():
     both = graph(writes(), cites)
     with pytest.raises(UsageError, match=r"has no type 'venue'; use author, paper"):
         both.place("venue")
-    with pytest.raises(UsageError, match=r"has 2 relation\(s\) 'writes'; use one of \('author', 'writes', 'paper'\)"):
+    with pytest.raises(UsageError, match=r"has 2 relation\(s\) 'writes'; use one of author:writes:paper, paper:writes"):
         both.relation("writes")
+    assert [both.ordinal(key) for key in ("author:writes:paper", ["paper", "writes", "author"])] == [0, 1]
     with pytest.raises(UsageError, match=r"has no relation\(s\) 'cites'"):
         both.relation("cites")

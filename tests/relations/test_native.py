@@ -52,16 +52,16 @@ def test_rows_of_hubs_and_large_fanouts(rule):
 @pytest.mark.parametrize("name", ["sage", "replace", "weighted", "labor", "full"])
 @pytest.mark.parametrize("window", [None, 40])
 def test_windows_of_rows_around_the_lengths_that_are_sorted_otherwise(name, window):
-    """Few entries are counted, more are bisected first; rows of up to 256 are sorted by bits. Times tie; an end may be the last int64."""
-    rng, degrees = np.random.default_rng(7), [0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 300]
+    """Rows of 15 are not bisected, 4 picks are sorted by a network, rows of up to 256 by bits. Times tie; an end may be any int64."""
+    rng, degrees = np.random.default_rng(7), [0, 1, 2, 3, 4, 5, 6, 8, 15, 16, 17, 31, 63, 64, 65, 255, 256, 257, 300]
     node = VertexType("node", 400)
     v = np.repeat(np.arange(len(degrees)), degrees)
     u = np.concatenate([np.sort(rng.choice(400, degree, replace=False)) for degree in degrees])
     edges = relation_from_edges(
         node, "to", node, u, v, times=rng.integers(0, 100, len(u)), weights=rng.integers(0, 5, len(u)) if name == "weighted" else None
     )
-    graph, rows = HeteroGraph((node,), (edges,)), np.tile(np.arange(len(degrees)), 4)
-    ends = np.repeat([-1, 50, 100, 2**63 - 1], len(degrees))
+    graph, rows = HeteroGraph((node,), (edges,)), np.tile(np.arange(len(degrees)), 5)
+    ends = np.repeat([-(2**63), -1, 50, 100, 2**63 - 1], len(degrees))
     base = samplers.make(name if name in ("full", "labor") else "sage", (5,), **LAWS[name])
     for strict in (False, True):
         sampler = RelationSampler(base, time=TimeRule(window=window, strict=strict), stride=len(rows))

@@ -94,7 +94,7 @@ def test_two_comparisons_with_the_same_methods_are_distinguished(trained, tmp_pa
 
 def test_files_of_other_kinds_are_skipped_with_a_reason(trained, tmp_path):
     store.save(community_graph(), tmp_path / "g")
-    plan = ["plan", "--vertices", "1000", "--edges", "9000", "--features", "8", "--ranks", "1", "--json", str(tmp_path / "plan.json")]
+    plan = ["plan", "--vertices", "1000", "--edges", "9000", "--feature-width", "8", "--ranks", "1", "--json", str(tmp_path / "plan.json")]
     for words in (plan, ["info", "--json", str(tmp_path / "info.json")]):
         assert CliRunner().invoke(app, words).exit_code == 0
     (tmp_path / "package.json").write_text('{"name": "x"}')

@@ -21,7 +21,7 @@ if os.fork() == 0:
 print("here", flush=True)
 time.sleep(600)
 """
-MARK = "STUBBORN=1"
+MARK = f"STUBBORN={os.getpid()}"  # of the processes that this run of the tests starts
 
 
 def stubborn(monkeypatch):
@@ -82,7 +82,7 @@ try:
 except launch.Stopped as stopped:
     sys.exit(str(stopped))
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "STUBBORN": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **dict([MARK.split("=")])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
     until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("here") == 2)
     assert len(others()) == 3

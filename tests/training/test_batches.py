@@ -51,13 +51,27 @@ def test_the_rows_of_a_bulk_are_asked_for_at_once(together, k, asks):
         assert seen == asks
 
 
-def test_ranks_that_may_leave_anywhere_ask_for_one_window_at_a_time():
-    seen, whole = [], batches(2)
-    whole._ask_by_bulk = False
-    ask = whole._view.features.ask
-    whole._view.features.ask = lambda fetches: seen.append(len(fetches)) or ask(fetches)
-    assert sum(1 for _ in whole) == whole.steps
-    assert seen == [1] * -(-whole.steps // 2)
+@pytest.mark.parametrize(("together", "left"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_a_rank_that_leaves_early_fetches_what_it_has_asked_for(together, left):
+    """Bulks of four mini-batches: after so many steps windows are under way or asked for, which other ranks may still wait for."""
+    trainer = make_trainer(TrainConfig.of(**{**OPTIONS, "bulk_size": 4}), community_graph())
+    context, waited = trainer.context, []
+
+    class Source:
+        def ask(self, fetches):
+            return [lambda ids=ids: Fetching(lambda: waited.append(len(ids)) or torch.zeros(len(ids), 1)) for ids in fetches]
+
+    context.view.features, context.batches.loader.grows = Source(), False
+    made = MiniBatchSource(context.batches.loader, context.view, context.ledger, together, leave_together=False)
+    for _ in zip(range(left), made, strict=False):
+        pass
+    own = len(waited)
+    made.drop()
+    assert len(waited) == own, "nothing moves before an iteration begins"
+    made.settle()
+    assert len(waited) == 4 // together
+    made.settle()
+    assert len(waited) == 4 // together
 
 
 @sweep(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)], quick=2)

@@ -12,8 +12,8 @@ from recorder import Recorder
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm.base import KINDS
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_fetch
-from bulksample.distributed.costs.learned_rows import predict_learned_step
+from bulksample.distributed.costs.feature_fetch import predict_fetches
+from bulksample.distributed.costs.learned_rows import predict_learned_steps
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict
 from bulksample.methods.run import make_trainer
@@ -113,19 +113,23 @@ def test_gradients_at_owners_are_those_of_whole_tables(p, c, model):
 
 @pytest.mark.parametrize("codec", ["fp32", "fp16"])
 @pytest.mark.parametrize(("p", "c"), GRIDS)
-def test_bytes_are_those_predicted(p, c, codec):
-    graph, options = graph_of(), {"replication": c, "gradient_codec": codec, "evaluate": "none", "bulk_size": 1}
+@pytest.mark.parametrize("k", [1, 3])
+def test_bytes_are_those_predicted(p, c, codec, k):
+    graph, options = graph_of(), {"replication": c, "gradient_codec": codec, "evaluate": "none", "bulk_size": k}
     blank = on_threads(p, lambda comm: trained(graph, comm, **options, epochs=0))[0]
     run = on_threads(p, lambda comm: trained(graph, comm, **options))[0]
     drawn = on_threads(p, lambda comm: [batch.minibatch for batch in trainer_of(graph, comm, **options).context.batches])
     expected = dict.fromkeys(KINDS, 0)
     steps = list(zip(*drawn, strict=True))
-    for step in steps:
-        asked = [[np.empty(0, np.int32) if one is None else one.vertices[kind.name] for one in step] for kind in graph.types]
+    for first in range(0, len(steps), k):
+        bulk = [own[first : first + k] for own in drawn]
+        named = [
+            [[np.empty(0, np.int32) if one is None else one.vertices[kind.name] for one in own] for own in bulk] for kind in graph.types
+        ]
         bounds = [np.arange(p // c + 1) * kind.count // (p // c) for kind in graph.types]
-        sent = predict_fetch(c, asked[0], bounds[0], 2)
-        for ids, own in zip(asked[1:], bounds[1:], strict=True):
-            sent = sent + predict_learned_step(c, ids, own, 8, codec)
+        sent = predict_fetches(c, named[0], bounds[0], 2)
+        for ids, own in zip(named[1:], bounds[1:], strict=True):
+            sent = sent + predict_learned_steps(c, ids, own, 8, codec)
         for of_rank in sent:
             for kind, tally in of_rank.items():
                 expected[kind] += tally.bytes
@@ -134,6 +138,10 @@ def test_bytes_are_those_predicted(p, c, codec):
     expected["gradients"] += len(steps) * 2 * (p - 1) * (words * theta + 4 * 3)
     for kind in ("topology", "features", "gradients"):
         assert run.report["bytes_sent"][kind] - blank.report["bytes_sent"][kind] == expected[kind], kind
+    bulks, types, learned = -(-len(steps) // k), 3, 2
+    grown = {kind: run.report["collectives"][kind] - blank.report["collectives"][kind] for kind in KINDS}
+    assert grown["features"] == types * len(steps)  # the rows of each type, once a mini-batch
+    assert grown["topology"] == types * bulks + learned * (c > 1) * len(steps)  # ids, once a bulk; with c > 1 those of gradients
     assert blank.report["bytes_sent"]["model"] == run.report["bytes_sent"]["model"] == 4 * (p - 1) * theta
 
 

@@ -244,13 +244,13 @@ def test_a_partition_from_a_file(stored, tmp_path):
 
 STOPPED = """
 import os, signal, sys
-from bulksample.training import loop
-whole = loop.Trainer._step
+from bulksample.training.step import Stepper
+whole = Stepper.step
 def step(self, supplied, epoch, number, stop):
-    if self.comm.rank == 1 and (epoch, number) == (1, 2):
+    if self._context.comm.rank == 1 and (epoch, number) == (1, 2):
         os.kill(os.getpid(), signal.SIGUSR1)
     return whole(self, supplied, epoch, number, stop)
-loop.Trainer._step = step
+Stepper.step = step
 sys.argv = {argv!r}
 from bulksample.cli import main
 main()

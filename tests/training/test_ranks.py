@@ -145,13 +145,13 @@ def test_more_processes_than_minibatches(stored, tmp_path):
 FAULTY = """
 import os, signal, sys
 from bulksample.training.callbacks import JsonLines
-from bulksample.training import loop
-whole = loop.Trainer._step
+from bulksample.training.step import Stepper
+whole = Stepper.step
 def step(self, minibatch, epoch, number, stop):
-    if self.comm.rank == 1 and (epoch, number) == (1, 2):
+    if self._context.comm.rank == 1 and (epoch, number) == (1, 2):
         {fault}
     return whole(self, minibatch, epoch, number, stop)
-loop.Trainer._step = step
+Stepper.step = step
 sys.argv = {argv!r}
 from bulksample.cli import main
 main()

@@ -116,7 +116,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(tmp_path):
     assert rest.report["resumed"]
     assert torch.equal(weights_of(rest.trainer), weights_of(whole.trainer))
     other = replace(graph, types=(replace(graph.types[0], features=graph.types[0].features + 1), *graph.types[1:]))
-    with pytest.raises(UsageError, match="the checkpoint does not fit this run: graph was"):
+    with pytest.raises(UsageError, match="the checkpoint does not fit this run: it is of a training on another graph"):
         trained(other, epochs=3, dropout=0.5, checkpoint=str(tmp_path / "kept"), resume="auto")
 
 
@@ -160,8 +160,7 @@ def test_the_future_does_not_reach_a_score():
         ({"method": "grappa"}, "model hetero-sage: got method grappa; use sync or random-tma or super-tma or psgd-pa or llcg"),
         ({"method": "full"}, "model hetero-sage: got method full; use sync"),
         ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
-        ({"graph": "partitioned", "exchange": "rows"}, "got exchange rows; use owner"),
-        ({"device": "cuda"}, "got device cuda; use auto or cpu"),
+        ({"graph": "replicated", "exchange": "rows"}, "exchange is for a topology in block rows; got rows"),
         ({"form": "naive"}, "got form naive; use strong"),
         ({"partition": "metis"}, "got partition metis; use block"),
         ({"eval_memory": 1000}, "got eval_memory 1000; leave it out"),

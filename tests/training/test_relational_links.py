@@ -256,7 +256,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_a_store_is_the_graph(tmp_pat
     ({"target_type": "user"}, "target_type is an option of the task nodes"), ({"seed_times": "x"}, "seed_times is an option of the task"),
     ({"seeds": "all"}, "seeds is an option of the task nodes"), ({"metric": "accuracy"}, "use mrr, hits@10"),
     ({"strict": True}, "strict: graph 'shop' has no times"), ({"method": "psgd-pa"}, "train by method sync; got psgd-pa"),
-    ({"graph": "partitioned"}, "got graph partitioned"),
+    ({"exchange": "rows", "graph": "replicated"}, "exchange is for a topology in block rows; got rows"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
@@ -280,7 +280,7 @@ def test_links_before_all_destinations_are_refused_by_all_ranks_before_training(
         user, item = graph.types
         return replace(graph, types=(user, replace(item, times=np.full(item.count, 9))))
 
-    with pytest.raises(DataError, match=r"of relation \(user, buys, item\) have times before 9"):
+    with pytest.raises(DataError, match=r"of relation user:buys:item have times before 9"):
         hold_out(late(shop(edge_times=True)), BUYS, 0.1, 0.2, 8, seed=0)
     graph = late(split(edge_times=True))
     assert (graph.held_out.times["val"] > 9).all()
@@ -293,16 +293,16 @@ def test_links_before_all_destinations_are_refused_by_all_ranks_before_training(
     early = int((graph.relation(BUYS).times < 9).sum())
     first, other = on_threads(2, said)
     assert first == other
-    assert first.startswith(f"{early} edges of relation (user, buys, item) have times before 9")
+    assert first.startswith(f"{early} edges of relation user:buys:item have times before 9")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_view_has_the_attributes_of_its_documentation(kind):
     view = trained(split(**kind), epochs=0)[1].context.view
     names = re.findall(r"^    (\w+) :", type(view).__doc__.partition("Attributes\n")[2], re.MULTILINE)
-    assert names == ["link_times"]
+    assert names == ["links"]
     stamps = link_times(view.graph, view.relation)
-    assert stamps is None if not kind else np.array_equal(view.link_times, stamps)
+    assert stamps is None if not kind else np.array_equal(view.links.times, stamps)
 
 
 def test_a_damaged_file_of_links_is_refused(tmp_path):

@@ -76,7 +76,7 @@ def test_another_configuration_is_refused_by_name(tmp_path, key, value):
     run(graph, checkpoint=str(tmp_path), epochs=1)
     with pytest.raises(UsageError, match=f"does not fit this run: {key} was"):
         run(graph, checkpoint=str(tmp_path), resume="auto", **{key: value})
-    with pytest.raises(UsageError, match="graph was"):
+    with pytest.raises(UsageError, match="of a training on another graph, or on this one before it was changed"):
         run(community_graph(seed=5), checkpoint=str(tmp_path), resume=str(max(tmp_path.iterdir())))
 
 

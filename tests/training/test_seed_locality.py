@@ -157,7 +157,7 @@ def test_a_checkpoint_of_other_groups_is_refused(folder, tmp_path):
 def test_a_checkpoint_of_another_partition_names_the_remedy(folder, tmp_path):
     kept = {"checkpoint": str(tmp_path / "c"), "graph": "partitioned"}
     run_training(folder, **RUN | {"epochs": 1}, partition="random", **kept)
-    with pytest.raises(UsageError, match=r"seed_locality was '4 groups .* now; use the seed_locality, the partition or folder of parts"):
+    with pytest.raises(UsageError, match="saved with other groups of seeds; use the seed_locality, the partition or parts, and"):
         run_training(folder, **RUN, resume="auto", partition="block", **kept)
 
 

@@ -13,7 +13,7 @@ from bulksample.distributed.comm.threads import on_threads
 
 
 def test_equal_settings_pass():
-    on_threads(3, lambda comm: agree(comm, {"version": "1", "lr": 0.1}))
+    assert on_threads(3, lambda comm: agree(comm, {"version": "1", "lr": 0.1}, {"graph": "5e1f"})) == [None] * 3
 
 
 def test_a_difference_is_named_with_both_values_on_every_rank():
@@ -22,6 +22,24 @@ def test_a_difference_is_named_with_both_values_on_every_rank():
             agree(comm, {"version": "1", "lr": 0.2 if comm.rank == 2 else 0.1})
 
     on_threads(3, body)
+
+
+def test_what_is_named_by_a_hash_is_not_shown():
+    def body(comm):
+        with pytest.raises(UsageError, match=r"^the ranks do not agree on graph: another on rank 1 than on rank 0; start all ranks with"):
+            agree(comm, {"lr": 0.1}, {"graph": "5e1f" if comm.rank == 1 else "90ab"})
+
+    on_threads(3, body)
+
+
+def test_ranks_of_other_commands_are_told_so():
+    """A setting that one of them lacks is no value of it."""
+
+    def body(comm):
+        with pytest.raises(UsageError, match=r"^the ranks do not agree on the command: rank 1 runs another one than rank 0; start all"):
+            agree(comm, {"version": "1", **({"epochs": 2} if comm.rank else {"minibatches": 3})})
+
+    on_threads(2, body)
 
 
 @pytest.mark.parametrize("error", [UsageError("results exist"), PermissionError(13, "Permission denied", "kept")])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from launch import Ranks, run_ranks
 
-from bulksample import DataError, UsageError
+from bulksample import DataError, UsageError, free_memory
 from bulksample.distributed.comm import machine_memory
 from bulksample.distributed.comm.machine_memory import shared_array
 from bulksample.distributed.comm.machines import VARIABLE
@@ -56,10 +56,12 @@ def test_ranks_meet_while_a_slow_one_fills(monkeypatch):
 
 
 def test_too_little_memory_is_a_sentence_on_every_rank(monkeypatch):
-    monkeypatch.setattr(machine_memory, "free_memory", lambda: 100)
+    monkeypatch.setattr(free_memory, "free_memory", lambda: 100)
 
     def rank(comm):
-        with pytest.raises(UsageError, match=r"take 800 bytes of memory on each machine, and .* has 100 left; use features partitioned"):
+        with pytest.raises(
+            UsageError, match=r"^rank \d: on \S+, rows take 800 bytes of memory, and 100 are free; use features partitioned"
+        ):
             shared_array(comm, (100,), np.dtype(np.float64), lambda a, b: 0, "rows")
 
     on_threads(3, rank)

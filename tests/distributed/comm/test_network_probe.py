@@ -81,7 +81,7 @@ def test_ranks_measure_and_one_tells(tmp_path, launcher):
     file = tmp_path / "network.json"
     ended = run_ranks(4, ["-m", "bulksample", "info", "--network", "--json", str(file)], env={VARIABLE: "2"}, launcher=launcher)
     assert ended.code == 0, ended
-    plan = ["-m", "bulksample", "plan", "--vertices", "1000", "--edges", "9000", "--features", "10", "--device", "cpu", "--json", "-"]
+    plan = ["-m", "bulksample", "plan", "--vertices", "1000", "--edges", "9000", "--feature-width", "10", "--device", "cpu", "--json", "-"]
     planned = run_ranks(1, [*plan, "--ranks", "4", "--network", str(file)])
     assert planned.code == 0, planned
     assert '"source": "network.json: 2, 2 ranks on 2 machines"' in planned.out

@@ -173,7 +173,7 @@ mixed(comm, 200, 2, {faults.get("ahead", "at(-1, boom)")})
 sampled.result()
 mixed(comm, 100000, 2)
 """,
-        timeout=3,
+        timeout=3 if "no sign" in said else 20,  # a rank leaves when its other thread is done
     )
     assert ended.code == code, ended
     assert re.search(said, ended.err), ended

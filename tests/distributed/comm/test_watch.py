@@ -1,6 +1,7 @@
 """A wait ends when its collective is done, or at the deadline with a record of earlier collectives."""
 
 import threading
+import time
 
 import pytest
 
@@ -64,3 +65,20 @@ def test_the_record_shows_every_thread_that_waits():
     beside.set()
     thread.join()
     assert "not finished" not in watch.history()
+
+
+def test_equal_collectives_in_a_row_share_a_line():
+    watch = Watch(5, strike)
+    for what in ("counts", "counts", "counts", "rows", "counts"):
+        watch.wait(lambda: True, what)
+    lines = watch.history().splitlines()
+    assert [line.split(" ")[3] for line in lines] == ["counts:", "rows:", "counts:"]
+    assert lines[0].endswith(" s, the slowest of #1 to #3")
+    assert lines[2].startswith("  #5 counts: ")
+
+
+def test_a_slow_collective_stands_for_equal_ones():
+    watch, polls = Watch(5, strike), iter([True, False, True, True])
+    for _ in range(3):
+        watch.wait(lambda: next(polls) or time.sleep(0.02), "counts")
+    assert watch.history().startswith("  #2 counts: 0.0")

@@ -21,6 +21,7 @@ from bulksample.distributed.costs.collectives import nothing_sent, tallies
 from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch, predict_own_caches
 from bulksample.distributed.costs.published import published_words
 from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.costs.staged_rows import StagedCosts
 from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.feature_exchange import RowExchange
@@ -168,13 +169,16 @@ def test_owner_sample_rows_by_hand():
     assert second == {"topology": (2, 4 + 8 + 4 + 24), "control": (1, 8)}
 
 
-def test_owner_sample_rows_with_ragged_answers_by_hand():
-    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 6, DRAW))
-    # 6 picks are more than twice 1 + 7/4: rank 0 returns a count (4) and both neighbors of row 1 (8), rank 1 three counts and 3 * 2 picks
-    assert first == {"topology": (2, 4 + 16 + 12 + 4 + 8), "control": (2, 2 * 8)}
-    assert second == {"topology": (2, 4 + 8 + 4 + 12 + 24), "control": (2, 2 * 8)}
-    # the entries of all block rows, which decide it, are exchanged once
-    assert tallies(costs_of("owner", 2, 1, PATH, BACKEND).first_rows())[0] == {"topology": (1, 8), "control": (0, 0)}
+def test_owner_sample_rows_with_answers_that_are_not_padded_by_hand():
+    costs = costs_of("owner", 2, 1, PATH, BACKEND)
+    first, second = tallies(costs.sample_rows(ASKED, 6, DRAW))
+    # 6 picks are more than twice 1 + 7/4: rank 0 returns both neighbors of row 1 (8), rank 1 3 * 2 picks; no lengths go ahead
+    assert first == {"topology": (2, 4 + 16 + 12 + 8), "control": (1, 8)}
+    assert second == {"topology": (2, 4 + 8 + 4 + 24), "control": (1, 8)}
+    # the entries of all block rows, which decide it, are exchanged once; then their longest rows, and a byte for each row
+    assert tallies(costs.first_rows())[0] == {"topology": (1, 8), "control": (0, 0)}
+    uniform = samplers.sage.Law.UNIFORM
+    assert tallies(costs.first_rows([(2, uniform), (6, uniform), (-1, uniform)]))[0] == {"topology": (3, 8 + 8 + 2), "control": (0, 0)}
 
 
 def test_owner_sample_layer_by_hand():
@@ -199,6 +203,41 @@ def test_owner_restrict_and_its_first_use_by_hand():
     assert first == second == {"topology": (5, 16 + 8 + 8 + 4 + 8), "control": (4, 4 * 8)}
 
 
+def test_counts_are_gathered_again_where_they_were_cut_off():
+    """A row of 300 edges, which 255 picks need in a byte, 300 in two; weights have counts of their own."""
+    star = CSR.from_edges(np.zeros(300, int), np.arange(300), (300, 300)).with_values(np.ones(300, np.int64))
+    costs, law = costs_of("owner", 2, 1, star, BACKEND), samplers.sage.Law
+    draws = [(255, law.UNIFORM), (-1, law.UNIFORM), (99, law.UNIFORM), (40, law.RACE), (299, law.WEIGHTED), (299, law.LABOR)]
+    sent = [tallies(costs.first_rows(draws[:i]))[0]["topology"].bytes - 8 for i in range(len(draws) + 1)]
+    assert np.diff(sent).tolist() == [8 + 150, 300, 0, 150, 0, 300]
+
+    def rank(comm):
+        made, before = distributed(comm, 1, "owner", star), comm.tally["topology"].bytes
+        found = [made.rooms(np.array([0, 299]), fanout, law).tolist() for fanout, law in draws]
+        return found, comm.tally["topology"].bytes - before
+
+    rooms = [[255, 0], [300, 0], [99, 0], [40, 0], [299, 0], [299, 0]]
+    assert on_threads(2, rank) == [(rooms, 8 + sent[-1])] * 2
+
+
+@pytest.mark.parametrize(("setting", "fanouts"), [
+    *(("sage", fanouts) for fanouts in ((4, 3), (40, 50), (-1, -1), (40, 3))),
+    *(("sage weighted replace", fanouts) for fanouts in ((4, 3), (40, 50), (40, 3))),
+])  # fmt: skip
+def test_a_hop_takes_three_collectives(setting, fanouts):
+    """Lengths of requests, requests and answers, whatever rows draw."""
+
+    def rank(comm):
+        made, calls = distributed(comm, 1, "owner", ZOO["weighted"]), []
+        for _ in range(2):
+            before = sum(comm.collectives.values())
+            epoch(make(setting, fanouts=fanouts), made, seeds_of(200)[:2], comm.rank, 2, 1)
+            calls.append(sum(comm.collectives.values()) - before)
+        return calls[1]
+
+    assert on_threads(2, rank) == [3 * 2] * 2
+
+
 def test_rows_by_hand():
     first, second = tallies(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
     # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: a count (4) and two columns (8). One process row a rank: no more.
@@ -221,7 +260,7 @@ def test_rows_by_hand_in_one_process_row():
 def test_stages_are_those_of_the_grid():
     for p, c in ALL_GRIDS:
         (shares, *_) = on_threads(p, lambda comm, c=c: [list(ProcessGrid(comm, c).block_columns(j)) for j in range(c)])
-        costs = costs_of("rows", p, c, PATH, BACKEND)
+        costs = StagedCosts(Layout.even(PATH.shape[0], p // c), PATH.degrees, c, oblivious=False)
         assert [np.flatnonzero(costs.works_on == j).tolist() for j in range(c)] == shares
 
 

@@ -7,6 +7,7 @@ from zoo import random_matrix
 
 from bulksample import CSR, PeerLost
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.costs.edge_fetch import predict_edge_fetches
 from bulksample.distributed.matrix.edge_exchange import EdgeExchange
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random
@@ -33,6 +34,30 @@ def test_fetched_edges_are_those_of_the_whole_matrix(p, shuffled):
             assert np.array_equal(features, FEATURES[asked])
 
     on_threads(p, rank)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("counts", [[5], [30, 0, 12], [0, 0]])
+def test_several_fetches_ask_at_once_and_send_what_is_predicted(counts, numbers):
+    """Two collectives carry the requests; each fetch begun takes one for each thing it wants."""
+    layout = Layout.of(random(30, 3, 1))
+    lists = [[np.random.default_rng([r, w]).integers(0, MATRIX.nnz, count) for w, count in enumerate(counts)] for r in range(3)]
+
+    def rank(comm):
+        exchange = exchange_of(comm, layout)
+        before, calls = dict(comm.tally), dict(comm.collectives)
+        begins = exchange.ask([(ROWS[asked], MATRIX.indices[asked]) for asked in lists[comm.rank]], numbers)
+        for begin, asked in zip(begins, lists[comm.rank], strict=True):
+            found, features = begin().wait()
+            assert np.array_equal(features, FEATURES[asked])
+            assert found.tolist() == asked.tolist() if numbers else found is None
+        sent = {kind: (one.messages - before[kind].messages, one.bytes - before[kind].bytes) for kind, one in comm.tally.items()}
+        return sent, {kind: comm.collectives[kind] - calls[kind] for kind in calls}
+
+    ends = [[np.stack([layout.places(ROWS[one]), MATRIX.indices[one]], axis=1) for one in own] for own in lists]
+    for (sent, calls), expected in zip(on_threads(3, rank), predict_edge_fetches(ends, layout.bounds, 8, numbers), strict=True):
+        assert {kind: sent[kind] for kind in expected} == {kind: tuple(one) for kind, one in expected.items()}
+        assert (calls["topology"], calls["control"], calls["features"]) == (1 + numbers * len(counts), 1, len(counts))
 
 
 @pytest.mark.parametrize("edge", [(9, 0), (20, 0), (29, 0), (12, 1)])

@@ -10,8 +10,7 @@ from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.packed_messages import Section, pack, unpack
 from bulksample.distributed.matrix.selection_exchange import (
-    answer_padded,
-    is_padded,
+    answer_rows,
     request_from_all,
     request_rows,
     route,
@@ -84,30 +83,24 @@ def test_a_whole_selection_arrives_everywhere():
     assert on_threads(3, rank) == [([[9, 0, 4], [], [3], [5]], [3, 1, 0])] * 3
 
 
-def test_padded_answers_take_one_collective():
-    """The picks of row v are 0 .. v - 1, at most three; the second rank owns no row."""
+@pytest.mark.parametrize("room", [lambda vertices: np.full(len(vertices), 3), lambda vertices: np.minimum(vertices, 3)])
+@pytest.mark.parametrize("drawn", [3, 2])
+def test_answers_in_rooms_take_one_collective(room, drawn):
+    """The picks of row v are 0 .. v - 1, at most three (or two, less than its room); the second rank owns no row."""
 
     def rank(comm):
         q = Selection.of(LISTS[comm.rank], 10)
         routed = route(q, LAYOUT)
         got = request_rows(comm, q, routed)
-        counts = np.minimum(got.rows.vertices, 3)
+        counts = np.minimum(got.rows.vertices, drawn)
         columns = np.concatenate([np.empty(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)])
-        before = dict(comm.collectives)
-        ends, picks = answer_padded(comm, 3, row_pointers(counts), columns, got.counts, routed)
+        before, rooms = dict(comm.collectives), (room(got.rows.vertices), room(q.vertices[routed.order]))
+        ends, picks = answer_rows(comm, row_pointers(counts), columns, *rooms, got.counts, routed)
         assert {kind: n - before[kind] for kind, n in comm.collectives.items() if n > before[kind]} == {"topology": 1}
         return [picks[ends[i] : ends[i + 1]].tolist() for i in range(len(q.vertices))]
 
-    assert on_threads(3, rank) == [[[0, 1, 2], [], [0, 1, 2], [0, 1, 2]], [[0, 1, 2]], []]
-
-
-def test_which_answers_are_padded():
-    assert is_padded(15, 650, 100)  # 2 (1 + 6.5) = 15
-    assert not is_padded(15, 649, 100)
-    assert is_padded(32, 10**6, 100)
-    assert not is_padded(33, 10**6, 100)
-    assert not is_padded(-1, 10**6, 100)
-    assert is_padded(0, 0, 100)
+    few = list(range(drawn))
+    assert on_threads(3, rank) == [[few, [], few, few], [few], []]
 
 
 class Lying(SerialComm):

@@ -11,7 +11,9 @@ from bulksample import DataError, Stream, UsageError
 from bulksample.backends.reference import Reference
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.relation_blocks import PartitionedRelations, read_block, read_blocks
+from bulksample.distributed.matrix.open_relations import open_relations
+from bulksample.distributed.matrix.placement import Placement
+from bulksample.distributed.matrix.relation_blocks import read_block, read_blocks
 from bulksample.distributed.matrix.type_layouts import TypeLayouts
 from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.relations.from_edges import relation_from_edges
@@ -21,13 +23,14 @@ from bulksample.relations.seeds import SeedList
 from bulksample.samplers import Ladies
 
 GRIDS = [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), (4, 2)]
+EXCHANGES = ("owner", "rows", "rows-oblivious")
 FANOUTS = {("paper", "cites", "paper"): (3, -1), ("paper", "about", "venue"): (0, 40), ("word", "in", "paper"): (2, 0)}
 
 
-def opened(graph, comm, c=1, partition="block", engine=None):
+def opened(graph, comm, c=1, partition="block", exchange="owner"):
     """The relations in block rows."""
     blocks = TypeLayouts(ProcessGrid(comm, c), {kind.name: kind.count for kind in graph.types}, partition, 5)
-    return PartitionedRelations(graph, engine or Reference(), blocks, read_blocks(graph, blocks))
+    return open_relations(Placement("partitioned", exchange=exchange), graph, Reference(), blocks, read_blocks(graph, blocks))
 
 
 def parts(seeds, comm):
@@ -54,16 +57,17 @@ def same(a, b, graph):
     return known and (a.entries is None) == (b.entries is None) and a.digest() == b.digest()
 
 
-def compare(graph, sampler, seeds, p, c, partition="block"):
-    """Assert that p ranks draw together what one rank draws."""
+def compare(graph, sampler, seeds, p, c, partition="block", exchanges=EXCHANGES):
+    """Assert that p ranks draw together what one rank draws, by every policy."""
     whole = sampler.sample_bulk(RelationAdjacency(graph, Reference()), seeds, Stream(2**63 + 5), 3)
 
     def sampled(comm):
-        return sampler.sample_bulk(opened(graph, comm, c, partition), parts(seeds, comm), Stream(2**63 + 5), 3)
+        return [sampler.sample_bulk(opened(graph, comm, c, partition, how), parts(seeds, comm), Stream(2**63 + 5), 3) for how in exchanges]
 
-    for rank, own in enumerate(on_threads(p, sampled)):
-        for one, alone in zip(own, whole[rank::p], strict=True):
-            assert same(one, alone, graph), alone.id
+    for rank, of_policies in enumerate(on_threads(p, sampled)):
+        for how, own in zip(exchanges, of_policies, strict=True):
+            for one, alone in zip(own, whole[rank::p], strict=True):
+                assert same(one, alone, graph), (how, alone.id)
 
 
 @pytest.mark.parametrize(("rule", "name"), [*CASES, ("moving", "sage"), ("moving", "weighted, replace")])
@@ -142,7 +146,7 @@ def test_damaged_rows_are_refused_by_the_rank_that_reads_them():
     indptr[40:50] = indptr[40:50][::-1]
     damaged = replace(relation, adjacency=type(relation.adjacency)(indptr, relation.adjacency.indices, None, (60, 60)))
     assert read_block(damaged, np.arange(30)).matrix.nnz == indptr[30]
-    with pytest.raises(DataError, match=r"relation \(paper, cites, paper\): row pointers run from"):
+    with pytest.raises(DataError, match=r"relation paper:cites:paper: row pointers run from"):
         read_block(damaged, np.arange(30, 60))
 
 
@@ -154,7 +158,7 @@ def test_rows_apart_whose_entries_overlap_are_refused():
     indptr[20:22] += shift  # the row keeps its length, and lies within row 3
     assert indptr[20] < indptr[4]
     damaged = replace(relation, adjacency=type(relation.adjacency)(indptr, relation.adjacency.indices, None, (60, 60)))
-    with pytest.raises(DataError, match=r"relation \(paper, cites, paper\): row pointers run from"):
+    with pytest.raises(DataError, match=r"relation paper:cites:paper: row pointers run from"):
         read_block(damaged, members)
 
 

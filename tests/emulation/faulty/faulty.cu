@@ -1,5 +1,5 @@
 // Kernels with the mistakes that the emulation must show; see test_emulation.py.
-#include "device.h"
+#include "look_back.h"
 
 // Half of the block never reaches the barrier.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) lonely_barrier(bs_i32* out) {
@@ -64,6 +64,41 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) sound(bs_i32* out) {
   atomicAdd(&sum, told[threadIdx.x ^ 1]);
   __syncthreads();
   if (blockIdx.x == 0) out[threadIdx.x] = sum + bytes[BS_BLOCK - 1 - threadIdx.x];
+}
+
+// Block 0 writes, sets a word, and the others read: they wait for the word, but what orders writing and reading is forgotten.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) word_without_a_fence(bs_i32* out, bs_u64* word) {
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) out[0] = 5;
+    __syncthreads();
+    if (threadIdx.x == 0) bs_store(word, (bs_u64)1);
+  } else if (threadIdx.x == 0) {
+    bs_wait(word);
+    out[blockIdx.x] = out[0];
+  }
+}
+
+// The same, but block 0 writes once more after it has told.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) told_too_early(bs_i32* out, bs_u64* word) {
+  __shared__ bs_u64 told;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    bs_publish(word, 1ull);
+    out[0] = 5;
+  }
+  if (blockIdx.x == 0) return;
+  bs_wait_for(word, &told);
+  if (threadIdx.x == 0) out[blockIdx.x] = out[0];
+}
+
+// Sound: a chain of blocks, each of which waits for the one before and tells the next.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) told_in_a_chain(bs_i32* out, bs_u64* words) {
+  __shared__ bs_u64 told;
+  const bs_i32 own = (bs_i32)blockIdx.x;
+  if (own > 0) bs_wait_for(&words[own - 1], &told);
+  if (threadIdx.x == 0) {
+    out[own] = own > 1 ? out[own - 1] + out[own - 2] : 1;
+    bs_publish(&words[own], 1ull);
+  }
 }
 
 // The block that comes last leaves its number.

@@ -195,13 +195,13 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
 
     def stopped(comm):
         trainer = make_trainer(TrainConfig.of(**asked), stored / "plain", comm)
-        step, made = trainer._step, []
+        step, made = trainer._stepper.step, []
 
         def counted(*given):
             made.append(1)
             return step(*given[:-1], len(made) == 3)
 
-        trainer._step = counted
+        trainer._stepper.step = counted
         return trainer.run()["steps"]
 
     assert on_threads(3, stopped)[0] == 3

@@ -140,6 +140,8 @@ def trained(source, comm, where, **options):
         ("plain", 4, {"partition": "metis", "sampler": "labor"}), ("plain", 3, {"sampler": "ladies", "fanouts": (20, 20)}),
         ("plain", 2, {"sampler": "fastgcn", "fanouts": (20, 20)}),
         ("sparse", 2, {"input_dropout": 0.5}), ("plain", 2, {"exchange": "rows"}), ("plain", 2, {"feature_codec": "int8"}),
+        ("plain", 4, {"exchange": "rows", "replication": 2, "sampler": "ladies", "fanouts": (20, 20)}),
+        ("plain", 2, {"exchange": "rows-oblivious", "sampler": "fastgcn", "fanouts": (20, 20)}),
         ("plain", 2, {"backend": "native"}), ("plain", 2, {"sampler": "shadow", "bulk_size": "auto"}), ("half", 4, {"sampler": "full"}),
     )),
 ], ids=str)  # fmt: skip

@@ -4,13 +4,20 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from planted_relations import planted, shop
 
+from bulksample import Stream, TimeRule, backends, samplers
+from bulksample.data.relational.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.relations.adjacency import RelationAdjacency
+from bulksample.relations.sampler import RelationSampler
+from bulksample.relations.seeds import SeedList
 from bulksample.training.choose_device import why_no_cuda
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
 from bulksample.training.cuda.device_features import DeviceFeatures
+from bulksample.training.cuda.device_relations import DeviceRelations
 from bulksample.views.features import Features
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))]
@@ -42,6 +49,41 @@ def test_samplers_train_as_on_the_cpu(options):
     np.testing.assert_allclose(losses(graph, device="cuda", **options)[0], expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"model": "hetero-gat"}, {"frontier": "new", "evaluate": "sampled"}], ids=str)
+def test_relations_train_as_on_the_cpu(options):
+    graph = planted(times=True)
+    asked = {"model": "hetero-sage", "fanouts": (4, 3), "batch_size": 16, **options}
+    expected, _ = losses(graph, device="cpu", **asked)
+    (loss, accuracy), report = losses(graph, device="cuda", **asked)
+    assert loss == pytest.approx(expected[0], rel=2e-4)
+    assert accuracy == pytest.approx(expected[1], abs=0.04)  # one paper in thirty
+    assert losses(graph, device="cuda", **asked)[0] == [loss, accuracy]
+    assert [report[key] for key in ("device", "backend", "features_on")] == ["cuda", "cuda", "device"]
+
+
+def test_links_of_a_relation_train_as_on_the_cpu():
+    graph = hold_out(shop(edge_times=True), ("user", "buys", "item"), 0.1, 0.2, 8, seed=0)
+    options = {"model": "hetero-sage", "task": "links", "fanouts": (4, 3), "metric": "mrr"}
+    made = [make_trainer(TrainConfig.of(**{**SMALL, **options, "device": where}), graph).run() for where in ("cpu", "cuda")]
+    assert made[1]["train_loss"] == pytest.approx(made[0]["train_loss"], rel=2e-4)
+    assert made[1]["test_mrr"] == pytest.approx(made[0]["test_mrr"], abs=0.02)
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+def test_relations_drawn_on_the_card_stay_there_and_have_the_digests_of_the_reference(only_new):
+    graph, card = planted(times=True), open_cuda()
+    sampler = RelationSampler(
+        samplers.make("sage", (4, 3), frontier="new" if only_new else "all"), time=TimeRule(), stride=16, entries=False
+    )
+    listed = SeedList.of(graph, {"paper": np.arange(48)}, np.arange(48))
+    seeds = listed.select(np.split(np.arange(48), 3))
+    whole = RelationAdjacency(graph, backends.make("reference"))
+    expected = [one.digest() for one in sampler.sample_bulk(whole, seeds, Stream(1))]
+    got = sampler.sample_bulk(DeviceRelations(whole, card), seeds, Stream(1))
+    assert all(one.rows["paper"].vertices.is_cuda for one in got)
+    assert [one.digest() for one in got] == expected
+
+
 def test_a_run_repeats_to_the_bit():
     graph = community_graph(2000)
     runs = [losses(graph, device="cuda", dropout=0.5)[0] for _ in range(3)]
@@ -61,10 +103,10 @@ def test_rows_are_read_over_the_bus(hot, half):
 
 
 def test_a_step_does_not_wait_for_the_device():
-    """As torch tells it: every wait that it knows is an error while a step is made."""
+    """torch makes every wait that it knows an error while a step is made."""
     config = TrainConfig.of(**{**SMALL, "batch_size": 16, "evaluate": "none", "device": "cuda"})
     trainer = make_trainer(config, community_graph(2000))
-    step = trainer._step
+    step = trainer._stepper.step
 
     def watched(batches, epoch, number, stop):
         torch.cuda.set_sync_debug_mode("error" if epoch else "default")  # kernels are compiled and memory is taken in the first
@@ -73,7 +115,7 @@ def test_a_step_does_not_wait_for_the_device():
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    trainer._step = watched
+    trainer._stepper.step = watched
     assert trainer.run()["steps"] > 4 * 16
 
 

@@ -21,11 +21,14 @@ SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 4, "bulk_size": 2, "epoch
 class Watched:
     """A trainer on an emulated device that notes what each step copies and waits for; `stop` is a step that asks to stop."""
 
-    def __init__(self, graph, comm=None, stop=None, **options):
+    def __init__(self, graph, comm=None, stop=None, watch=None, **options):
         self.recorder, self.reads, self.copies = Recorder(), [], []
         with Apartness():
-            self.trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, [self.recorder], ApartPlace())
-            step = self.trainer._step
+            place = ApartPlace()
+            self.trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, [self.recorder], place)
+            if watch:
+                watch(place.cuda.kernels)
+            step = self.trainer._stepper.step
 
             def noting(batches, epoch, number, stops):
                 before = len(READS), len(COPIES)
@@ -34,7 +37,7 @@ class Watched:
                 self.copies.append(COPIES[before[1] :])
                 return sums
 
-            self.trainer._step = noting
+            self.trainer._stepper.step = noting
             reads, copies = len(READS), len(COPIES)
             self.report = self.trainer.run()
             self.waits, self.moved = READS[reads:], COPIES[copies:]

@@ -1,0 +1,98 @@
+"""Predict what owners of relations would send in windows of time if answers lay in rooms of known lengths, over lengths sent ahead.
+
+    python bench/bench_answer_rooms.py [--scale 0.02] [--ranks 4] [--seeds 512] [--json FILE]
+
+Rooms save a collective a hop and 4 bytes a row, but a room is as long as its row draws without a window of time, and a window may hold few
+edges. So `HopForm.of` has rooms in windows only where all relations are padded; here each hop takes both forms, whatever it chooses. The
+graph is that of `data make hetero --times 10000`. Seeds are papers, asked about when half of the times are over; windows hold all earlier
+times or a share of all. Nothing is sent: bytes are those that `costs.relations` predicts, which tests hold against ranks. Below one, rooms
+send less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import machine
+
+from bulksample import Stream, backends, samplers
+from bulksample.backends.relational import RelationLaw
+from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.distributed.costs.relations import HopRecorder, predict_counts, predict_hops
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
+from bulksample.distributed.matrix.relation_requests import HopForm
+from bulksample.relations.graph import HeteroGraph
+from bulksample.relations.rule import TimeRule
+from bulksample.relations.sampler import RelationSampler
+from bulksample.relations.seeds import SeedList
+
+TIMES = 10_000
+FANOUTS = ((5, 3), (10, 5), (15, 10), (30, 30))
+WINDOWS = {"all earlier times": None, "a quarter of the times": TIMES // 4, "a tenth of the times": TIMES // 10}
+Hops = list[list[Any]]
+
+
+class InRooms(HopRecorder):
+    """Relations whose owners answer in rooms."""
+
+    def form(self, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> HopForm:
+        return super().form(facts, laws, rules)._replace(ragged=False)
+
+
+class LengthsAhead(HopRecorder):
+    """Relations whose owners send the length of each row ahead of the answers."""
+
+    def form(self, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> HopForm:
+        return super().form(facts, laws, rules)._replace(ragged=True)
+
+
+def recorded(
+    kind: type[HopRecorder], graph: HeteroGraph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool
+) -> Hops:  # fmt: skip
+    """Return the hops of one mini-batch of each rank."""
+    sampler = RelationSampler(samplers.make("sage", fanouts), None, TimeRule(window=window), stride=seeds, entries=entries)
+    chosen = np.random.default_rng(1).integers(0, graph.type("paper").count, ranks * seeds)
+    listed, hops = SeedList.of(graph, ("paper", chosen), np.full(len(chosen), TIMES // 2)), Hops()
+    for rank in range(ranks):
+        recorder = kind(graph, backends.make())
+        sampler.sample_bulk(recorder, listed.select([np.arange(rank * seeds, (rank + 1) * seeds)], np.array([rank])), Stream(1), 0)
+        hops.append(recorder.hops)
+    return hops
+
+
+def row(graph: HeteroGraph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool) -> dict[str, int | float]:
+    """Return the bytes of a mini-batch on each rank in both forms, what rooms send once, and the quotient."""
+    layouts = [Layout.even(kind.count, ranks) for kind in graph.types]
+    rooms, lengths = (recorded(kind, graph, fanouts, window, ranks, seeds, entries) for kind in (InRooms, LengthsAhead))
+    sent = {"rooms": predict_hops(rooms, layouts, 1), "lengths": predict_hops(lengths, layouts, 1)}
+    found = {name: int(of[0, 1].sum()) for name, of in sent.items()}
+    return {**found, "once": int(predict_counts(rooms[0], layouts, 1)[0, 1].sum()), "quotient": found["rooms"] / found["lengths"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=0.02, help="Million papers.")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=512, help="Seeds of a mini-batch.")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    graph = hetero(*papers(given.scale), times=TIMES, seed=1)
+    results: dict[str, Any] = {"machine": machine(), "scale": given.scale, "ranks": given.ranks, "seeds": given.seeds, "rows": []}
+    for entries in (False, True):
+        for fanouts in FANOUTS:
+            for name, window in WINDOWS.items():
+                found = row(graph, fanouts, window, given.ranks, given.seeds, entries)
+                results["rows"].append({"fanouts": fanouts, "window": name, "entries": entries, **found})
+                print(f"{fanouts!s:>9}  {name:<24}{'with entries' if entries else '':<14}{found['quotient']:.2f}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

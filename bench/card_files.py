@@ -1,0 +1,50 @@
+"""The files of `card_sections.py`: what an earlier call found, logs, and the sources on which a section passed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+def earlier_sections(file: Path) -> dict[str, dict[str, Any]]:
+    """Read what an earlier call found; a file that is damaged is put aside."""
+    if not file.exists():
+        return {}
+    try:
+        sections = json.loads(file.read_text())["sections"]
+        return {name: dict(result) for name, result in sections.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"{file} cannot be read, all sections are run: {type(error).__name__}: {error}", flush=True)
+        file.replace(file.with_suffix(".damaged"))
+        return {}
+
+
+def read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        return f"cannot be read: {error}"
+
+
+def shorten(log: Path, largest: int) -> None:
+    """Keep the first quarter and the last half of `largest` bytes of a longer log."""
+    size = log.stat().st_size
+    if size <= largest:
+        return
+    with log.open("rb") as whole:
+        first = whole.read(largest // 4)
+        whole.seek(size - largest // 2)
+        last = whole.read()
+    log.write_bytes(first + f"\n... {size - len(first) - len(last)} bytes left out ...\n".encode() + last)
+
+
+def digest_of_sources() -> str:
+    """The digest of what sections run: a section passed only if it did so on the same sources."""
+    root, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for folder in ("bulksample", "csrc", "bench", "tests"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in (".py", ".cu", ".h", ".cpp", ".sh"):
+                digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
