@@ -44,3 +44,15 @@ def instead_of(name: str, known: Iterable[str]) -> str:
 def is_whole(value: Any, least: float = 1, most: float = inf) -> bool:
     """Return True for a whole number, of Python or numpy, from `least` to `most`; bools are refused."""
     return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
+
+
+def is_switch(value: Any) -> bool:
+    """Return True for a bool, of Python or numpy."""
+    return isinstance(value, bool) or (str(getattr(value, "dtype", "")) == "bool" and value.shape == ())
+
+
+def check_switches(**given: Any) -> None:
+    """Raise `UsageError` for the first of some arguments that is no bool."""
+    for name, value in given.items():
+        if not is_switch(value):
+            raise UsageError(f"{name} must be true or false; got {value!r}")

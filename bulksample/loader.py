@@ -20,7 +20,7 @@ import numpy as np
 from .adjacency import Adjacency
 from .ahead import Ahead
 from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
-from .errors import UsageError, is_whole
+from .errors import UsageError, check_switches, is_whole
 from .free_memory import free_memory
 from .minibatch import MiniBatch
 from .position import EpochShare, Position, minibatches_in_words
@@ -75,7 +75,7 @@ class BulkLoader:
     Raises
     ------
     UsageError
-        If the adjacency or the sampler is none, a seed is not a vertex, or a number is out of range.
+        If the adjacency or the sampler is none, a seed is not a vertex, a number is out of range, or a switch is no bool.
     """
 
     def __init__(
@@ -115,12 +115,13 @@ class BulkLoader:
         if virtual_ranks is not None and virtual_ranks < ranks:
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size)
+        check_switches(shuffle=shuffle, drop_last=drop_last, prefetch=prefetch, even=even)
         if groups is not None and getattr(sampler, "coverage", False):
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
-        self._stream, self._shuffle = Stream(seed), shuffle
+        self._stream, self._shuffle = Stream(seed), bool(shuffle)
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
         self._batch_size = batch_size
         self.prefetches, self._handed = prefetch, handed

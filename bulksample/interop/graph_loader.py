@@ -15,7 +15,7 @@ from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
-from ..errors import UsageError, is_whole
+from ..errors import UsageError, check_switches, is_whole
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
@@ -124,6 +124,7 @@ class Loader:
     ) -> None:
         if not is_whole(fetch_together):
             raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
+        check_switches(edge_ids=edge_ids)
         if isinstance(graph, HeteroGraph | RankHeteroGraph):
             several = graph if isinstance(graph, HeteroGraph) else graph.graph
             raise UsageError(f"graph {several.name!r} has {len(several.types)} vertex types; use bulksample.HeteroLoader")

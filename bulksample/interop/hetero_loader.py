@@ -48,7 +48,7 @@ class HeteroLoader:
     seeds : str, (str, list) or dict, optional
         A type, a type and a list, or several types and their lists; see `SeedList.of`.
     times, starts : integers or datetime64 of shape (m,), or a dict of such by type, optional
-        The time at which each seed is asked about, and the beginning of its window. Nothing later than its time is drawn for a seed.
+        The time at which each seed is asked about, and the beginning of its window, no later. Nothing later than its time is drawn.
     time_unit : {"D", "h", "m", "s", "ms", "us", "ns"}, optional
         The unit of the times of the graph; needed for dates. See `SeedList.of`.
     time : TimeRule, optional

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import UsageError, check_switches
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class TimeRule:
     moving: bool = False
 
     def __post_init__(self) -> None:
+        check_switches(strict=self.strict, moving=self.moving)
         for name, value, known in (("by", self.by, ("auto", "vertices", "edges")), ("strategy", self.strategy, ("uniform", "last"))):
             if value not in known:
                 raise UsageError(f"{name} was {value!r}; use {', '.join(known)}")

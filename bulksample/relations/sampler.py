@@ -17,7 +17,7 @@ import numpy as np
 
 from ..backends.base import check_fanout
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
-from ..errors import UsageError
+from ..errors import UsageError, check_switches
 from ..minibatch import Block
 from ..rng import MAX_MINIBATCHES, Law, Stream
 from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
@@ -63,6 +63,8 @@ class RelationSampler:
             raise UsageError(f"relations are sampled node by node; got {self.base!r}; use sage, labor or full")
         if self.time is not None and not isinstance(self.time, TimeRule):
             raise UsageError(f"time: got {self.time!r}; use a TimeRule")
+        if self.disjoint is not None:
+            check_switches(disjoint=self.disjoint)
         given = {tuple(key): whole_fanouts(fanouts) for key, fanouts in (self.fanouts or {}).items()}
         for key, fanouts in given.items():
             if len(fanouts) != self.hops:

@@ -73,7 +73,7 @@ class SeedList:
         times : integers or datetime64, shape (m,), or a dict of such by type, optional
             The time at which each seed is asked about, in the order of its list; see `as_times`.
         starts : likewise, optional
-            The beginning of the window of each seed.
+            The beginning of the window of each seed, no later than its time.
         time_unit : str, optional
             The unit of the times of the graph, in which dates are counted: ``"s"`` where `from_tables` made it, ``"ns"`` where
             dates of `relation_from_edges` did. Dates need it, since a graph knows numbers alone.
@@ -81,7 +81,8 @@ class SeedList:
         Raises
         ------
         UsageError
-            If a type, a split or a vertex does not exist, no type is named, or there are dates without `time_unit`.
+            If a type, a split or a vertex does not exist, no type is named, there are dates without `time_unit`, or a window ends before
+            it begins.
         DataError
             If times are floats or missing, or there is not one for each seed.
         """
@@ -92,6 +93,8 @@ class SeedList:
         ends, begins = (_stamps(what, given, lists, time_unit) for what, given in (("times", times), ("starts", starts)))
         if begins is not None and ends is None:
             raise UsageError("starts were given without times; give the time of each seed too")
+        if begins is not None and ends is not None:
+            _check_windows(begins, ends, lists)
         return SeedList(frozen(columns[0], np.int32), frozen(columns[1], np.int64), ends, begins, graph.n)
 
     def __len__(self) -> int:
@@ -144,3 +147,17 @@ def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | 
     if dates:
         raise UsageError(f"{what}: got dates; give time_unit, the unit of the times of the graph ({', '.join(UNITS)}), or integers")
     return frozen(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def _check_windows(begins: np.ndarray, ends: np.ndarray, lists: Mapping[str, np.ndarray]) -> None:
+    """Raise `UsageError` for the first seed whose window ends before it begins."""
+    first = 0
+    for name, ids in lists.items():
+        own = slice(first, first + len(ids))
+        if len(late := np.flatnonzero(begins[own] > ends[own])):
+            at = late[0]
+            raise UsageError(
+                f"starts: the window of seed {at} of type {name!r} (vertex {ids[at]}) begins at {begins[own][at]} and ends at "
+                f"{ends[own][at]}; give no start later than its time"
+            )
+        first = own.stop

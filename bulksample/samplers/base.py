@@ -19,7 +19,7 @@ from ..adjacency import Adjacency, LayerLaw
 from ..backends.base import check_fanout
 from ..backends.hops import Expansion
 from ..backends.layer_draws import SharedDraws
-from ..errors import UsageError, is_whole
+from ..errors import UsageError, check_switches, is_whole
 from ..minibatch import Block, MiniBatch
 from ..rng import MAX_LAYERS, Draw, Stream
 from ..selection import Selection
@@ -60,8 +60,8 @@ class Sampler(ABC):
         object.__setattr__(self, "fanouts", whole_fanouts(self.fanouts))
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool | np.bool_):
-                raise UsageError(f"{field.name} must be true or false; got {value!r}")
+            if field.type == "bool":
+                check_switches(**{field.name: value})
             if field.type == "int" and not is_whole(value, -inf):
                 raise UsageError(f"{field.name} must be a whole number; got {value!r}")
         if not 1 <= len(self.fanouts) < MAX_LAYERS:

@@ -218,12 +218,29 @@ def test_a_relation_sampler_brings_its_rule_of_time():
         ({"fanouts": {"cites": (2.5,), "default": (3,)}}, "fanouts must be a list of whole numbers"),
         ({"fanouts": {5: (2,), "default": (3,)}}, r"has no relation\(s\) 5"),
         ({"time": "last"}, "time: got 'last'; use a TimeRule"),
+        ({"shuffle": 1}, "shuffle must be true or false; got 1"),
+        ({"drop_last": "no"}, "drop_last must be true or false; got 'no'"),
+        ({"disjoint": "no"}, "disjoint must be true or false; got 'no'"),
         ({"times": {**TIMES, "venue": np.ma.array([1, 2, 3], mask=[0, 1, 0])}}, "'venue': row 1 is masked"),
     ],
 )
 def test_options_of_the_wrong_type_are_named(change, says):
     with pytest.raises((UsageError, bs.DataError), match=says):
         loader(**change)
+
+
+def test_windows_that_end_before_they_begin_are_refused():
+    """A window of one moment is a window: the start of a seed is its time."""
+    fine = {name: np.array(times) for name, times in TIMES.items()}
+    assert digests(loader(starts=fine))
+    late = {name: times.copy() for name, times in fine.items()}
+    late["venue"][1:] += 1
+    said = r"starts: the window of seed 1 of type 'venue' \(vertex \d\) begins at 11 and ends at 10; give no start later than its time"
+    with pytest.raises(UsageError, match=said):
+        loader(starts=late)
+    late["paper"][[3, 7]] = 99
+    with pytest.raises(UsageError, match=rf"seed 3 of type 'paper' \(vertex {SEEDS['paper'][3]}\) begins at 99 and ends at 8;"):
+        loader(starts=late)
 
 
 @pytest.mark.parametrize("kind", ["vertices", "edges"])

@@ -322,6 +322,8 @@ def draws_checked(times, bulks, b=10):
         (lambda: made("labor", strategy="last"), r"strategy last"),
         (lambda: made("sage", moving=True, disjoint=False), r"a moving window belongs to a tree"),
         (lambda: TimeRule(strategy="first"), r"strategy was 'first'; use uniform, last"),
+        (lambda: TimeRule(strict="no"), r"strict must be true or false; got 'no'"),
+        (lambda: TimeRule(moving=1), r"moving must be true or false; got 1"),
         (lambda: TimeRule(window=-1), r"window must be a whole number"),
         (lambda: TimeRule(by="seeds"), r"by was 'seeds'; use auto, vertices, edges"),
     ],
