@@ -127,9 +127,14 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
 
 def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
     """Return the report of a run of the given number of local steps, in whole epochs; the partition decides the steps per epoch."""
-    an_epoch = make_trainer(TrainConfig.of(**asked, epochs=1), directory, comm).context.batches.steps
+    an_epoch = make_trainer(_config(asked, epochs=1), directory, comm).context.batches.steps
     epochs = -(-steps // an_epoch)
-    return make_trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
+    return make_trainer(_config(asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
+
+
+def _config(asked: dict[str, Any], **own: int) -> TrainConfig:
+    """Return the configuration of a run; values of ``--set`` are text."""
+    return TrainConfig.made(asked | own, {name: f"--set {name}" for name in asked})
 
 
 def told(rows: dict[tuple[str, str], dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:

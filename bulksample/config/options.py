@@ -6,13 +6,13 @@ The command line, the groups of a configuration file and the error messages are 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from ..errors import UsageError, instead_of, unknown
+from ..errors import UsageError, instead_of, is_switch, unknown
 
 
 class Options(BaseModel):
@@ -66,10 +66,10 @@ class Options(BaseModel):
             if key not in cls.model_fields:
                 raise UsageError(unknown("option", key, cls.by_name()))
         for key, value in values.items():
-            kind, origin = cls.model_fields[key].annotation, origins.get(key, "")
-            if isinstance(value, bool) and not _takes(bool, kind) and (_takes(int, kind) or _takes(float, kind)):
+            if use := _instead(value, cls.model_fields[key].annotation, key in origins):
+                origin = origins.get(key, "")
                 place = origin if origin.startswith("--") else ": ".join(filter(None, (origin, key)))
-                raise UsageError(f"{place}: got {value}; use a number")
+                raise UsageError(f"{place}: got {value!r}; use {use}")
         try:
             return cls(**values)
         except ValidationError as error:
@@ -109,6 +109,27 @@ class Options(BaseModel):
         """Return the options that decide the result of a computation, as JSON: equal options give equal results."""
         free = {name for group in self.groups() for name in group.free}
         return {key: value for key, value in self.model_dump(mode="json").items() if key not in free}
+
+
+def _instead(value: Any, annotation: Any, as_text: bool) -> str:
+    """Return the kind of value to use in place of one that pydantic would convert; "" if it converts none.
+
+    Values that flags and files set `as_text` may be numbers and switches in words. A keyword argument has the type of its option.
+    """
+    number, switch = _takes(int, annotation) or _takes(float, annotation), _takes(bool, annotation)
+    if number == switch or (switch and value is None):  # no number and no switch, or options of a sampler, which are any
+        return ""
+    if isinstance(value, bool):
+        return "" if switch else "a number"
+    if as_text:
+        return ""
+    if switch:
+        return "" if is_switch(value) else "True or False"
+    if get_origin(annotation) is tuple:  # also 15,10,5, which is one text
+        mixed = isinstance(value, Collection) and not isinstance(value, str) and any(isinstance(one, str) for one in value)
+        return "whole numbers" if mixed else ""
+    words = [word for part in (annotation, *get_args(annotation)) if get_origin(part) is Literal for word in get_args(part)]
+    return " or ".join(["a number", *words]) if isinstance(value, str) and value not in words else ""
 
 
 def _takes(kind: type, annotation: Any) -> bool:

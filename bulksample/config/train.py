@@ -49,7 +49,7 @@ class TrainOptions(
             return values
         values = {key: value for key, value in values.items() if value is not None}
         if "fanouts" in values and "layers" not in values:
-            with suppress(UsageError):  # the field itself raises it again
+            with suppress(UsageError, TypeError):  # the field itself raises it again
                 values["layers"] = len(fanout_list(values["fanouts"]))
         if "layers" in values and "fanouts" not in values and str(values["layers"]).isdigit():
             values["fanouts"] = (DEFAULT_FANOUTS + DEFAULT_FANOUTS[-1:] * int(values["layers"]))[: int(values["layers"])]

@@ -24,10 +24,15 @@ from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
 WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
+_READERS = {  # options of what travels, and the runs that read them
+    "exchange": "draws from rows of other ranks: method sync, or evaluate sampled of full, bns, adaqp, cofree and grappa",
+    "form": "passes over the whole graph: methods full, bns, adaqp, cofree, or grappa with full_graph",
+    "overlap": "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",
+}
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
     "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"),
-    "features": (None, "replicated", "partitioned"), "precision": ("fp32", "tf32"), "fetch_together": (1,), "form": ("strong",),
+    "features": (None, "replicated", "partitioned"), "precision": ("fp32", "tf32"), "fetch_together": (1,),
     "partition": ("block", "random"), "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
 }  # fmt: skip
 
@@ -58,6 +63,7 @@ class TrainConfig(
         """Raise `ValueError` for options that do not fit the method."""
         self.check_groups(self.method)
         self._check_relational()
+        self._check_traffic()
         if self.evaluation == "sampled" and self.method.startswith("retexo"):
             raise ValueError(f"{self.method} scores the rows of its layers, which it has; got evaluate sampled: use exact or none")
         if self.seed_locality and self.method != "sync":
@@ -68,6 +74,18 @@ class TrainConfig(
             if getattr(self, name) == "partitioned":
                 raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
+
+    def _check_traffic(self) -> None:
+        """Raise `ValueError` for an option of what travels that nothing in this run reads."""
+        method, sampled = self.method, self.evaluation == "sampled" and self.method not in AVERAGING
+        layered = method in ("full", "bns", "adaqp")
+        read = {
+            "exchange": method == "sync" or sampled, "form": layered or method == "cofree" or self.full_graph,
+            "overlap": layered or method == "grappa" or self.refine > 0,
+        }  # fmt: skip
+        for name, readers in _READERS.items():
+            if not read[name] and (found := getattr(self, name)) != TrainConfig.model_fields[name].default:
+                raise ValueError(f"{name} is for {readers}; got {name} {found} with method {method!r}: leave it out")
 
     def _check_relational(self) -> None:
         """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""

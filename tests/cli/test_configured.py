@@ -32,9 +32,9 @@ def test_flags_override_the_file_and_the_file_overrides_defaults(show, tmp_path)
         "model:\n  layers: 2\n  hidden: 64\nsampling:\n  fanouts: [9, 9]\noptimiser:\n  lr: 0.0001\n"
     )
     assert show() == ""
-    (tmp_path / "run.yaml").write_text("model: {batch_norm: true}\ntraffic: {overlap: false}\n")
-    assert show("--config", tmp_path / "run.yaml", "--no-batch-norm") == "traffic:\n  overlap: false\n"
-    assert show("--config", tmp_path / "run.yaml", "--overlap") == "model:\n  batch_norm: true\n"
+    (tmp_path / "run.yaml").write_text("method: full\nmodel: {batch_norm: true}\ntraffic: {overlap: false}\n")
+    assert show("--config", tmp_path / "run.yaml", "--no-batch-norm") == "method: full\ntraffic:\n  overlap: false\n"
+    assert show("--config", tmp_path / "run.yaml", "--overlap") == "method: full\nmodel:\n  batch_norm: true\n"
 
 
 def test_the_resolved_configuration_is_a_configuration_file(show, tmp_path):

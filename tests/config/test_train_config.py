@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from bulksample import UsageError
@@ -36,7 +37,15 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
         ({"method": "adapq"}, "there is no method 'adapq'; did you mean 'adaqp'"),
         ({"sampler": "lady"}, "sampler: got 'lady'; did you mean 'ladies'"),
         ({"method": "grappa", "view": "strict", "halo_rows": 3}, "got 3 with view 'strict': use view halo"),
-        ({"epochs": "many"}, "epochs: input should be a valid integer"),
+        ({"epochs": 2.5}, "epochs: input should be a valid integer"),
+        ({"epochs": "3"}, "^epochs: got '3'; use a number$"),
+        ({"lr": "0.1"}, "^lr: got '0.1'; use a number$"),
+        ({"memory_budget": "4096"}, "^memory_budget: got '4096'; use a number$"),
+        ({"bulk_size": "2"}, "^bulk_size: got '2'; use a number or auto$"),
+        ({"fanouts": ["3", "2"]}, r"^fanouts: got \['3', '2'\]; use whole numbers$"),
+        ({"fanouts": 5}, "^fanouts: input should be a valid tuple; got 5$"),
+        ({"batch_norm": "no"}, "^batch_norm: got 'no'; use True or False$"),
+        ({"layer_norm": 1}, "^layer_norm: got 1; use True or False$"),
         ({"bulk_size": 0}, "bulk_size"),
         ({"batch_size": True}, "^batch_size: got True; use a number$"),
         ({"lr": True}, "^lr: got True; use a number$"),
@@ -50,6 +59,47 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
 def test_what_does_not_fit_is_said_in_one_sentence(options, message):
     with pytest.raises(UsageError, match=message):
         TrainConfig.of(**options)
+
+
+def test_numbers_of_numpy_and_lists_in_one_text_are_taken():
+    config = TrainConfig.of(fanouts="3,2", epochs=np.int64(3), lr=np.float32(0.5), batch_norm=np.bool_(True), bulk_size="auto", layers=None)
+    assert (config.fanouts, config.epochs, config.lr, config.batch_norm, config.bulk_size) == ((3, 2), 3, 0.5, True, "auto")
+    assert TrainConfig.of(fanouts=np.array([3, 2]), sampler_options={"replace": True}).fanouts == (3, 2)
+
+
+# Beside the methods, those in which messages or computation were seen to change with the option.
+READ_BY = {
+    "exchange": ("rows", {"sync"}),
+    "form": ("naive", {"full", "bns", "adaqp", "cofree"}),
+    "overlap": (False, {"full", "bns", "adaqp", "grappa"}),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("option", READ_BY)
+def test_what_travels_is_an_option_of_methods_that_send_it(option, method):
+    value, readers = READ_BY[option]
+    TrainConfig.of(method=method, **{option: TrainConfig.model_fields[option].default})
+    if method in readers:
+        assert getattr(TrainConfig.of(method=method, **{option: value}), option) == value
+        return
+    with pytest.raises(UsageError, match=f"^{option} is for .*; got {option} {value} with method '{method}': leave it out$"):
+        TrainConfig.of(method=method, **{option: value})
+
+
+@pytest.mark.parametrize(("method", "asked", "options"), [
+    *((name, {"evaluate": "sampled"}, {"exchange": "rows"}) for name in ("full", "bns", "adaqp", "cofree", "grappa")),
+    ("grappa", {"full_graph": True}, {"form": "naive"}), ("retexo", {"refine": 1}, {"overlap": False}),
+])  # fmt: skip
+def test_some_runs_of_other_methods_send_it_too(method, asked, options):
+    TrainConfig.of(method=method, **asked, **options)
+    with pytest.raises(UsageError, match="leave it out"):
+        TrainConfig.of(method=method, **options)
+
+
+def test_averages_score_without_exchange():
+    with pytest.raises(UsageError, match="exchange is for"):
+        TrainConfig.of(method="llcg", evaluate="sampled", exchange="rows")
 
 
 def test_free_fields_are_fields_and_do_not_decide_what_is_computed():

@@ -161,7 +161,7 @@ def test_the_future_does_not_reach_a_score():
         ({"method": "full"}, "model hetero-sage: got method full; use sync"),
         ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
         ({"graph": "replicated", "exchange": "rows"}, "exchange is for a topology in block rows; got rows"),
-        ({"form": "naive"}, "got form naive; use strong"),
+        ({"form": "naive"}, "got form naive with method 'sync'"),
         ({"partition": "metis"}, "got partition metis; use block"),
         ({"eval_memory": 1000}, "got eval_memory 1000; leave it out"),
         ({"sampler_options": {"weighted": True}}, "takes means without weights"),

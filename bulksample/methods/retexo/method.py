@@ -56,8 +56,6 @@ class RETEXO(Full):
         super().__init__(config)
         if config.batch_norm:
             raise UsageError(f"the method {self.name!r} has no place for batch_norm, because it normalises each row alone; leave it out")
-        if config.form != "strong":
-            raise UsageError(f"the method {self.name!r} sends its input once; got form {config.form}: use form strong")
         self._finished: list[dict[str, float]] = []  # rounds and scores of each stage that is over
         self._exported = 0
 

@@ -295,7 +295,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "use form strong"),
+    ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "got form naive with method 'retexo'"),
     ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
     ({"client_vertices": 2}, "client_vertices is an option of the method 'retexo-federated'"),
     ({"method": "retexo-federated", "client_vertices": 0}, "client_vertices"),
