@@ -17,6 +17,7 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import CSR
+from .parts_manifest import graph_manifest
 from .random_words import Words, scaled
 from .relational.link_shares import check_negatives, check_room, share_of
 from .sealed import read_sealed, save_sealed
@@ -70,11 +71,11 @@ class HeldOutEdges:
                 found = f"{count} of the {len(source)} held-out edges of {split} are edges of the graph"
                 raise DataError(f"{FILE}: {found}, so the file is that of another store; {_TOGETHER}")
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
+    def save(self, folder: str | os.PathLike[str], store: str = "") -> None:
+        """Write `links.npz` into the folder of a store with this digest. Raises `UsageError` if it cannot be written."""
         arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
         arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
-        save_sealed(Path(folder) / FILE, {"n": np.array(self.n, "<i8"), **arrays})
+        save_sealed(Path(folder) / FILE, {"n": np.array(self.n, "<i8"), **arrays}, store)
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> HeldOutEdges:
@@ -85,13 +86,14 @@ class HeldOutEdges:
         UsageError
             If the store has no held-out edges.
         DataError
-            If the file is damaged or was changed.
+            If the file is damaged, was changed, or belongs to another store.
         """
         path = Path(folder) / FILE
         if not path.is_file():
             raise UsageError(f"{folder} has no held-out edges; use a store that `bulksample data split-edges` wrote")
         kinds = ("pairs", "negatives")
-        found = read_sealed(path, ["n", *(f"{split}_{kind}" for split in HELD_OUT for kind in kinds)], "bulksample data split-edges")
+        names = ["n", *(f"{split}_{kind}" for split in HELD_OUT for kind in kinds)]
+        found = read_sealed(path, names, "bulksample data split-edges", lambda: graph_manifest(Path(folder)).digest)
         n, (pairs, negatives) = found["n"], ({split: found[f"{split}_{kind}"] for split in HELD_OUT} for kind in kinds)
         if n.shape != () or n.dtype.kind != "i":
             raise DataError(f"{FILE}: n must be one number; found {n.dtype} of shape {n.shape}")

@@ -57,7 +57,7 @@ def describe(graph: Graph | HeteroGraph, figures: dict[str, Any]) -> dict[str, A
 
 
 def save(
-    graph: Graph | HeteroGraph, directory: PathLike, overwrite: bool = False, beside: Callable[[Path], None] | None = None
+    graph: Graph | HeteroGraph, directory: PathLike, overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
 ) -> SignedManifest:
     """Write a graph as a store and return its manifest; see `data.store.save`."""
     if isinstance(graph, HeteroGraph):

@@ -30,7 +30,7 @@ AnyTable = TypeVar("AnyTable", bound=VertexTable)
 
 
 def save(
-    graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path], None] | None = None
+    graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
 ) -> Manifest:
     """Write a graph as a store and return its manifest.
 
@@ -42,8 +42,8 @@ def save(
         Missing parents are created.
     overwrite : bool
         Replace an existing store. Only a store or an empty folder is ever replaced.
-    beside : function of a path, optional
-        Writes more files of the store into its folder, before the folder appears at `directory`.
+    beside : function of a path and a digest, optional
+        Writes more files of the store into its folder, before the folder appears at `directory`. The digest is that of the manifest.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
 
 def write_store(
     target: Path, arrays: dict[str, np.ndarray], describe: Callable[[dict[str, ArrayEntry]], AnyManifest],
-    beside: Callable[[Path], None] | None = None,
+    beside: Callable[[Path, str], None] | None = None,
 ) -> AnyManifest:  # fmt: skip
     """Write arrays by role and the manifest that `describe` makes of their entries, completely or not at all; return it with its digest.
 
@@ -94,7 +94,7 @@ def write_store(
             manifest = signed(describe({role: _entry(made / file_of(role), array) for role, array in arrays.items()}))
             write_synced(made / FILE, manifest.dumps())
             if beside is not None:
-                beside(made)
+                beside(made, manifest.digest)
     except OSError as error:
         kept = f"; the old store is unchanged at {target}" if (target / FILE).is_file() else ""
         raise UsageError(f"cannot write a store at {target}: {error.strerror or error}{kept}") from error

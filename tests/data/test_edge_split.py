@@ -1,5 +1,8 @@
 """Held-out edges: every edge is in one place, negatives are none and uniform, and the file keeps them."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from communities import community_graph, undirected
@@ -9,6 +12,7 @@ from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
 from bulksample.data import open_store, store
 from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, split_edges
+from bulksample.data.parts_writer import write_parts
 from bulksample.data.sealed import sealed
 
 
@@ -122,6 +126,23 @@ def test_the_file_of_another_split_is_refused(tmp_path):
     store.save(first[0], tmp_path / "g", beside=second[1].save)
     with pytest.raises(DataError, match="that of another store"):
         open_store.verify(tmp_path / "g")
+
+
+def test_the_file_belongs_to_its_store(tmp_path):
+    """A store of as many vertices that has none of the held-out edges, but other features."""
+    graph, held = split_edges(undirected(), 0.1, 0.1, 4, seed=1)
+    store.save(graph, tmp_path / "own", beside=held.save)
+    other = replace(graph, features=np.ones((graph.n, 2), np.float32))
+    held.check_absent(other.adjacency)
+    store.save(other, tmp_path / "other")
+    shutil.copy(tmp_path / "own" / FILE, tmp_path / "other")
+    with pytest.raises(DataError, match=r"^links.npz: belongs to another store than the one beside it; write both with `bulksample data"):
+        open_store.verify(tmp_path / "other")
+    held.save(tmp_path / "other")  # as earlier versions wrote it: names no store
+    open_store.verify(tmp_path / "other")
+    open_store.verify(tmp_path / "own")
+    write_parts(tmp_path / "own", tmp_path / "parts", np.arange(graph.n) % 2, 2, "random", 0)
+    assert np.array_equal(HeldOutEdges.load(tmp_path / "parts").pairs["val"], held.pairs["val"])
 
 
 def test_the_file_keeps_them(tmp_path):

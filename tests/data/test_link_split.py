@@ -1,6 +1,7 @@
 """Held-out edges of a relation: every edge is in one place, by time where there is one, its reverse goes too, and the file keeps them."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 
@@ -133,6 +134,19 @@ def test_a_file_of_another_split_is_refused(kind, tmp_path):
         load_links(forward, tmp_path / "g")
 
 
+def test_a_file_belongs_to_its_store(tmp_path):
+    """The other store holds the same edges, and a type more."""
+    own = hold_out(shop(), BUYS, 0.1, 0.1, 3, seed=0)
+    own.save(tmp_path / "own")
+    other = replace(own, types=(*own.types, VertexType("shop", 3)), held_out=None)
+    other.save(tmp_path / "other")
+    shutil.copy(tmp_path / "own" / "links.npz", tmp_path / "other")
+    with pytest.raises(DataError, match=r"^links.npz: belongs to another store than the one beside it; write both with .* --relation`$"):
+        load_links(other, tmp_path / "other")
+    own.held_out.save(tmp_path / "other")  # as earlier versions wrote it: names no store
+    assert load_links(other, tmp_path / "other").held_out is not None
+
+
 def events_of(graph, name):
     relation = graph.relation(name)
     a = relation.adjacency
@@ -156,7 +170,7 @@ def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypa
             if result.exception is not None:
                 raise result.exception
 
-    def interrupted(path, arrays):
+    def interrupted(path, arrays, store):
         raise Interrupted("killed")
 
     for module in (edge_split, held_out_links):

@@ -17,6 +17,7 @@ from ...sparse import runs
 from ..edge_split import FILE, HELD_OUT
 from ..sealed import read_sealed, save_sealed
 from . import hetero_store
+from .hetero_manifest import load_hetero_manifest
 
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
@@ -58,15 +59,15 @@ class HeldOutLinks:
     negatives: dict[str, np.ndarray]
     times: dict[str, np.ndarray] | None = None
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
+    def save(self, folder: str | os.PathLike[str], store: str = "") -> None:
+        """Write `links.npz` into the folder of a store with this digest. Raises `UsageError` if it cannot be written."""
         schema = json.dumps({"relation": self.relation, "reverses": self.reverses, "timed": self.times is not None})
         arrays = {"schema": np.frombuffer(schema.encode(), np.uint8)}
         for split in HELD_OUT:
             stamps = np.empty(0, np.int64) if self.times is None else self.times[split]
             own = (self.pairs[split].astype("<i4"), self.negatives[split].astype("<i4"), stamps.astype("<i8"))
             arrays |= {f"{split}_{name}": array for name, array in zip(_ARRAYS, own, strict=True)}
-        save_sealed(Path(folder) / FILE, arrays)
+        save_sealed(Path(folder) / FILE, arrays, store)
 
     @staticmethod
     def load(folder: str | os.PathLike[str], graph: HeteroGraph, absent: bool = True) -> HeldOutLinks:
@@ -77,12 +78,13 @@ class HeldOutLinks:
         UsageError
             If the store has no held-out edges.
         DataError
-            If the file is damaged, was changed, or does not fit the graph: its edges are edges of the graph, if it is of another store.
+            If the file is damaged, was changed, belongs to another store, or does not fit the graph.
         """
         path = Path(folder) / FILE
         if not path.is_file():
             raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER} --relation` wrote")
-        found = read_sealed(path, ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)], f"{_WRITER} --relation")
+        names = ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)]
+        found = read_sealed(path, names, f"{_WRITER} --relation", lambda: load_hetero_manifest(Path(folder)).digest)
         try:
             schema = json.loads(found["schema"].astype(np.uint8).tobytes())
             relation, reverses = _key(schema["relation"]), tuple(map(_key, schema["reverses"]))

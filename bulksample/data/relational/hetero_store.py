@@ -28,7 +28,7 @@ _Arrays = dict[str, np.ndarray]
 
 
 def save(
-    graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path], None] | None = None
+    graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
 ) -> HeteroManifest:
     """Write a heterogeneous graph as a store and return its manifest; see `data.store.save`, also for what is raised."""
     target = free_target(directory, overwrite)
