@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from card_files import digest_of_sources, earlier_sections, read, shorten
 
 HERE = Path(__file__).resolve().parent
+LONGEST_ERROR = 200  # characters of an error on the terminal; on_a_card.json has all of it
 LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last three are kept
 LEAST = 5.0  # seconds in which a section is begun
 CUDA_TESTS = (  # files and folders with tests marked cuda; to collect all the others takes too long
@@ -231,10 +232,13 @@ def _state(code: int | None, limit: float) -> str:
 
 
 def _brief(result: dict[str, Any]) -> str:
-    """Name the checks that failed, for the terminal."""
-    found = result.get("found")
-    failed = [name for name, check in found.items() if isinstance(check, dict) and "error" in check] if isinstance(found, dict) else []
-    return (f" ({result['seconds']} s)" if "seconds" in result else "") + (f"; failed: {', '.join(failed)}" if failed else "")
+    """Name the checks that failed, and each error once, for the terminal."""
+    found, failed = result.get("found"), dict[str, list[str]]()
+    for name, check in found.items() if isinstance(found, dict) else ():
+        if isinstance(check, dict) and "error" in check:
+            failed.setdefault(str(check["error"]).partition("\n")[0][:LONGEST_ERROR], []).append(name)
+    told = [f"\n  failed: {', '.join(names)}: {error}" for error, names in failed.items()]
+    return (f" ({result['seconds']} s)" if "seconds" in result else "") + "".join(told)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

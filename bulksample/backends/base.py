@@ -443,5 +443,6 @@ class Backend(ABC):
 def check_fanout(fanout: int) -> int:
     """Return the fanout if it is -1 (all neighbors) or 0 .. 2**20 - 1; raise `UsageError` otherwise."""
     if fanout != -1 and not 0 <= fanout <= MAX_FANOUT:
-        raise UsageError(f"fanout must be -1 (all neighbours) or in 0 .. {MAX_FANOUT}; got {fanout}")
+        fits = f"1 .. {MAX_FANOUT}, or -1 for all neighbors (0, none, for single relations and in interop loaders)"
+        raise UsageError(f"fanout must be in {fits}; got {fanout}")
     return fanout

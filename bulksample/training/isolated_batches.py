@@ -24,6 +24,14 @@ def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
     return steps, [batch_size if own == steps else max(1, -(-count // steps)) for own, count in zip(needed, seeds, strict=True)]
 
 
+def _differs(key: str, before: Any, now: Any) -> str:
+    """Return what differs between a checkpoint and a run, and what to use instead."""
+    if key == "ranks":
+        return f"it is of {before} ranks, and there are {now} now; use {before}, or start a new run"
+    found = "" if key == "partition" else f", {before} steps an epoch and not {now}"  # a partition is named by a hash
+    return f"its ranks trained on other vertices{found}; use the partition of the run that saved it, or start a new run"
+
+
 class IsolatedBatches(BatchSource):
     """The training steps of a rank on its own view of the graph, which a method may replace during the run.
 
@@ -72,7 +80,7 @@ class IsolatedBatches(BatchSource):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for key, own in self._fixed.items():
             if state.get(key) != own:
-                raise UsageError(f"the state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
+                raise UsageError(f"the checkpoint does not fit this run: {_differs(key, state.get(key), own)}")
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
         self.train_on(self.minibatches, self.steps)
 

@@ -48,6 +48,7 @@ def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
     assert "on_a_card needs a GPU, but CuPy " in found["launch"]["found"]["device"]["error"]
     assert found["samples"]["state"] == "not run: stopped"
     assert "NOT WELL: " in done.stdout
+    assert "failed: device: RuntimeError: on_a_card needs a GPU, but CuPy " in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"on_a_card.json", "checks.txt"}
 
 
@@ -173,21 +174,24 @@ def test_every_file_with_a_test_marked_cuda_is_collected():
     assert all((root / path).exists() for path in card_sections.CUDA_TESTS)
 
 
-def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monkeypatch):
+def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(card_sections, "LEAST", 0.1)
+    lacking = {"error": "No module named 'cupy'\n  more"}
+    (tmp_path / "found").write_text(json.dumps(found := {"first": {"found": 1}, "a.cu": lacking, "b.cu": lacking}))
     code = Run(tmp_path, 60).run([
-        shell("dies", """echo '{"first": {"found": 1}}' > $FOUND; echo said; kill -SEGV $$"""),
+        shell("dies", f"""cp {tmp_path}/found $FOUND; echo said; kill -SEGV $$"""),
         shell("hangs", """echo '{"half": {"found": 2}}' > $FOUND; sleep 1000 & wait""", 1.0),
         shell("passes", "true"), shell("lacks", "true", missing="a part is missing"), shell("follows", "true", needs=("dies",)),
     ])  # fmt: skip
     assert code == 1
     known = json.loads((tmp_path / "on_a_card.json").read_text())["sections"]
     assert [known[name]["state"] for name in ("dies", "hangs")] == ["failed: exit -11", "ended at its limit of 1 s"]
-    assert [known[name]["found"] for name in ("dies", "hangs")] == [{"first": {"found": 1}}, {"half": {"found": 2}}]
+    assert [known[name]["found"] for name in ("dies", "hangs")] == [found, {"half": {"found": 2}}]
     assert [known[name]["state"] for name in ("passes", "lacks", "follows")] == [
         "passed", "missing: a part is missing", "not run: it needs dies, which has not passed",
     ]  # fmt: skip
     assert "said" in (tmp_path / "log.txt").read_text()
+    assert " s)\n  failed: a.cu, b.cu: No module named 'cupy'\nhangs: " in capsys.readouterr().out  # once on the screen
 
 
 def test_a_second_call_goes_on_with_what_is_missing(tmp_path):

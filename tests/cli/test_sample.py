@@ -79,7 +79,7 @@ def test_options_reach_the_sampler(command, folder, tmp_path):
     [
         (["--sampler", "sgae"], 2, "--sampler: got 'sgae'"),
         (["--fanouts", "5,x"], 2, "use 15,10,5"),
-        (["--fanouts", "-7"], 2, "fanout must be -1"),
+        (["--fanouts", "-7"], 2, "fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         (["--bulk-size", "many"], 2, "--bulk-size must be"),
         (["--bulk-size", "0"], 2, "--bulk-size must be"),
         (["--batch-size", "0"], 2, "batch-size"),

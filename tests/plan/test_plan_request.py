@@ -48,7 +48,7 @@ def written(tmp_path):
         ({"classes": 0}, "classes"),
         ({"batch_size": 0}, "batch_size"),
         ({"hidden": 1}, "hidden"),
-        ({"fanouts": (-7,)}, "fanout must be -1"),
+        ({"fanouts": (-7,)}, "fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         ({"fanouts": ()}, "fanouts must name"),
         ({"ranks": ()}, "at least one number"),
         ({"ranks": (4, 0)}, "ranks"),

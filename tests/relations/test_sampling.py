@@ -211,7 +211,7 @@ def test_labor_shares_the_number_of_a_neighbor_among_relations():
     [
         ({"fanouts": {CITES: (3,)}}, r"fanouts of relation paper:cites:paper name 1 hops; those of the sampler name 2"),
         ({"fanouts": {("paper", "cites", "author"): (3, 2)}}, r"has no relation\(s\) 'paper:cites:author'"),
-        ({"fanouts": {CITES: (3, -2)}}, r"fanout must be -1"),
+        ({"fanouts": {CITES: (3, -2)}}, r"fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         ({"disjoint": True, "stride": 3}, r"a mini-batch has 7 seeds with trees of their own; stride is 3"),
         ({"disjoint": True}, r"stride is 0"),
         ({"disjoint": True, "stride": 2**31}, r"tree 21474836486 of mini-batch 10 does not fit 32 bits"),

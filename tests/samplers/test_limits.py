@@ -107,7 +107,7 @@ def test_saint_walkers_at_one_vertex_walk_apart():
     [
         ("sgae", (5,), {}, "there is no sampler 'sgae'; did you mean 'sage'"),
         ("sage", (), {}, "1 to 255 hops"),
-        ("sage", (-2,), {}, "fanout must be -1"),
+        ("sage", (-2,), {}, "fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),
         ("sage", (5,), {"weightd": True}, "did you mean 'weighted'"),
         ("ladies", (5,), {"importance": "sum"}, "sum_of_squares"),

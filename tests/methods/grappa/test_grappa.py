@@ -216,7 +216,7 @@ def test_other_chunks_are_not_resumed(stored, tmp_path):
     on_threads(2, lambda comm: weights_and_report(stored / "plain", comm, **asked))
 
     def rank(comm):
-        with pytest.raises(UsageError, match="partition was"):
+        with pytest.raises(UsageError, match="its ranks trained on other vertices; use the partition of the run that saved it"):
             weights_and_report(stored / "plain", comm, **{**asked, "partition": "block", "resume": "auto"})
 
     on_threads(2, rank)
