@@ -23,14 +23,16 @@ from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
 from .inference import infer
 
-_CHUNK_NUMBERS = 2**22  # of a chunk of negatives
+_CHUNK_NUMBERS = 2**20  # of the rows of a chunk of negatives: a processor's cache holds them
+_DEVICE_CHUNK_NUMBERS = 2**22
 _UNIT = 2.0**40  # of sums of 1 / rank
 
 
 @torch.no_grad()
 def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.ndarray) -> np.ndarray:
     """Rank each pair among its negatives, ties counting half: float64, shape (len(pairs),)."""
-    found, step = [np.empty(0)], max(1, _CHUNK_NUMBERS // max(1, negatives.shape[1] * z.shape[1]))
+    numbers = _CHUNK_NUMBERS if z.device.type == "cpu" else _DEVICE_CHUNK_NUMBERS
+    found, step = [np.empty(0)], max(1, numbers // max(1, negatives.shape[1] * z.shape[1]))
     for first in range(0, len(pairs), step):
         own = torch.from_numpy(pairs[first : first + step].astype(np.int64))
         others = torch.from_numpy(negatives[first : first + step].astype(np.int64))

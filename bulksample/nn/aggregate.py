@@ -36,14 +36,17 @@ class SparseRows:
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> None:
         self.indptr, self.indices, self.weights, self.columns = indptr, indices, weights, columns
+        self._transposed: SparseRows | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.columns
 
     def __getitem__(self, rows: slice) -> SparseRows:
-        """Return consecutive rows as a view."""
+        """Return consecutive rows as a view; all rows are this object itself, which keeps its transpose."""
         first, last, _ = rows.indices(len(self.indptr) - 1)
+        if (first, last) == (0, len(self.indptr) - 1):
+            return self
         return SparseRows(self.indptr[first : last + 1], self.indices, self.weights, self.columns)
 
     @cached_property
@@ -75,12 +78,14 @@ class SparseRows:
         """Return the D x E matrix of ones that sums values of entries over each row."""
         return SparseRows(self.indptr, np.arange(len(self.indices), dtype=np.int32), None, len(self.indices))
 
-    @cached_property
+    @property
     def transposed(self) -> SparseRows:
-        """The transpose, S x D; the columns of a row ascend."""
-        own = self.packed()
-        made = _backend(own.weights).transpose(own.indptr, own.indices, own.weights, self.columns)
-        return SparseRows(*made, self.shape[0])
+        """The transpose, S x D, made once; the columns of a row ascend."""
+        if self._transposed is None:  # a cached_property of Python 3.11 locks all matrices, so ranks that are threads would wait in turn
+            own = self.packed()
+            made = _backend(own.weights).transpose(own.indptr, own.indices, own.weights, self.columns)
+            self._transposed = SparseRows(*made, self.shape[0])
+        return self._transposed
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """Compute A X, A this matrix, not recorded by autograd: shape (D, f) from x of shape (S, f). `product` is differentiable."""

@@ -74,6 +74,21 @@ def test_slices_of_rows_are_views_of_the_same_matrix(kernel):
     torch.testing.assert_close(whole[7:20].transposed.times(g), torch.from_numpy(dense_block(block)[7:20].T).float() @ g)
 
 
+def test_a_matrix_is_transposed_once_also_for_a_slice_of_all_its_rows(kernel, monkeypatch):
+    block, made = random_block(30, 40, weighted=True), []
+    whole = SparseRows(block.indptr, block.indices, block.weights, 40)
+    used = type(module.on_host(1))
+    original = used.transpose
+    monkeypatch.setattr(used, "transpose", lambda *arrays: made.append(arrays) or original(*arrays))
+    weights = [torch.randn(40, 5, requires_grad=True) for _ in range(2)]
+    rows = torch.randn(30, 5)
+    (product(whole, weights[0]) * rows + product(whole[:30], weights[1]) * rows).sum().backward()
+    expected = torch.from_numpy(dense_block(block).T).float() @ rows
+    for weight in weights:
+        torch.testing.assert_close(weight.grad, expected)
+    assert len(made) == 1
+
+
 def test_sparse_features_multiply_as_dense_ones(kernel):
     block = random_block(30, 12, weighted=True)
     rows = SparseRows(block.indptr, block.indices, block.weights, 12)

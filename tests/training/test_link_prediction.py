@@ -152,6 +152,21 @@ def test_ranks_are_those_of_a_plain_loop(decoder):
     assert ranks(model, torch.zeros(30, 6), pairs, negatives).tolist() == [5.5] * 50  # all alike: the middle
 
 
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_ranks_do_not_depend_on_how_pairs_are_chunked(decoder, monkeypatch):
+    """All numbers are eighths, so no sum is rounded."""
+    rng = np.random.default_rng(3)
+    model = LinkModel(Gnn("sage", [4, 6, 6]), decoder, 6)
+    for parameter in model.parameters():
+        parameter.data = (8 * parameter.data).round() / 8
+    z = torch.from_numpy(rng.integers(-3, 4, (30, 6)).astype(np.float32))
+    pairs, negatives = rng.integers(0, 30, (50, 2)), rng.integers(0, 30, (50, 9))
+    whole = ranks(model, z, pairs, negatives)
+    for chunk in (1, 7 * 9 * 6, 50 * 9 * 6):
+        monkeypatch.setattr("bulksample.evaluation.links._CHUNK_NUMBERS", chunk)
+        assert np.array_equal(ranks(model, z, pairs, negatives), whole)
+
+
 @pytest.mark.parametrize("width", [1, 6, 300])
 @pytest.mark.parametrize("count", [0, 1, 5000])
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
