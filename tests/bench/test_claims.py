@@ -43,6 +43,7 @@ def test_a_row_has_a_verdict_and_the_command_of_its_note(row):
     if row[3]:
         kept = [part["command"] for part in keep.load(theme[1]).values()]
         assert any(made.startswith(command[1].removesuffix("…").rstrip()) for made in kept)
+        assert "..." not in command[1]  # a shell takes the command as it stands
 
 
 def test_all_papers_are_there():
