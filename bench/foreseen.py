@@ -44,16 +44,15 @@ class Drawn(NamedTuple):
 
 
 class _Staged(RowsCosts):
-    """A recorder that keeps messages of stages apart, in `in_turn`."""
+    """A recorder that keeps the rows that travel in stages apart, in `in_turn`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.in_turn = nothing_sent(self.rows, self.replication)
 
     def _stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
-        sent = super()._stages(named, values)
-        self.in_turn += sent
-        return sent
+        self.in_turn += self._fetching.entries(named, values)
+        return super()._stages(named, values)
 
 
 class Foresight:
@@ -90,7 +89,7 @@ class Foresight:
         """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.
 
         In the stages of `rows` and `rows-oblivious`, one rank of a process column sends rows at a time, so the bytes of a column add
-        up. In all other exchanges ranks send at the same time.
+        up. In all other exchanges, and before the stages, ranks send at the same time.
         """
         matrix, layout = self.graph.adjacency, self._layout(grid)
         staged = _Staged(grid.ranks, grid.replication, matrix, self.backend, layout, grid.exchange == "rows-oblivious")

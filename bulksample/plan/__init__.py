@@ -44,20 +44,21 @@ Traffic (`traffic`), bytes, each message once: expectations of the tables of `di
 V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
     owner          (q - 1) (8 + 4 / k) + a (4 R + 4 R s), or a (4 R + 4 E) where answers are not padded
     owner, LADIES  (q - 1) (12 + 4 / k + 4 R + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (12 + 4 / k + 4 S) + a (8 R + 12 E)
-    rows           4 (c - 1) V_k / k + (1 - 1 / c) (4 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
-    rows, LADIES   the same, and (c - 1) (12 + 4 / k + 4 R + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
+    rows           (1 - 1 / c) (8 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
+    rows, LADIES   the same, and (c - 1) (12 + 4 / k + 4 R / c + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
     rows-oblivious in place of each term with V_kc: (q - 1) (4 n + 4 m or 12 m) / (p k), whole block rows
     features       a U v f, and 4 (a U + (g - 1) (k - 1) / k) of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
-    control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner`, 4 LADIES, 2 FastGCN; 1
-                   for the ids of the features of a bulk
+    control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner`, 4 LADIES, 2 FastGCN; with
+                   `rows` 1 in the process column and 2 in the row, LADIES twice as many; 1 for the ids of the features of a bulk
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
 Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.answer_rooms`).
-Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; 2 a bulk and 1 a mini-batch for
-features; an all-reduce a step. What ranks tell each other once, of entries and counts of rows, is not counted.
+Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; with `rows` 1 for each of p / c^2
+stages and 3 before them (2 with `rows-oblivious`), and 4 where c > 1, LADIES twice as many; 2 a bulk and 1 a mini-batch for features; an
+all-reduce a step. What ranks tell each other once, of entries and counts of rows, is not counted.
 
 With `--seed-locality` U, the edges, and a of each hop and of the input rows are those of mini-batches sampled from the graph (`locality`).
 

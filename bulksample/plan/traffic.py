@@ -226,27 +226,28 @@ def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGr
         return fetch
     others = grid.replication - 1
     products = -request.vertices * expm1(-hop.rows * request.degree / (grid.replication * request.vertices))
-    reduce = SentPerRank(row=others * (4 + k * (12 + 4 * hop.rows + 12 * products)), row_calls=4, row_words=2)
+    told = 4 * k * hop.rows * (1 - 1 / grid.replication)
+    reduce = SentPerRank(row=told + others * (4 + k * (12 + 12 * products)), row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, 12, away) + reduce + fetch
 
 
 def _fetch_rows(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
-    """Predict the fetch of distinct rows of A: ids go around the process row, its columns fetch the rows and pass them on."""
-    own, others = union(hop.rows, request.vertices, k), grid.replication - 1
-    answers = own * (1 - 1 / grid.replication) * (4 + _entry(request) * request.degree)
-    row = SentPerRank(row=4 * own * others + answers, row_calls=4, row_words=2)
+    """Predict the fetch of distinct rows of A: members of the process row are told their ids, fetch the rows and send them back."""
+    own = union(hop.rows, request.vertices, k) * (1 - 1 / grid.replication)
+    row = SentPerRank(row=own * (8 + _entry(request) * request.degree), row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, _entry(request), away) + row
 
 
 def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, entry: int, away: float) -> SentPerRank:
     """Predict the stages that fetch the rows a process row names; each member requests those in the blocks of its process column."""
     n, d, stages = request.vertices, request.degree, grid.rows / grid.replication
+    used = min(1.0, stages)  # the share of the process columns that have stages
     if request.exchange == "rows-oblivious":
         moved = (grid.rows - 1) * n * (4 + entry * d) / grid.ranks
-        return SentPerRank(column=moved, column_calls=2 * stages, column_words=stages)
+        return SentPerRank(column=moved, column_calls=2 * used + stages, column_words=used)
     named = union(hop.rows, n, k * grid.replication)
     moved = away * named * (8 + entry * d) / grid.replication
-    return SentPerRank(column=moved, column_calls=4 * stages, column_words=2 * stages)
+    return SentPerRank(column=moved, column_calls=3 * used + stages, column_words=used)
 
 
 def _entry(request: PlanRequest) -> int:

@@ -3,7 +3,7 @@
 On a p/c x c grid, let a rank sample k mini-batches with R rows in all. E is the number of entries drawn or kept from those rows. N_m
 is the number of entries of P = Q A in the columns of block m. N^j is that of Q^j A, where Q^j is the part of Q whose vertices process
 column j works on. U is the number of distinct rows that the rank requests, and D that of their entries. U' and D' are the same for
-the requests of its whole process row in the block column of a stage. v is 8 if the matrix holds values, else 0. Bytes sent:
+the requests of its whole process row in the block columns of the stages. v is 8 if the matrix holds values, else 0. Bytes sent:
 
 ======================== ============== ==================================== ==========================================
 operation                among          by the requesting rank               back to it
@@ -12,16 +12,18 @@ owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s
 owner: restrict          process column 4 + 12 k + 4 C to owners, 4 R        4 R + 4 E in all (4 R + 12 E with shares)
 owner: left_multiply     process column 4 + 8 k + 4 R to each                4 k + 12 N_m from each m
 owner: sample_layer      process column 4 + 8 k + 4 R to each                4 k + 12 min(N_m, s + 1) from each m
-rows: sample_rows,       process row    4 U to each                          4 U + (4 + v) D in all
-restrict                 process column 4 U' to one, in each stage           4 U' + (4 + v) D'
-rows: left_multiply,     process row    4 + 8 k + 4 R to each                4 k + 12 N^j from each j
-sample_layer             process column 4 U' to one, in each stage           4 U' + (4 + v) D'
+rows: sample_rows,       process row    4 U in all                           4 U + (4 + v) D in all
+restrict                 process column 4 U' in all                          4 U', then (4 + v) D' in each stage
+rows: left_multiply,     process row    4 + 8 k to those named, 4 R in all   4 k + 12 N^j from each j
+sample_layer             process column 4 U' in all                          4 U', then (4 + v) D' in each stage
 ======================== ============== ==================================== ==========================================
 
 C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
 row; owners are the ranks that own one. `matrix.answer_rooms.is_padded` says which answers of `sample_rows` are padded.
-`rows-oblivious` sends no requests in the stages; its U', D' are the whole block row. Each direction is one message to each rank. Every
-all-to-all but that of answers of `owner: sample_rows` adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`).
+With `rows` the members of the process row are named whose process column works on a row. `rows-oblivious` sends no requests in the process
+column; its U', D' are whole block rows. Each direction is one message to each rank; in the process column lengths and entries of rows are
+two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of answers of `owner:
+sample_rows`, of entries in the stages, and of the lengths of rows that were requested.
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; its own formula is in
 `published`.
@@ -220,10 +222,13 @@ class RowsCosts(BlockRowCosts):
         return self.left_multiply(asked, entries)
 
     def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
-        sizes = [[self.whole.left_multiply(part, entries).nnz for part in _split(q, self._fetching.shares)] for q in asked]
-        minibatches = self.row.to_each(self._on_grid([_answered(q) for q in asked]))
-        back = self.row.answers(minibatches, self._on_grid(sizes), values=True)
-        return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
+        parts = [_split(q, self._fetching.shares) for q in asked]
+        sizes = [[self.whole.left_multiply(part, entries).nnz for part in own] for own in parts]
+        rows = self._on_grid([[len(part.vertices) for part in own] for own in parts])
+        minibatches = self.row.to_each(self._on_grid([len(q) for q in asked]))
+        told = self.row.requests(minibatches, rows, asked[0].own_names is not None)
+        back = self.row.answers(np.where(rows > 0, minibatches, 0), self._on_grid(sizes), values=True)
+        return told + self._stages([q.vertices for q in asked], self._stored(entries)) + back
 
     def _fetched(self, asked: Sequence[Selection]) -> GridSent:
         named = [np.unique(q.vertices) for q in asked]

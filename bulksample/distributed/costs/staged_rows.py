@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..matrix.layout import Layout
-from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
+from .collectives import ID, CollectiveCosts, GridSent
 
 
 class StagedCosts:
@@ -42,8 +42,8 @@ class StagedCosts:
         return self.told(named) + self.stages(named, values) + self.returned(named, values)
 
     def told(self, named: Sequence[np.ndarray]) -> GridSent:
-        """Predict telling the ids of each rank to its process row."""
-        return self._row.alltoall(ID * self._row.to_each(self._on_grid([len(own) for own in named])))
+        """Predict telling the ids of each rank to the members of its process row that work on them."""
+        return self._row.alltoall(ID * self._on_grid(self._counted(named, self.shares)[0]))
 
     def returned(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
         """Predict sending fetched rows to the members of the process row that named them."""
@@ -52,18 +52,27 @@ class StagedCosts:
 
     def stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
         """Predict the stages: all rows that a process row requests (or all rows) travel; block row k in process column `works_on[k]`."""
+        return self.requested(named) + self.entries(named, values)
+
+    def requested(self, named: Sequence[np.ndarray]) -> GridSent:
+        """Predict the requests of all stages, and the lengths of the rows."""
+        rows, _ = self._in_columns(named)
+        lengths = self._column.alltoall(ID * rows.transpose(2, 1, 0), counts_known=not self.oblivious)
+        sent = lengths if self.oblivious else lengths + self._column.alltoall(ID * rows)
+        return np.where(np.isin(np.arange(self.replication), self.works_on), sent, 0)  # columns without stages exchange nothing
+
+    def entries(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
+        """Predict the entries of the rows: in each stage one rank of a process column sends."""
+        _, entries = self._in_columns(named)
+        return self._column.in_rooms(entries * (3 if values else 1))
+
+    def _in_columns(self, named: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Count the rows, and their entries, that (i, j) receives from each rank of its column: int64, shape (p / c, c, p / c)."""
         c = self.replication
         together = [np.unique(np.concatenate(named[first : first + c])) for first in range(0, self.rows * c, c)]
-        rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
-        sent = nothing_sent(self.rows, c)
-        for k, j in enumerate(self.works_on):
-            asked, found = np.zeros((2, self.rows, c, self.rows), np.int64)
-            asked[:, j, k], found[:, j, k] = rows[:, k], entries[:, k]
-            stage = self._column.answers(asked, found, values)
-            if not self.oblivious:
-                stage += self._column.alltoall(ID * asked)
-            sent[..., j] += stage[..., j]
-        return sent
+        counted = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
+        here = self.works_on == np.arange(c)[:, None]
+        return counted[0][:, None] * here, counted[1][:, None] * here
 
     def _counted(self, lists: Sequence[np.ndarray], layout: Layout) -> tuple[np.ndarray, np.ndarray]:
         """Count for each list its ids in every block, and the entries of their rows: int64, shape (lists, blocks)."""

@@ -162,14 +162,15 @@ class RaggedRows(NamedTuple):
 class PendingRaggedRows:
     """Ragged rows under way. Call `wait` on each."""
 
-    def __init__(self, pending: PendingRows, rows: np.ndarray, dtypes: list[np.dtype]) -> None:
-        self._pending, self._rows, self._dtypes = pending, rows, dtypes
+    def __init__(self, pending: PendingRows, rows: np.ndarray, dtypes: list[np.dtype], counts: np.ndarray | None) -> None:
+        self._pending, self._rows, self._dtypes, self._counts = pending, rows, dtypes, counts
 
     def wait(self) -> RaggedRows:
         """Return the received rows."""
         message, lengths = self._pending.wait(), self._pending.counts
-        at, rows = row_pointers(lengths)[:-1], self._rows
-        counts, at = unpack(message, at, rows), at + rows
+        at, rows, counts = row_pointers(lengths)[:-1], self._rows, self._counts
+        if counts is None:
+            counts, at = unpack(message, at, rows), at + rows
         entries, arrays = run_sums(counts, rows), []
         for dtype in self._dtypes:
             arrays.append(unpack(message, at, entries, dtype))
@@ -181,8 +182,9 @@ class PendingRaggedRows:
 
 
 def start_ragged_rows(
-    comm: Comm, rows: np.ndarray, ends: np.ndarray, entries: list[np.ndarray], expected: np.ndarray, kind: str = "topology"
-) -> PendingRaggedRows:
+    comm: Comm, rows: np.ndarray, ends: np.ndarray, entries: list[np.ndarray], expected: np.ndarray, kind: str = "topology",
+    counts: np.ndarray | None = None,
+) -> PendingRaggedRows:  # fmt: skip
     """Begin to send consecutive rows of different lengths to each rank: one message to each.
 
     Parameters
@@ -194,12 +196,18 @@ def start_ragged_rows(
     entries : arrays of 4-byte or 8-byte numbers, shape (ends[-1],)
     expected : integers, shape (size,)
         Number of rows that each rank will send to this one.
+    counts : integers, shape (sum of expected,), optional
+        Entries of each row that will come, where both sides know them: given on all ranks or on none. Then entries alone travel.
     """
-    of_each = np.diff(ends[row_pointers(rows)])
-    sections = [Section(np.diff(ends).astype(np.int32), np.asarray(rows, np.int64)), *(Section(array, of_each) for array in entries)]
+    of_each, expected = np.diff(ends[row_pointers(rows)]), np.asarray(expected, np.int64)
+    sections, incoming = [Section(array, of_each) for array in entries], None
+    if counts is None:
+        sections.insert(0, Section(np.diff(ends).astype(np.int32), np.asarray(rows, np.int64)))
+    else:
+        incoming = run_sums(counts, expected) * sum(array.itemsize // 4 for array in entries)
     message, lengths = pack(sections)
-    pending = comm.start_alltoall_rows(message, lengths, kind)
-    return PendingRaggedRows(pending, np.asarray(expected, np.int64), [array.dtype for array in entries])
+    pending = comm.start_alltoall_rows(message, lengths, kind, incoming)
+    return PendingRaggedRows(pending, expected, [array.dtype for array in entries], counts)
 
 
 def exchange_ragged_rows(comm: Comm, rows: np.ndarray, ends: np.ndarray, entries: list[np.ndarray], expected: np.ndarray) -> RaggedRows:

@@ -1,9 +1,9 @@
 """The `rows` policy: the 1.5D product Q A. Rows of A travel to the ranks that multiply with them.
 
-Process row i stacks the mini-batches of its c members as Q_i. In the stages of `staged_rows`, process (i, j) fetches the rows of each block
-row k of its column that the nonzero columns of Q_ik name (`rows`), or the whole block row (`rows-oblivious`), and multiplies while the
-next rows travel. In the end the partial products of the c members are summed inside the process row; each member receives the rows of its
-own mini-batches.
+Process row i stacks the mini-batches of its c members as Q_i; member j receives the part of Q_i in its block columns. In the stages of
+`staged_rows`, process (i, j) fetches the rows of each block row k of its column that the nonzero columns of Q_ik name (`rows`), or the
+whole block row (`rows-oblivious`), and multiplies while the next rows travel. In the end the partial products of the c members are summed
+inside the process row; each member receives the rows of its own mini-batches.
 
 A frontier with one row of Q for each vertex needs no product: the fetched rows are the rows of P.
 
@@ -25,7 +25,7 @@ from ...sparse import CSR, runs
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
-from .selection_exchange import exchange_ragged_rows, request_from_all, to_places
+from .selection_exchange import exchange_ragged_rows, request_rows, route, to_places
 from .staged_rows import Extract, StagedRows
 
 
@@ -41,9 +41,11 @@ class RowsAdjacency(BlockRowAdjacency):
     def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False) -> None:
         super().__init__(grid, block, backend, layout)
         self._rows = StagedRows(grid, backend, self.bounds, self.n, self.weighted, oblivious)
+        self._shares = Layout(self._rows.shares, self.layout.order, self.layout.position)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        members = request_from_all(self.grid.row_comm, q)
+        routed = route(q, self._shares)
+        members = request_rows(self.grid.row_comm, q, routed)
         q_row = to_places(members.rows, self.layout)
         products = [self._empty(len(q_row))]
         for first, needed, rows in self._rows.stages(np.unique(q_row.vertices), self._extract(self.with_entries(entries))):
@@ -52,7 +54,7 @@ class RowsAdjacency(BlockRowAdjacency):
             q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
             products.append(self.backend.spgemm(q_k, rows))
         own = _sum(products)
-        expected = np.full(self.grid.replication, len(q) if len(q.vertices) else 0)
+        expected = np.where(routed.rows > 0, len(q), 0)
         answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, own.indptr, [own.indices, own.entries()], expected)
         row = runs(np.zeros(len(answers.rows)), answers.rows)
         return CSR.from_edges(np.repeat(row, answers.counts), answers.arrays[0], (len(q), self.n), answers.arrays[1])

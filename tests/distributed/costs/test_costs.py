@@ -238,23 +238,44 @@ def test_a_hop_takes_three_collectives(setting, fanouts):
     assert on_threads(2, rank) == [3 * 2] * 2
 
 
+@pytest.mark.parametrize(("policy", "p", "c", "collectives"), [
+    ("rows", 3, 1, 3 + 3), ("rows-oblivious", 3, 1, 2 + 3), ("rows", 4, 2, 4 + 3 + 1), ("rows-oblivious", 4, 2, 4 + 2 + 1),
+])  # fmt: skip
+def test_a_stage_takes_one_collective(policy, p, c, collectives):
+    """Before p / c**2 stages three: lengths of requests, requests, lengths of rows; whole blocks take two. Process rows take four."""
+
+    def rank(comm):
+        made, before = distributed(comm, c, policy, ZOO["weighted"]), sum(comm.collectives.values())
+        epoch(make("sage", fanouts=(4, 3)), made, seeds_of(200)[:p], comm.rank, p, 1)
+        return sum(comm.collectives.values()) - before
+
+    assert on_threads(p, rank) == [2 * collectives] * p
+
+
 def test_rows_by_hand():
     first, second = tallies(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
-    # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: a count (4) and two columns (8). One process row a rank: no more.
-    assert first == {"topology": (2, 8 + 4 + 8), "control": (4, 4 * 8)}
-    assert second == {"topology": (2, 4 + 8 + 16), "control": (4, 4 * 8)}
+    # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: its length (4), then two columns (8). One process row a rank: no more.
+    assert first == {"topology": (3, 8 + 4 + 8), "control": (1, 8)}
+    assert second == {"topology": (3, 4 + 8 + 16), "control": (1, 8)}
     first, second = tallies(costs_of("rows-oblivious", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
-    assert first == {"topology": (1, 8 + 12), "control": (2, 2 * 8)}  # rows 0 and 1: two counts, three columns
-    assert second == {"topology": (1, 8 + 16), "control": (2, 2 * 8)}
+    assert first == {"topology": (2, 8 + 12), "control": (1, 8)}  # rows 0 and 1: two lengths, three columns
+    assert second == {"topology": (2, 8 + 16), "control": (1, 8)}
 
 
-def test_rows_by_hand_in_one_process_row():
+def test_rows_by_hand_in_process_rows():
     first, second = tallies(costs_of("rows", 2, 2, PATH, BACKEND).left_multiply(ASKED, "ones"))
-    # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends their
-    # number (4), two minibatches (16) and four ids (16), then the product of rank 1, a count (4) and columns 0 and 2 with their sums (24)
-    assert first == {"topology": (2, 4 + 16 + 16 + 4 + 24), "control": (2, 2 * 8)}
-    # rank 1 sends 4, one minibatch and an id, then two counts of zero for its share of the product of rank 0
-    assert second == {"topology": (2, 4 + 8 + 4 + 8), "control": (2, 2 * 8)}
+    # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends the product of rank 1: a count (4)
+    # and columns 0 and 2 with their sums (24)
+    assert first == {"topology": (1, 4 + 24), "control": (2, 2 * 8)}
+    # rank 1 tells rank 0 its number of mini-batches (4), one of them (8) and an id (4)
+    assert second == {"topology": (1, 4 + 8 + 4), "control": (2, 2 * 8)}
+    named = [Selection.of([[r]], 4) for r in (0, 0, 3, 1)]
+    sent = tallies(costs_of("rows", 4, 2, PATH, BACKEND).sample_rows(named, 1, DRAW))
+    # ranks 0 and 2 are process column 0, which works on rows 0 and 1, those of rank 0; ranks 1 and 3 work on rows 2 and 3, those of rank 3
+    assert sent[0] == {"topology": (3, 4 + 8 + 8), "control": (3, 3 * 8)}  # length and columns of row 1 to rank 2; row 0 to rank 1
+    assert sent[1] == {"topology": (1, 4), "control": (3, 3 * 8)}  # the id 0 to rank 0
+    assert sent[2] == {"topology": (3, 4 + 4 + 12), "control": (3, 3 * 8)}  # the id 3 to rank 3, the id 1 to rank 0; row 1 to rank 3
+    assert sent[3] == {"topology": (2, 4 + 12), "control": (3, 3 * 8)}  # the id 1 to rank 2; row 3 to it, which lies here
 
 
 def test_stages_are_those_of_the_grid():
