@@ -22,7 +22,7 @@ from bulksample import LocalAdjacency, backends, samplers
 from bulksample.data import store
 from bulksample.data.parts_manifest import load_parts
 from bulksample.distributed.comm.base import SentCount
-from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, draws_of, predict_calls
+from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, laws_of, predict_calls
 from bulksample.distributed.costs.collectives import GridSent, nothing_sent, tallies
 from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetches
 from bulksample.distributed.costs.sampling import RowsCosts, costs_of
@@ -83,7 +83,7 @@ class Foresight:
         costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
         calls = self.drawn(grid.ranks, epoch).calls
         sent = predict_calls(costs, calls)
-        return tallies(sent - costs.first_rows(draws_of(calls[0])) if epoch else sent)
+        return tallies(sent - costs.first_rows(laws_of(calls[0])) if epoch else sent)
 
     def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
         """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.

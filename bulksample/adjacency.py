@@ -72,6 +72,11 @@ class Adjacency(ABC):
         """Return a hash that tells graphs apart, see `CSR.fingerprint`; None if this process does not hold all of A."""
         return None if self.whole_matrix is None else self.whole_matrix.fingerprint
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of what draws have gathered from other ranks, and keep, beside the rows that this rank holds."""
+        return 0
+
     def at(self, place: str) -> None:
         """Name the mini-batches that are sampled next; ranks that sample together compare it."""
         return

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.costs.inference import streamed_bytes
-from ..distributed.matrix.answer_rooms import is_padded, width_of_counts
+from ..distributed.matrix.answer_rooms import RowLaw, is_padded
 from ..loader import COPIES
-from ..rng import Law
 from .evaluation import sampled_request
 from .request import PlanRequest
 from .sizes import Sizes, expected_sizes
@@ -105,7 +104,7 @@ def _graph(request: PlanRequest, grid: CandidateGrid) -> float:
 def _width_of_counts(request: PlanRequest) -> int:
     """Bytes of the count of a row that all ranks know where answers are not padded: those of the longest row, which may have n edges."""
     counted = [fanout for fanout in request.fanouts if not is_padded(fanout, request.edges, request.vertices)]
-    return max((width_of_counts(request.vertices, fanout, Law.UNIFORM) for fanout in counted), default=0)
+    return max((RowLaw(fanout).width_of_counts(request.vertices) for fanout in counted), default=0)
 
 
 def _vectors(request: PlanRequest, grid: CandidateGrid) -> float:

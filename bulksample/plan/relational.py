@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.relational.hetero_manifest import HeteroManifest
-from ..distributed.matrix.answer_rooms import is_padded, width_of_counts
+from ..distributed.matrix.answer_rooms import RowLaw, is_padded
 from ..errors import UsageError
-from ..rng import Law
 from .request import PlanRequest, divisors
 
 _POISSON = 500  # a larger mean degree stands for all degrees
@@ -191,7 +190,7 @@ def _count_bytes(manifest: HeteroManifest, request: PlanRequest) -> int:
         rows = counts[relation.destination]
         asked = (fanout for fanout in request.fanouts if fanout and not _is_ragged(manifest, fanout))
         counted = [fanout for fanout in asked if not is_padded(fanout, relation.edges, rows)]
-        widths = (width_of_counts(counts[relation.source], fanout, Law.UNIFORM) for fanout in counted)
+        widths = (RowLaw(fanout).width_of_counts(counts[relation.source]) for fanout in counted)
         total += rows * max(widths, default=0) if relation.edges else 0
     return total
 

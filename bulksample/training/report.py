@@ -60,7 +60,7 @@ def report_of(context: TrainingContext, method: Method, run: Run) -> dict[str, A
     warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
     for warning in warnings if comm.rank == 0 else ():
         print(f"bulksample: warning: {warning}", file=sys.stderr)
-    ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.memory)
+    ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.held_bytes())
     read = comm.gather_control(context.view.read_bytes)
     return {
         "method": method.name,

@@ -56,11 +56,10 @@ class FeatureBlockView(View):
         block = rows_of_graph(graph, features.layout.members(grid.row))
         own, of_entries = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
         self.share = BlockShare(block, features.layout, grid, rows_of_block(features), features.is_sparse, own, of_entries)
-        order = features.layout.order
         self.memory = {
             "adjacency": matrix.nbytes() + block.adjacency.nbytes(),
             "features": features.nbytes(),
-            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes + (0 if order is None else 8 * graph.n),
+            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes + features.layout.nbytes,
         }
 
     def part_order(self, vertices: np.ndarray) -> np.ndarray:

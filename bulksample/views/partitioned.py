@@ -116,11 +116,12 @@ class BlockView(View):
         if degrees:
             self.all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
         self.share = BlockShare(block, layout, grid, other.own_rows, self.features.is_sparse, own_degrees, self.weights)
-        seeds, self.read_bytes = self.seeds.nbytes + self.labels.nbytes, block.read_bytes
+        tables = layout.nbytes + (0 if self._parts is layout else self._parts.nbytes)
+        self.read_bytes = block.read_bytes
         self.memory = {
             "adjacency": block.adjacency.nbytes(),
             "features": self.features.nbytes(),
-            "replicated": seeds + (4 * block.n if degrees else 0) + (0 if layout.order is None else 8 * block.n),
+            "replicated": self.seeds.nbytes + self.labels.nbytes + (4 * block.n if degrees else 0) + tables,
         }
 
     def part_order(self, vertices: np.ndarray) -> np.ndarray:

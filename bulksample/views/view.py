@@ -84,6 +84,10 @@ class View(ABC):
         """Name the step, by its position, whose rows are fetched next; ranks that fetch together compare it."""
         return
 
+    def held_bytes(self) -> dict[str, int]:
+        """Return `memory`, with what draws have gathered from other ranks counted as ``replicated``."""
+        return {**self.memory, "replicated": self.memory["replicated"] + self.adjacency.gathered_bytes}
+
     def part_order(self, vertices: np.ndarray) -> np.ndarray:
         """Return the place of each vertex in the order of the block rows, or of a folder of parts; ids where there are neither."""
         return vertices

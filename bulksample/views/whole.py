@@ -53,7 +53,7 @@ class WholeView(View):
         self.memory = {
             "adjacency": graph.adjacency.nbytes(),
             "features": self.features.nbytes(),
-            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes,
+            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes + (0 if part_places is None else part_places.nbytes),
         }
         self._part_places = part_places
 

@@ -31,6 +31,18 @@ def held(folder, p, **options):
     return [rank["adjacency"] for rank in found], [rank["features"] for rank in found]
 
 
+def test_counts_of_rows_are_among_the_held_bytes(folder):
+    """All neighbors are no padded answers: from the first bulk on a rank knows the lengths of the n rows, a byte each."""
+
+    def held(comm, fanout):
+        made = trainer(folder, comm, graph="partitioned", fanouts=(fanout,)).context
+        next(iter(made.batches))
+        return made.view.held_bytes()["replicated"] - made.view.memory["replicated"]
+
+    for fanout, counts in ((2, 0), (-1, N)):
+        assert on_threads(2, lambda comm, s=fanout: held(comm, s)) == [counts] * 2
+
+
 def test_topology_is_placed_alone(folder):
     adjacency, features = held(folder, 2, topology="partitioned", features="replicated")
     assert adjacency == [matrix_bytes(np.arange(0, 30)), matrix_bytes(np.arange(30, 60))]

@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple
 from ...adjacency import Adjacency, Entries, KeptEdges
 from ...backends.base import Picks
 from ...backends.layer_draws import LayerPicks
-from ...rng import Draw, Law
+from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
+from ..matrix.answer_rooms import RowLaw
 from .collectives import GridSent, nothing_sent
 from .sampling import BlockRowCosts
 
@@ -63,7 +64,7 @@ def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]
     """
     sent, used = nothing_sent(costs.rows, costs.replication), set[Entries]()
     if any(call.name == "sample_rows" for call in calls[0]):
-        sent += costs.first_rows(draws_of(calls[0]))
+        sent += costs.first_rows(laws_of(calls[0]))
     for together in zip(*calls, strict=True):
         arguments = [_each_or_one(values) for values in zip(*(call.arguments for call in together), strict=True)]
         sent += getattr(costs, together[0].name)(*arguments)
@@ -73,9 +74,9 @@ def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]
     return sent
 
 
-def draws_of(calls: Sequence[AdjacencyCall]) -> list[tuple[int, Law]]:
-    """Return the fanouts and laws of the calls of `Adjacency.sample_rows`."""
-    return [(call.arguments[1], call.arguments[2].law) for call in calls if call.name == "sample_rows"]
+def laws_of(calls: Sequence[AdjacencyCall]) -> list[RowLaw]:
+    """Return the laws of the calls of `Adjacency.sample_rows`."""
+    return [RowLaw(call.arguments[1], call.arguments[2].law) for call in calls if call.name == "sample_rows"]
 
 
 def _each_or_one(values: Sequence[Any]) -> Any:

@@ -41,10 +41,10 @@ from numpy.typing import ArrayLike
 from ...adjacency import Entries, LocalAdjacency
 from ...backends.base import Backend
 from ...errors import UsageError
-from ...rng import Draw, Law
+from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR, row_pointers
-from ..matrix.answer_rooms import Counted, count_drawable, edges_drawn, is_padded, missing, reads_weights, width_of_counts
+from ..matrix.answer_rooms import Counted, RowLaw, count_drawable, is_padded, missing
 from ..matrix.layout import Layout
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
 from .staged_rows import StagedCosts
@@ -99,8 +99,8 @@ class BlockRowCosts(ABC):
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         """Predict `Adjacency.restrict`."""
 
-    def first_rows(self, draws: Sequence[tuple[int, Law]] = ()) -> GridSent:
-        """Predict what `sample_rows` adds, once, by draws of the given fanouts and laws: nothing, unless a policy says otherwise."""
+    def first_rows(self, laws: Sequence[RowLaw] = ()) -> GridSent:
+        """Predict what `sample_rows` adds, once, by draws of the given laws: nothing, unless a policy says otherwise."""
         return nothing_sent(self.rows, self.replication)
 
     def first_use(self, entries: Entries) -> GridSent:
@@ -135,21 +135,21 @@ class OwnerCosts(BlockRowCosts):
         rows = self._by_owner(asked)
         if is_padded(fanout, self.whole.matrix.nnz, self.layout.n):
             return self._to_owners(asked, rows) + self.column.in_rooms(fanout * rows)
-        drawn = self._drawn(fanout, draw.law)
+        drawn = self._drawn(RowLaw(fanout, draw.law))
         return self._to_owners(asked, rows) + self.column.in_rooms(self._by_owner(asked, [drawn[q.vertices] for q in asked]))
 
-    def first_rows(self, draws: Sequence[tuple[int, Law]] = ()) -> GridSent:
+    def first_rows(self, laws: Sequence[RowLaw] = ()) -> GridSent:
         """Predict the entries of all block rows: each rank sends 8 bytes to the others of its process column.
 
-        In the first of the `draws` whose answers are not padded it sends 8 more, and the counts of its rows where these are missing.
+        In the first draw whose answers are not padded it sends 8 more, and the counts of its rows where these are missing.
         """
         matrix, widths = self.whole.matrix, dict[Hashable, int]()
         number = self.column.allgather(self._on_grid([8] * self.ranks))
-        counted = [(fanout, law) for fanout, law in draws if not is_padded(fanout, matrix.nnz, self.layout.n)]
+        counted = [law for law in laws if not is_padded(law.fanout, matrix.nnz, self.layout.n)]
         sent = number * (2 if counted else 1)
-        for fanout, law in counted:
-            width = width_of_counts(int(matrix.degrees.max(initial=0)), fanout, law)
-            for one in missing([Counted(self.weighted and reads_weights(fanout, law), self.layout, width)], widths):
+        for law in counted:
+            width = law.width_of_counts(int(matrix.degrees.max(initial=0)))
+            for one in missing([Counted(self.weighted and law.reads_weights, self.layout, width)], widths):
                 sent += self.column.allgather(np.repeat(one.sizes[:, None], self.replication, axis=1))
                 widths[one.name] = one.width
         return sent
@@ -197,10 +197,10 @@ class OwnerCosts(BlockRowCosts):
         owners = [self.layout.blocks_of(q.vertices) for q in asked]
         return self._on_grid([np.bincount(block, number, self.rows) for block, number in zip(owners, numbers, strict=True)])
 
-    def _drawn(self, fanout: int, law: Law) -> np.ndarray:
+    def _drawn(self, law: RowLaw) -> np.ndarray:
         """Return the number of picks from each row of A. Draws by weight skip entries of weight zero."""
-        counts = count_drawable(self.whole.matrix, self.weighted and reads_weights(fanout, law))
-        return np.asarray(edges_drawn(counts, fanout, law), np.int64)
+        counts = count_drawable(self.whole.matrix, self.weighted and law.reads_weights)
+        return np.asarray(law.edges_drawn(counts), np.int64)
 
 
 class RowsCosts(BlockRowCosts):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...backends.relational import RelationLaw
 from ...rng import Law
 from ...sparse import CSR, frozen, row_pointers, runs
 from ..comm.base import Comm
@@ -29,16 +30,44 @@ def is_padded(fanout: int, entries: int, n: int) -> bool:
     return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
 
 
-def reads_weights(fanout: int, law: Law, last: bool = False) -> bool:
-    """Return True if a draw never takes an edge of weight zero."""
-    return fanout >= 0 and not last and law in (Law.RACE, Law.LABOR, Law.WEIGHTED)
+class RowLaw(NamedTuple):
+    """The law by which a row draws: how many edges, and which of them may be drawn."""
 
+    fanout: int
+    law: Law = Law.UNIFORM
+    last: bool = False
 
-def edges_drawn(counts: Any, fanout: int, law: Law, last: bool = False) -> Any:
-    """Return how many edges are drawn from rows that may draw `counts`: an array or a tensor of integers."""
-    if fanout < 0:
-        return counts
-    return (counts > 0) * fanout if _replaces(law, last) else counts.clip(0, fanout)
+    @staticmethod
+    def of(law: RelationLaw) -> RowLaw:
+        """Return what the law of a relation says of a row."""
+        return RowLaw(law.fanout, law.draw.law, law.last)
+
+    @property
+    def reads_weights(self) -> bool:
+        """True if an edge of weight zero is never drawn."""
+        return self.fanout >= 0 and not self.last and self.law in (Law.RACE, Law.LABOR, Law.WEIGHTED)
+
+    @property
+    def _replaces(self) -> bool:
+        return self.fanout >= 0 and not self.last and self.law in (Law.REPLACEMENT, Law.WEIGHTED)
+
+    def edges_drawn(self, counts: Any) -> Any:
+        """Return how many edges are drawn from rows that may draw `counts`: an array or a tensor of integers."""
+        if self.fanout < 0:
+            return counts
+        return (counts > 0) * self.fanout if self._replaces else counts.clip(0, self.fanout)
+
+    def most_drawn(self, longest: int) -> int:
+        """Return the most edges that a row draws, if the longest has so many."""
+        return int(self.edges_drawn(np.array(longest)))
+
+    def width_of_counts(self, longest: int) -> int:
+        """Return the bytes of a count that decides `edges_drawn`, of rows of at most `longest` edges: 1, 2 or 4.
+
+        Counts may be cut off at the largest number of so many bytes.
+        """
+        most = longest if self.fanout < 0 else min(longest, 1 if self._replaces else self.fanout)
+        return 1 if most < 2**8 else 2 if most < 2**15 else 4
 
 
 def count_drawable(matrix: CSR, by_weight: bool) -> np.ndarray:
@@ -48,25 +77,12 @@ def count_drawable(matrix: CSR, by_weight: bool) -> np.ndarray:
     return np.diff(row_pointers(matrix.values > 0)[matrix.indptr])
 
 
-def width_of_counts(longest: int, fanout: int, law: Law, last: bool = False) -> int:
-    """Return the bytes of a count that decides `edges_drawn`, of rows of at most `longest` edges: 1, 2 or 4.
-
-    Counts may be cut off at the largest number of so many bytes.
-    """
-    most = longest if fanout < 0 else min(longest, 1 if _replaces(law, last) else fanout)
-    return 1 if most < 2**8 else 2 if most < 2**15 else 4
-
-
-def _replaces(law: Law, last: bool) -> bool:
-    return law in (Law.REPLACEMENT, Law.WEIGHTED) and not last
-
-
 class Counted(NamedTuple):
     """Counts that all ranks must know of the rows of a matrix in block rows."""
 
     name: Hashable  # of the table, the same on every rank
     layout: Layout
-    width: int  # bytes of a count: `width_of_counts`
+    width: int  # bytes of a count: `RowLaw.width_of_counts`
 
     @property
     def dtype(self) -> np.dtype:

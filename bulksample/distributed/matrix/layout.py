@@ -79,6 +79,12 @@ class Layout:
     def blocks(self) -> int:
         return len(self.bounds) - 1
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables, which every rank holds; 0 where places equal vertices."""
+        tables = {id(table): table.nbytes for table in (self.order, self.position, self.part_places) if table is not None}
+        return sum(tables.values())
+
     def places(self, vertices: np.ndarray) -> np.ndarray:
         """Return the place of each vertex, in the dtype of the vertices or int32."""
         return vertices if self.position is None else self.position[vertices]

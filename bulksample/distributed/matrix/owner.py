@@ -17,11 +17,11 @@ import numpy as np
 from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, Picks, check_fanout
 from ...backends.layer_draws import LayerPicks
-from ...rng import Draw, Law
+from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
-from .answer_rooms import Counted, RowCounts, count_drawable, edges_drawn, is_padded, reads_weights, width_of_counts
+from .answer_rooms import Counted, RowCounts, RowLaw, count_drawable, is_padded
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
@@ -49,27 +49,31 @@ class OwnerAdjacency(BlockRowAdjacency):
         self._longest: int | None = None  # row
         self._counts = RowCounts(grid.column_comm)
 
+    @property
+    def gathered_bytes(self) -> int:
+        return self._counts.nbytes + sum(block.nbytes() for block in self._column_blocks.values())
+
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if answers are padded, or else 4 bytes a pick."""
         check_fanout(fanout)
-        routed = route(q, self.layout)
-        own = self.rooms(q.vertices[routed.order], fanout, draw.law)
+        routed, law = route(q, self.layout), RowLaw(fanout, draw.law)
+        own = self.rooms(q.vertices[routed.order], law)
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
         picks = self.backend.sample_rows(self.block, rows, fanout, draw)
-        asked = self.rooms(requests.rows.vertices, fanout, draw.law)
+        asked = self.rooms(requests.rows.vertices, law)
         return Picks(*answer_rows(self._column, picks.pointers, picks.columns, asked, own, requests.counts, routed))
 
-    def rooms(self, vertices: np.ndarray, fanout: int, law: Law) -> np.ndarray:
+    def rooms(self, vertices: np.ndarray, law: RowLaw) -> np.ndarray:
         """Return the room of the row of each vertex in an answer: int64, shape (R,).
 
-        The first call is collective (see `padded`), and so is the first with a law or a fanout that needs counts of rows: each rank of
+        The first call is collective (see `padded`), and so is the first with a law that needs counts of rows: each rank of
         the process column sends those of its rows to all others, 1, 2 or 4 bytes each (`RowCounts.gather`), and once the length of its
         longest row, 8 bytes.
         """
-        if self.padded(fanout):
-            return np.full(len(vertices), fanout)
-        return np.asarray(edges_drawn(self._counts.of(self._gather(fanout, law), self.layout.places(vertices)), fanout, law), np.int64)
+        if self.padded(law.fanout):
+            return np.full(len(vertices), law.fanout)
+        return np.asarray(law.edges_drawn(self._counts.of(self._gather(law), self.layout.places(vertices))), np.int64)
 
     def padded(self, fanout: int) -> bool:
         """Return True if answers of this fanout are padded (`is_padded`), the same on every rank.
@@ -80,12 +84,12 @@ class OwnerAdjacency(BlockRowAdjacency):
             self._all_entries = int(self._of_all(self.block.nnz).sum())
         return is_padded(fanout, self._all_entries, self.n)
 
-    def _gather(self, fanout: int, law: Law) -> bool:
+    def _gather(self, law: RowLaw) -> bool:
         """Gather the counts of rows that a draw needs; return the name of their table, True if edges of weight zero are not counted."""
         if self._longest is None:
             self._longest = int(self._of_all(int(self.block.degrees.max(initial=0))).max())
-        by_weight = self.weighted and reads_weights(fanout, law)
-        wanted = Counted(by_weight, self.layout, width_of_counts(self._longest, fanout, law))
+        by_weight = self.weighted and law.reads_weights
+        wanted = Counted(by_weight, self.layout, law.width_of_counts(self._longest))
         self._counts.gather([wanted], lambda _: count_drawable(self.block, by_weight))
         return by_weight
 

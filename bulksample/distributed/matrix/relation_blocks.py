@@ -28,7 +28,6 @@ from ...relations.expand import expand_hops
 from ...relations.graph import HeteroGraph, Relation
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
-from .answer_rooms import edges_drawn
 from .type_layouts import TypeLayouts
 
 
@@ -95,11 +94,6 @@ class HopRules(NamedTuple):
     starts: bool
     moving: bool  # the end of a window moves with the walk
     entries: bool  # positions of edges in their adjacencies are asked for
-
-
-def most_drawn(longest: int, law: RelationLaw) -> int:
-    """Return the most edges that a row draws, if the longest has so many."""
-    return int(edges_drawn(np.array(longest), law.fanout, law.draw.law, law.last))
 
 
 class PartitionedRelations(RelationAdjacency):

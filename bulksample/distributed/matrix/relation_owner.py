@@ -30,8 +30,8 @@ class OwnerRelations(PartitionedRelations):
         self._counts = RowCounts(self.grid.column_comm)
 
     @property
-    def held_bytes(self) -> int:
-        return super().held_bytes + self._counts.nbytes
+    def gathered_bytes(self) -> int:
+        return self._counts.nbytes
 
     def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
         form, out = HopForm.of(self.facts(rules.by), laws, rules), [None] * len(laws)

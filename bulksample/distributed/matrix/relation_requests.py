@@ -25,10 +25,10 @@ from ...errors import PeerLost
 from ...relations.draw import Frontier, RowPicks
 from ...sparse import row_pointers
 from ..comm.base import Comm
-from .answer_rooms import Counted, edges_drawn, fill_rooms, is_padded, read_rooms, reads_weights, width_of_counts
+from .answer_rooms import Counted, RowLaw, fill_rooms, is_padded, read_rooms
 from .layout import Layout
 from .packed_messages import Section, pack, run_sums, unpack
-from .relation_blocks import HopRules, RelationFacts, most_drawn
+from .relation_blocks import HopRules, RelationFacts
 from .selection_exchange import RaggedRows, in_request_order
 
 
@@ -37,7 +37,7 @@ class DrawnRelation(NamedTuple):
 
     place: int
     destination: int
-    law: RelationLaw
+    law: RowLaw
     longest: int  # edges of its longest row
     by_weight: bool  # edges of weight zero are not drawn
     padded: bool  # all rows have one room
@@ -46,7 +46,7 @@ class DrawnRelation(NamedTuple):
     @property
     def width(self) -> int:
         """The most edges that a row draws."""
-        return most_drawn(self.longest, self.law)
+        return self.law.most_drawn(self.longest)
 
     @property
     def table(self) -> tuple[int, bool]:
@@ -55,7 +55,7 @@ class DrawnRelation(NamedTuple):
 
     def rooms(self, counts: np.ndarray) -> np.ndarray:
         """Return the rooms of rows that may draw `counts` edges: int64."""
-        return np.asarray(edges_drawn(counts, self.law.fanout, self.law.draw.law, self.law.last), np.int64)
+        return np.asarray(self.law.edges_drawn(counts), np.int64)
 
 
 class HopForm(NamedTuple):
@@ -76,13 +76,13 @@ class HopForm(NamedTuple):
         Else rooms are padded to the longest row, or as long as each row draws: see `is_padded`.
         """
         drawn, ragged = [], False
-        for place, (fact, law) in enumerate(zip(facts, laws, strict=True)):
-            width = most_drawn(fact.longest, law)
+        for place, (fact, law) in enumerate(zip(facts, map(RowLaw.of, laws), strict=True)):
+            width = law.most_drawn(fact.longest)
             if not width:
                 continue
             padded = is_padded(width, fact.edges, fact.rows)
             ragged |= fact.timed and (rules.ends or rules.starts) and not padded
-            by_weight = fact.weighted and reads_weights(law.fanout, law.draw.law, law.last)
+            by_weight = fact.weighted and law.reads_weights
             drawn.append(DrawnRelation(place, fact.destination, law, fact.longest, by_weight, padded, rules.moving and fact.timed))
         types = tuple(sorted({one.destination for one in drawn}))
         return HopForm(types, tuple(drawn), ragged, rules.ends, rules.starts, rules.moving, rules.entries)
@@ -92,9 +92,7 @@ class HopForm(NamedTuple):
         if self.ragged:
             return []
         return [
-            Counted(one.table, layouts[one.destination], width_of_counts(one.longest, one.law.fanout, one.law.draw.law, one.law.last))
-            for one in self.relations
-            if not one.padded
+            Counted(one.table, layouts[one.destination], one.law.width_of_counts(one.longest)) for one in self.relations if not one.padded
         ]
 
     @property

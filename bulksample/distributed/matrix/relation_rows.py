@@ -28,9 +28,9 @@ from ...relations.adjacency import By
 from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...relations.graph import HeteroGraph
 from ...sparse import CSR, row_pointers, runs
-from .answer_rooms import reads_weights
+from .answer_rooms import RowLaw
 from .packed_messages import Section, pack, unpack
-from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts, most_drawn
+from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts
 from .staged_rows import StagedRows
 from .type_layouts import StackedPlaces, TypeLayouts
 
@@ -59,10 +59,10 @@ class RowForm(NamedTuple):
     def of(graph: HeteroGraph, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> RowForm:
         """Choose the relations that draw, and what of their edges is read."""
         sent = []
-        for place, (relation, fact, law) in enumerate(zip(graph.relations, facts, laws, strict=True)):
-            weighs = fact.weighted and reads_weights(law.fanout, law.draw.law, law.last)
+        for place, (relation, fact, law) in enumerate(zip(graph.relations, facts, map(RowLaw.of, laws), strict=True)):
+            weighs = fact.weighted and law.reads_weights
             times = rules.by == "edges" and relation.times is not None
-            if most_drawn(fact.longest, law):
+            if law.most_drawn(fact.longest):
                 sent.append(SentRelation(place, fact.destination, weighs, times))
         return RowForm(tuple(sent), rules.entries)
 

@@ -64,8 +64,7 @@ class TypeLayouts:
 
     def nbytes(self) -> int:
         """Return the bytes of the tables of places, which every rank holds; 0 for ``block``."""
-        tables = [table for layout in self.of.values() for table in (layout.order, layout.position) if table is not None]
-        return sum(table.nbytes for table in tables)
+        return sum(layout.nbytes for layout in self.of.values())
 
 
 def _layout(count: int, rows: int, how: str, seed: int, place: int) -> Layout:

@@ -25,9 +25,9 @@ from ...backends.cuda.products import restrict, spgemm
 from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
 from ...backends.layer_draws import SharedDraws
-from ...distributed.matrix.answer_rooms import edges_drawn
+from ...distributed.matrix.answer_rooms import RowLaw
 from ...distributed.matrix.owner import OwnerAdjacency
-from ...rng import Draw, Law
+from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
 from ..tensor_comm import TensorComm
@@ -110,7 +110,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     def _drawn(self, q: DeviceSelection, reads: BulkReads, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
         cuda, messages, padded = self._cuda, self.messages, self.padded(fanout)
-        routed = messages.route(q, reads, None if padded else self._edges_drawn(fanout, draw.law))
+        routed = messages.route(q, reads, None if padded else self._edges_drawn(RowLaw(fanout, draw.law)))
         asked = messages.to_owners(routed, reads)
         rows, ends = messages.frontier(asked.selection, self.first), list[int]()
 
@@ -131,14 +131,14 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         pointers, columns = (cuda.array(part) for part in found)
         return DrawnEdges(pointers, columns, rows=len(routed.order))
 
-    def _edges_drawn(self, fanout: int, law: Law) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _edges_drawn(self, law: RowLaw) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return a function of places, int32, that returns how many neighbors their rows draw; the first call is collective."""
-        name = self._gather(fanout, law)
+        name = self._gather(law)
         table = self._counts.tables[name]
         if name not in self._tables or self._tables[name].element_size() < table.itemsize:
             self._tables[name] = self._cuda.put(table)
         counts = self._tables[name]
-        return lambda places: torch.as_tensor(edges_drawn(counts[places.long()].long(), fanout, law))
+        return lambda places: torch.as_tensor(law.edges_drawn(counts[places.long()].long()))
 
     # ---- layer-wise
 

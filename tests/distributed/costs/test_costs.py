@@ -24,6 +24,7 @@ from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.costs.staged_rows import StagedCosts
 from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix import partition
+from bulksample.distributed.matrix.answer_rooms import RowLaw
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
@@ -177,8 +178,7 @@ def test_owner_sample_rows_with_answers_that_are_not_padded_by_hand():
     assert second == {"topology": (2, 4 + 8 + 4 + 24), "control": (1, 8)}
     # the entries of all block rows, which decide it, are exchanged once; then their longest rows, and a byte for each row
     assert tallies(costs.first_rows())[0] == {"topology": (1, 8), "control": (0, 0)}
-    uniform = samplers.sage.Law.UNIFORM
-    assert tallies(costs.first_rows([(2, uniform), (6, uniform), (-1, uniform)]))[0] == {"topology": (3, 8 + 8 + 2), "control": (0, 0)}
+    assert tallies(costs.first_rows([RowLaw(2), RowLaw(6), RowLaw(-1)]))[0] == {"topology": (3, 8 + 8 + 2), "control": (0, 0)}
 
 
 def test_owner_sample_layer_by_hand():
@@ -207,13 +207,13 @@ def test_counts_are_gathered_again_where_they_were_cut_off():
     """A row of 300 edges, which 255 picks need in a byte, 300 in two; weights have counts of their own."""
     star = CSR.from_edges(np.zeros(300, int), np.arange(300), (300, 300)).with_values(np.ones(300, np.int64))
     costs, law = costs_of("owner", 2, 1, star, BACKEND), samplers.sage.Law
-    draws = [(255, law.UNIFORM), (-1, law.UNIFORM), (99, law.UNIFORM), (40, law.RACE), (299, law.WEIGHTED), (299, law.LABOR)]
-    sent = [tallies(costs.first_rows(draws[:i]))[0]["topology"].bytes - 8 for i in range(len(draws) + 1)]
+    laws = [RowLaw(255), RowLaw(-1), RowLaw(99), RowLaw(40, law.RACE), RowLaw(299, law.WEIGHTED), RowLaw(299, law.LABOR)]
+    sent = [tallies(costs.first_rows(laws[:i]))[0]["topology"].bytes - 8 for i in range(len(laws) + 1)]
     assert np.diff(sent).tolist() == [8 + 150, 300, 0, 150, 0, 300]
 
     def rank(comm):
         made, before = distributed(comm, 1, "owner", star), comm.tally["topology"].bytes
-        found = [made.rooms(np.array([0, 299]), fanout, law).tolist() for fanout, law in draws]
+        found = [made.rooms(np.array([0, 299]), law).tolist() for law in laws]
         return found, comm.tally["topology"].bytes - before
 
     rooms = [[255, 0], [300, 0], [99, 0], [40, 0], [299, 0], [299, 0]]

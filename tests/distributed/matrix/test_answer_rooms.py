@@ -10,13 +10,11 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.answer_rooms import (
     Counted,
     RowCounts,
+    RowLaw,
     count_drawable,
-    edges_drawn,
     fill_rooms,
     is_padded,
     read_rooms,
-    reads_weights,
-    width_of_counts,
 )
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.rng import Law
@@ -38,18 +36,18 @@ def test_rooms_are_as_long_as_rows_draw(law, name):
     n, draw = matrix.shape[0], Stream(5).draw(law, layer=0, epoch=0)
     for fanout in (-1, 0, 1, 7, 40, 300):
         picks = Reference().sample_rows(matrix, Selection.of([np.arange(n)], n), fanout, draw)
-        counts = count_drawable(matrix, reads_weights(fanout, law))
-        cut = np.minimum(counts, {1: 255, 2: 2**15 - 1, 4: 2**31 - 1}[width_of_counts(int(matrix.degrees.max()), fanout, law)])
-        np.testing.assert_array_equal(edges_drawn(cut, fanout, law), np.diff(picks.pointers))
+        row_law = RowLaw(fanout, law)
+        counts = count_drawable(matrix, row_law.reads_weights)
+        cut = np.minimum(counts, {1: 255, 2: 2**15 - 1, 4: 2**31 - 1}[row_law.width_of_counts(int(matrix.degrees.max()))])
+        np.testing.assert_array_equal(row_law.edges_drawn(cut), np.diff(picks.pointers))
 
 
 def test_widths_of_counts():
-    found = [
-        width_of_counts(*given, Law.UNIFORM) for given in ((255, -1), (256, -1), (10**5, 255), (10**5, 256), (2**15 - 1, -1), (2**15, -1))
-    ]
+    given = ((255, -1), (256, -1), (10**5, 255), (10**5, 256), (2**15 - 1, -1), (2**15, -1))
+    found = [RowLaw(fanout).width_of_counts(longest) for longest, fanout in given]
     assert found == [1, 2, 1, 2, 2, 4]
-    assert width_of_counts(10**6, 10**6, Law.WEIGHTED) == 1  # any edge or none
-    assert width_of_counts(10**6, 10**6, Law.WEIGHTED, last=True) == 4
+    assert RowLaw(10**6, Law.WEIGHTED).width_of_counts(10**6) == 1  # any edge or none
+    assert RowLaw(10**6, Law.WEIGHTED, last=True).width_of_counts(10**6) == 4
 
 
 def test_tables_of_several_matrices_travel_in_one_collective():
