@@ -1,9 +1,10 @@
 """Hold predictions of `bulksample plan` against real runs of 4 ranks: bytes by kind, and seconds of an epoch and of an evaluation.
 
-    python bench/bench_plan.py FOLDER [--rounds 3] [--json FILE]
+    python bench/bench_plan.py [FOLDER] [--rounds 5 | --quick] [--json FILE]
 
-FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A round measures the network (`info --network`), a replicated
-`sample` and a replicated `train` of one epoch. `plan` takes the three files and predicts the runs of the round that follow:
+FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A round measures the network (`info --network`), then before each
+run a replicated `sample` and a replicated, evaluated `train`, from whose three files `plan` predicts the run. `--quick` takes two rounds,
+some five minutes on two cores. The runs:
 
     replicated     topology and features on every rank
     partitioned    both in block rows, on a 2 x 2 grid
@@ -14,8 +15,9 @@ FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A rou
 
 An epoch is the median of those after the first. Bytes of the kinds topology, features and gradients must equal `foreseen.Foresight`,
 which draws the same mini-batches; the figure of `plan` beside them is an expectation over random graphs. Seconds are ratios, measured over
-predicted, of every round and their median: a busy machine slows the ranks, and the runs that measure the rates as well. The exit code
-is 1 where bytes differ.
+predicted, of every round and their median. A busy machine slows the ranks, and the runs that measure the rates as well; the processor
+seconds of the busiest rank tell work from waiting. `evaluated_over_partitioned` compares two runs whose epochs do the same. `aim` counts
+ratios outside 0.67 to 1.5. The exit code is 1 where bytes differ.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from ranks import Grid, Work, graph_in, launch
 
 from bulksample.report.launch import starter
 
-RANKS, EPOCHS, TIMEOUT = 4, 3, 600.0
+RANKS, EPOCHS, TIMEOUT = 4, 5, 600.0
+ROUNDS, QUICK = 5, 2
+AIM = (1 / 1.5, 1.5)
 PUBLISHED = ["--topology", "replicated", "--features", "partitioned", "--replication", "1", "--evaluate", "none"]
 CASES: dict[str, list[str]] = {
     "replicated": ["--topology", "replicated", "--features", "replicated", "--evaluate", "none"],
@@ -75,14 +79,17 @@ class Bench:
         found = self.run(name, "train", *self.of(name).options(), *told, *options)
         return found | {"lines": [json.loads(line) for line in lines.read_text().splitlines()]}
 
-    def calibrate(self) -> None:
-        """Measure the network, and the rates of sampling, gathering and computing."""
+    def probe(self) -> None:
+        """Measure the network."""
         self.run("network", "info", "--network")
+
+    def calibrate(self) -> None:
+        """Measure the rates of sampling, gathering, computing and evaluating."""
         self.run("sample", "sample", *self.work.options())
-        self.train("train", 1, *CASES["replicated"])
+        self.train("train", EPOCHS, *CASES["replicated"][:-1], "exact")
 
     def predicted(self, case: str) -> dict[str, Any]:
-        """Return the prediction of `plan` for a case, with the rates of this round."""
+        """Return the prediction of `plan` for a case, with the rates measured last."""
         measured = [part for name in ("sample", "train") for part in ("--measured", str(self.folder / f"{name}.json"))]
         path = self.folder / "plan.json"
         work = self.of(case)
@@ -100,6 +107,7 @@ class Bench:
         return {
             "bytes": {kind: lines[1]["training_bytes"][kind] for kind in KINDS},
             "seconds": statistics.median(line["seconds"] for line in lines[1:]),
+            "processor": statistics.median(line["compute_seconds"] for line in lines[1:]),
             "evaluation": statistics.median(line["phases"]["evaluate"] for line in lines[1:]),
             "activations": lines[1]["bytes_sent"]["activations"],
         }
@@ -123,11 +131,23 @@ def measure(directory: Path, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(work, Path(folder))
         for _ in range(rounds):
-            bench.calibrate()
+            bench.probe()
             for case, pairs in found.items():
+                bench.calibrate()
                 pairs.append((bench.measured(case), bench.predicted(case)))
         whole, drawn = Foresight(work), {"rows": Foresight(bench.parts), "local": Foresight(bench.parts, RANKS)}
-        return {case: _line(pairs, foreseen(drawn.get(case, whole), case)) for case, pairs in found.items()}
+        cases = {case: _line(pairs, foreseen(drawn.get(case, whole), case)) for case, pairs in found.items()}
+    both = [(one[0], other[0]) for one, other in zip(found["evaluated"], found["partitioned"], strict=True)]
+    alike = {key: ratios([one[key] / other[key] for one, other in both]) for key in ("seconds", "processor")}
+    return {"cases": cases, "evaluated_over_partitioned": alike, "aim": aim(cases)}
+
+
+def aim(cases: dict[str, Any]) -> dict[str, Any]:
+    """Count the ratios of single rounds, and of medians, that are outside the aim."""
+    lines = [line["measured_over_predicted"] for case in cases.values() for line in (case, case.get("evaluation")) if line]
+    figures = {"rounds": [ratio for line in lines for ratio in line["rounds"]], "medians": [line["median"] for line in lines]}
+    low, high = AIM
+    return {"range": AIM, **{name: {"outside": sum(not low <= x <= high for x in of), "of": len(of)} for name, of in figures.items()}}
 
 
 def ratios(found: list[float]) -> dict[str, Any]:
@@ -144,6 +164,7 @@ def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, i
         "equal": all(one["bytes"] == exact for one, _ in pairs),
         "bytes_of_plan": {kind: plan["bytes_sent"][kind] for kind in KINDS},
         "seconds": summary([one["seconds"] for one, _ in pairs]),
+        "processor_seconds": summary([one["processor"] for one, _ in pairs]),
         "seconds_of_plan": summary([other["seconds"]["epoch"] for _, other in pairs]),
         "measured_over_predicted": ratios([one["seconds"] / other["seconds"]["epoch"] for one, other in pairs]),
     }
@@ -159,14 +180,16 @@ def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("folder", type=Path, nargs="?", help="keeps the graph; default: a temporary folder")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} rounds")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    before = machine()
-    cases = measure(graph_in(options.folder, 60_000, 15, 64), options.rounds)
-    report({"machine": before, "load_after": machine()["load"], "rounds": options.rounds, "cases": cases}, options.json)
-    raise SystemExit(0 if all(line["equal"] for line in cases.values()) else 1)
+    rounds, before = QUICK if options.quick else options.rounds, machine()
+    with tempfile.TemporaryDirectory() as temporary:
+        found = measure(graph_in(options.folder or Path(temporary), 60_000, 15, 64), rounds)
+    report({"machine": before, "load_after": machine()["load"], "rounds": rounds, **found}, options.json)
+    raise SystemExit(0 if all(line["equal"] for line in found["cases"].values()) else 1)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ all-to-all with its lengths, which are two collectives. Devices whose bytes the 
 2 z / (bytes a second of the host's bus).
     sample    sum of E / (edges a second) + topology / B + latency and host / k
     fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency and host; with `host` U f w / (bytes a second from the host);
+              in block rows (2 + a) U f w: the rows for other ranks are gathered, those that arrive put in place, and all put in order;
               with a codec also 2 a U (4 f + v) / (bytes gathered a second), to encode and to decode
     compute   6 sum of N_{L-l} w_{l-1} w_l (twice for sage) / (operations a second) + 8 sum of E w_{l-1} / (bytes a second)
     reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha and host, by recursive halving and doubling (Thakur et al. 2005); without

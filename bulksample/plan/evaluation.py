@@ -2,11 +2,18 @@
 
 Exact inference computes layer l of width w_l from the w_(l-1) below, u = min of both being sent. Each rank takes n / p rows, m / p entries:
     compute   2 n / p w_(l-1) w_l (twice for sage) / (operations a second) + 4 m / p u / (bytes a second)
-    prepare   where sources are fetched (in block rows, and in a layer that sends nothing): (n + m) / p / (sampled edges a second) to number
-              the sources of a chunk, which costs what numbering those of a mini-batch does, and 3 copies of the distinct sources,
-              n (1 - exp(-m / (p n))) 4 u / (gathered bytes a second): encoded, put in place, put in order
+    prepare   where sources are fetched (in block rows, and in a layer that sends nothing), in C chunks: 17 bytes for each of
+              (n + m) / p ids, which is read twice, marked, looked up in a table and renamed, to number the sources; and (1 + a) D 4 u for
+              the rows of D = C n (1 - exp(-m / (p C n))) distinct sources: all are put in place, and those of other block rows are
+              gathered there first. All / (gathered bytes a second)
+    chunks    C = ceil((n + m) / p w / 2^24), w = w_l, or max(w_(l-1), w_l) if raw features are aggregated (2^28 on devices)
     bytes     (p - 1) 4 n u over all ranks where all ranks hold A; in block rows (c - 1) 4 n u, and for each rank the distinct
-              sources on other block rows, a n (1 - exp(-m / (p n))) of 4 + 4 u bytes. Layer 1 sends nothing if all ranks hold H, f <= w_1
+              sources on other block rows, a D of 4 + 4 u bytes. Layer 1 sends nothing if all ranks hold H, f <= w_1
+    calls     collectives: 2 to agree whether to stream and 2 for each split to score; 1 in a layer whose rows all ranks gather; in
+              block rows 3 C + 3 a layer, and 1 more where c > 1: widths, the number of chunks (2), counts, ids and rows of each, the block
+Steps of training are small, and their seconds hold much that does not grow with the rows. So an exact evaluation that `--measured` holds,
+of ranks that have the whole graph, counts more than they do: its ratio to the prediction scales compute and prepare.
+Memory touched for the first time is not counted: the first evaluation of a run takes longer than later ones.
 Sampled scores take ceil(S / b) mini-batches of `eval_fanouts`, S vertices scored, in bulks of `scoring_bulk`: sampling, fetching, and a
 third of a step's computing.
 """
@@ -14,25 +21,30 @@ third of a step's computing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import expm1
+from math import ceil, expm1
 
 from ..bulk_sizes import scoring_bulk
+from ..distributed.costs.inference import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
 from .measured import Measured
 from .moving import Moving, exchanged
 from .request import PlanRequest
-from .seconds import coding, computing, fetch_transfer, gathering, transfer
+from .seconds import coding, computing, copies, fetch_transfer, gathering, transfer
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, feature_group, fetching, inside_shares, sampling
+
+_NUMBERED = 17  # bytes of an id that is numbered: read twice, its mark, its number, and the result
+_SPLITS = 3
 
 
 @dataclass(frozen=True)
 class EvaluationCost:
-    """Seconds of a rank, and bytes that all ranks send, in one evaluation; those of an epoch are `every` times less."""
+    """Seconds and collectives of a rank, and bytes that all ranks send, in one evaluation; an epoch has `every` times less."""
 
     kind: str
     seconds: float = 0.0
     bytes: float = 0.0
     every: int = 1
+    collectives: float = 0.0  # of exact inference
 
     @property
     def epoch_seconds(self) -> float:
@@ -46,10 +58,13 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
         return EvaluationCost("none")
     speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device)
     if request.evaluation == "exact":
-        copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, grid, measured.device)
-        seconds, sent = _exact(request, grid, measured, speed, copying)
-    else:
-        seconds, sent = _sampled(request, grid, measured, speed)
+        if measured.evaluate_seconds is None:
+            copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, grid, measured.device)
+            return _exact(request, grid, measured, speed, copying)
+        whole = CandidateGrid(measured.evaluate_ranks, measured.evaluate_ranks, "replicated")
+        ratio = measured.evaluate_seconds / _exact(request, whole, measured, 1.0, 1.0).seconds
+        return _exact(request, grid, measured, ratio, ratio)
+    seconds, sent = _sampled(request, grid, measured, speed)
     return EvaluationCost(request.evaluation, seconds, sent, request.eval_every)
 
 
@@ -59,26 +74,30 @@ def sampled_request(request: PlanRequest) -> PlanRequest:
     return request.model_copy(update={"fanouts": fanouts, "seeds": request.scored_vertices, "seed_locality": None})
 
 
-def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float, copying: float) -> tuple[float, float]:
+def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float, copying: float) -> EvaluationCost:
     n, m, p, device = request.vertices, request.edges, grid.ranks, measured.device
     products, per_node = 2 if request.model == "sage" else 1, min(request.connection().per_node, grid.ranks)
     divided = grid.partitioned or feature_group(request, grid) > 1
-    distinct, seconds, total = -n * expm1(-m / (p * n)), 0.0, 0.0
+    c = p // (grid.rows if grid.partitioned else feature_group(request, grid)) if divided else p
     inside = inside_shares(p, 1, per_node, "columns")[0]
+    collectives = 2.0 + 2 * _SPLITS
+    seconds, total = exchanged(request, 0.0, collectives, p, inside).total, 0.0
     for i, (into, out) in enumerate(zip(request.widths, request.widths[1:], strict=False)):
-        u = min(into, out)
+        u, raw = min(into, out), i == 0 and into <= out
         operations = 2 * products * n / p * into * out / device.operations.value
         seconds += speed * (operations + 4 * m / p * u / device.bandwidth.value)
+        limit = DEVICE_CHUNK_NUMBERS if request.has_devices else CHUNK_NUMBERS
+        chunks = ceil((n + m) / p * (max(into, out) if raw else out) / limit)
+        distinct = -chunks * n * expm1(-m / (p * chunks * n))
+        sent, calls = (0.0, 0.0) if raw else ((p - 1) * 4.0 * n * u, 1.0)
         if divided:
-            rows = p // (grid.rows if grid.partitioned else feature_group(request, grid))
-            sent = (rows - 1) * 4 * n * u + p * (1 - rows / p) * distinct * (4 + 4 * u)
-        else:
-            sent = 0.0 if i == 0 and into <= out else (p - 1) * 4.0 * n * u
-        if divided or (i == 0 and into <= out):
-            seconds += (n + m) / p / device.sampling.value + copying * 3 * distinct * 4 * u / device.gather.value
-        seconds += exchanged(request, sent / p, 4.0 if sent else 0.0, p, inside).total
-        total += sent
-    return seconds, total
+            sent = (c - 1) * 4 * n * u + p * (1 - c / p) * distinct * (4 + 4 * u)
+            calls = 3.0 * chunks + 3 + (c > 1)
+        if divided or raw:
+            seconds += copying * ((n + m) / p * _NUMBERED + (2 - c / p) * distinct * 4 * u) / device.gather.value
+        seconds += exchanged(request, sent / p, calls, p, inside).total
+        total, collectives = total + sent, collectives + calls
+    return EvaluationCost("exact", seconds, total, request.eval_every, collectives)
 
 
 def _sampled(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float) -> tuple[float, float]:
@@ -87,6 +106,10 @@ def _sampled(request: PlanRequest, grid: CandidateGrid, measured: Measured, spee
     k = min(scoring_bulk(scored.batch_size, scored.fanouts), -(-minibatches // grid.ranks))
     drawn, fetch = sampling(scored, sizes, grid, k), fetching(scored, sizes, grid, k)
     moving: Moving = transfer(scored, drawn, grid, grid.order) * (1 / k) + fetch_transfer(scored, sizes, grid, k)
-    work = gathering(scored, sizes, grid, device) + coding(scored, sizes, grid, device) + speed * computing(scored, sizes, device) / 3
+    work = (
+        copies(scored, sizes, grid) * gathering(scored, sizes, grid, device)
+        + coding(scored, sizes, grid, device)
+        + speed * computing(scored, sizes, device) / 3
+    )
     each = sizes.edges / device.sampling.value + work + moving.total
     return -(-minibatches // grid.ranks) * each, minibatches * ((drawn.column + drawn.row) / k + fetch.column)

@@ -31,6 +31,7 @@ class Measured:
     edges, inputs : edges and input vertices of one mini-batch
     compute_seconds, gather_seconds : seconds of one step
     reduce_seconds, reduce_ranks : seconds of one all-reduce, waiting for slower ranks included, and the ranks that took part
+    evaluate_seconds, evaluate_ranks : seconds of one exact evaluation where every rank holds graph and features, and the ranks
     files : names of the files read
     """
 
@@ -41,6 +42,8 @@ class Measured:
     gather_seconds: float | None = None
     reduce_seconds: float = 0.0
     reduce_ranks: int = 0
+    evaluate_seconds: float | None = None
+    evaluate_ranks: int = 0
     files: tuple[str, ...] = ()
 
 
@@ -91,7 +94,7 @@ def _read_sample(request: PlanRequest, found: _Found, measured: Measured, name: 
 
 
 def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """Read a result of `bulksample train --json`: seconds of a step; those of gathering only if no rank fetched from others."""
+    """Read a result of `bulksample train --json`: seconds of a step; gathering and evaluation only if no rank fetched from others."""
     _check_settings(
         request, found, name, ("sampler", "fanouts", "model", "parameters", *(key for key in ("batch_size", "frontier") if key in found))
     )
@@ -102,6 +105,9 @@ def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: s
         measured = replace(measured, reduce_seconds=_positive(phases["reduce"], name) / steps, reduce_ranks=found["ranks"])
     if found.get("graph", "replicated") != "replicated":
         return replace(measured, compute_seconds=compute)
+    if found.get("evaluation") == {"kind": "exact", "streamed": False} and phases.get("evaluate"):
+        times = -(-found["epochs_in_this_run"] // _positive(found["config"]["eval_every"], name))
+        measured = replace(measured, evaluate_seconds=_positive(phases["evaluate"], name) / times, evaluate_ranks=found["ranks"])
     return replace(measured, compute_seconds=compute, gather_seconds=_positive(phases["fetch"], name) / steps)
 
 

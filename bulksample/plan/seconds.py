@@ -37,7 +37,7 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)
     sample = sizes.edges / device.sampling.value + sampled.total
     gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, grid, device)
-    fetch = gather + coding(request, sizes, grid, device) + fetched.total
+    fetch = copies(request, sizes, grid) * gather + coding(request, sizes, grid, device) + fetched.total
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
     reduce = max(gradients.total, measured.reduce_seconds if measured.reduce_ranks == grid.ranks else 0.0)
     train = fetch + compute + reduce
@@ -75,6 +75,11 @@ def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> floa
 def gathering(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
     """Seconds in which the rows of H of a mini-batch are put in order."""
     return sizes.inputs * request.feature_width * request.feature_bytes / device.gather.value
+
+
+def copies(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
+    """Return how often a fetched row is copied by ranks: once where it lies in one memory, see the docstring of the package."""
+    return 2 + features_away(request, sizes, grid) if grid.placed == "partitioned" and feature_group(request, grid) > 1 else 1.0
 
 
 def coding(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:

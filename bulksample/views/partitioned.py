@@ -183,7 +183,7 @@ class BlockShare(InferenceShare):
             sources = self._layout.places(self._indices[entries])
             weights = None if self._weights is None else self._weights[entries]
             own = np.arange(self.first + a, self.first + b)
-            block, source_rows, own_slice = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own)
+            block, source_rows, own_slice = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own, self.n)
             return block, torch.from_numpy(exchange.fetch(source_rows)), own_slice
 
         return neighborhood

@@ -104,7 +104,7 @@ class WholeShare(InferenceShare):
         def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
             rows = self._block(a, b)
             own = np.arange(self.first + a, self.first + b)
-            block, vertices, own_slice = compact(rows.indptr, rows.indices, rows.weights, own)
+            block, vertices, own_slice = compact(rows.indptr, rows.indices, rows.weights, own, self.n)
             return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), own_slice
 
         return neighborhood

@@ -4,8 +4,12 @@ from dataclasses import replace
 from math import exp
 
 import pytest
+from communities import community_graph
+from training_runs import run_training
 from uniform import DEGREE, N, papers, request
 
+from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.plan.evaluation import evaluation_cost
 from bulksample.plan.measured import Measured
 from bulksample.plan.memory import rank_memory
@@ -39,28 +43,68 @@ def test_ranks_with_block_rows_fetch_distinct_sources():
     assert found.bytes == pytest.approx(sum(4 * N * u + 4 * 0.5 * distinct * (4 + 4 * u) for u in (10, 256, 2)))
 
 
+def collectives(calls):
+    """Seconds of so many collectives of four ranks of one node."""
+    network = NETWORKS["perlmutter"]
+    return calls * (network.collective.value / 2 + 3 * (5e-6 + network.message.value))
+
+
 def test_work_is_divided_and_follows_measured_steps():
     alone, four = (cost(request(), CandidateGrid(p, p, "replicated")).seconds for p in (1, 4))
-    network, gather = NETWORKS["perlmutter"], request().machine().gather.value
-    copied, before = (3 * N * (1 - exp(-DEGREE / p)) * 40 / gather for p in (4, 1))  # of the 10 features of the distinct sources of a share
-    alone, four = alone - before, four - copied
+    gather = request().machine().gather.value
+    numbered, before = (N * (1 + DEGREE) / p * 17 / gather for p in (4, 1))
+    copied, once = (N * (1 - exp(-DEGREE / p)) * 40 / gather for p in (4, 1))  # the 10 features of the distinct sources of a share
+    alone, four = alone - before - once, four - numbered - copied
     sent = 3 * 4 * N * 258 / 4 / 100e9
-    collectives = 2 * 2 * (network.collective.value + 6 * (5e-6 + network.message.value))  # two layers send; counts go ahead of rows
-    assert four == pytest.approx(alone / 4 + sent + collectives)
+    # two layers gather; ranks agree whether to stream, and gather counts and classes of three splits
+    assert four == pytest.approx(alone / 4 + sent + collectives(2 + 2 + 6))
     slow = cost(request(), CandidateGrid(1, 1, "replicated"), compute_seconds=100.0).seconds
     assert slow > 100 * alone
 
 
 def test_sources_in_block_rows_are_numbered_and_copied():
-    """Per layer and rank: its rows and entries are numbered, its distinct sources of 10, 256 and 2 numbers copied three times."""
+    """Per layer and rank: 17 bytes for each row and entry; sources of 10, 256 and 2 numbers are put in place, half gathered."""
     asked, grid = request(), CandidateGrid(4, 2, "partitioned")
     device = asked.machine()
-    measured = Measured(replace(device, sampling=Rate(device.sampling.value / 2, "measured", "")))
-    slow, fast = (evaluation_cost(asked, expected_sizes(asked), grid, own).seconds for own in (measured, Measured(device)))
-    assert slow - fast == pytest.approx(3 * N * (1 + DEGREE) / 4 / device.sampling.value)
     measured = Measured(replace(device, gather=Rate(device.gather.value / 2, "measured", "")))
-    slow = evaluation_cost(asked, expected_sizes(asked), grid, measured).seconds
-    assert slow - fast == pytest.approx(3 * 4 * (10 + 256 + 2) * N * (1 - exp(-DEGREE / 4)) / device.gather.value)
+    slow, fast = (evaluation_cost(asked, expected_sizes(asked), grid, own).seconds for own in (measured, Measured(device)))
+    numbered = 3 * N * (1 + DEGREE) / 4 * 17
+    copied = 1.5 * 4 * (10 + 256 + 2) * N * (1 - exp(-DEGREE / 4))
+    assert slow - fast == pytest.approx((numbered + copied) / device.gather.value)
+
+
+def test_a_measured_evaluation_scales_work_and_not_exchanges():
+    """Twice the predicted seconds where every rank holds all: work in block rows takes twice as long, too; steps do not count."""
+    grid, whole = CandidateGrid(4, 2, "partitioned"), CandidateGrid(4, 4, "replicated")
+    plain, twice = cost(request(), grid), 2 * cost(request(), whole).seconds
+    found = cost(request(), grid, evaluate_seconds=twice, evaluate_ranks=4, compute_seconds=100.0, gather_seconds=100.0)
+    exchanges = plain.bytes / 4 / 100e9 + collectives(plain.collectives)
+    assert found.seconds - exchanges == pytest.approx(2 * (plain.seconds - exchanges))
+
+
+def test_a_large_share_is_computed_in_chunks_that_fetch_their_sources_anew():
+    """2^24 numbers hold 2^16 entries of 256 numbers: the rows and entries of a share are two chunks in layers 1 and 2, one in layer 3."""
+    asked, grid = request(device="cpu", network="loopback"), CandidateGrid(4, 2, "partitioned")
+    found, entries = cost(asked, grid), N * DEGREE / 4
+    assert 2**16 < N * (1 + DEGREE) / 4 < 2**17
+    distinct = [chunks * N * (1 - exp(-entries / chunks / N)) for chunks in (2, 2, 1)]
+    assert found.bytes == pytest.approx(sum(4 * N * u + 4 * 0.5 * d * (4 + 4 * u) for u, d in zip((10, 256, 2), distinct, strict=True)))
+
+
+@pytest.mark.parametrize(("p", "c", "graph"), [(2, 2, "replicated"), (2, 1, "partitioned"), (4, 2, "partitioned")])
+def test_collectives_of_an_evaluation_are_those_of_ranks(tmp_path, p, c, graph):
+    whole = community_graph()
+    store.save(whole, tmp_path / "graph")
+    options = {"graph": graph, "epochs": 1, "hidden": 4, "fanouts": (3, 3), "threads": 1}
+    if graph == "partitioned":
+        options["replication"] = c
+    report = on_threads(p, lambda comm: run_training(tmp_path / "graph", comm, **options)[0])[0]
+    sent = {kind: count - report["training_collectives"][kind] for kind, count in report["collectives"].items()}
+    asked = request(
+        vertices=whole.n, edges=whole.adjacency.nnz, feature_width=whole.num_features, classes=whole.num_classes, fanouts=(3, 3),
+        hidden=4, device="cpu",
+    )  # fmt: skip
+    assert cost(asked, CandidateGrid(p, c, graph)).collectives == sent["total"]
 
 
 def test_sampled_scores_take_mini_batches_of_their_own_fanouts():

@@ -165,6 +165,18 @@ def test_a_measured_training_replaces_the_time_of_a_step(written):
     assert found.compute_seconds == (2 + 3 + 1) / 20
     assert found.gather_seconds == 1 / 20
     assert (found.reduce_seconds, found.reduce_ranks) == (5 / 20, 2)
+    assert found.evaluate_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"), [({}, 12 / 3), ({"graph": "partitioned"}, None), ({"evaluation": {"kind": "sampled"}}, None)]
+)
+def test_a_measured_exact_evaluation_of_whole_graphs_is_read(written, changes, seconds):
+    """Five epochs with an evaluation after every second one and the last: three."""
+    asked, phases = request(), {**TRAINED["phases"], "evaluate": 12.0}
+    epochs = {"epochs": 5, "epochs_in_this_run": 5, "config": {"eval_every": 2}, "evaluation": {"kind": "exact", "streamed": False}}
+    found = measure(asked, [written(TRAINED | {"parameters": asked.parameters, "phases": phases, **epochs} | changes)])
+    assert (found.evaluate_seconds, found.evaluate_ranks) == (seconds, 2 if seconds else 0)
 
 
 @pytest.mark.parametrize(

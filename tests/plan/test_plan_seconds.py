@@ -28,7 +28,14 @@ def test_papers100m_by_hand():
     rows = 15 * 1024 + 10 * 15_920 + 5 * 164_758  # of padded answers
     topology = 3 * 8.4 * 7 + away * 4 * (181_701 + rows)
     sample = edges / 1.5e9 + topology / 25e9 + 3 * 3 * collective / 10
-    fetch = inputs * 512 / 0.776e12 + (away * inputs * (4 + 512) + 7 * 4 * 9 / 10) / 25e9 + 1.2 * collective
+    fetch = (
+        (2 + away) * inputs * 512 / 0.776e12
+        + (  # gathered for others, put in place and in order
+            away * inputs * (4 + 512) + 7 * 4 * 9 / 10
+        )
+        / 25e9
+        + 1.2 * collective
+    )
     products = 164_758 * 128 * 256 + 15_920 * 256 * 256 + 1024 * 256 * 172
     aggregated = 823_788 * 128 + 159_199 * 256 + 14_897 * 256
     compute = 12 * products / 9.75e12 + 8 * aggregated / 0.776e12
@@ -36,7 +43,7 @@ def test_papers100m_by_hand():
     assert (found.sample, found.fetch) == pytest.approx((10 * sample, 10 * fetch), rel=1e-4)
     assert (found.compute, found.reduce) == pytest.approx((10 * compute, 10 * reduce), rel=1e-4)
     assert found.epoch == pytest.approx(10 * (sample + fetch + compute + reduce), rel=1e-4)  # one bulk: nothing to hide behind
-    assert found.epoch == pytest.approx(0.28, abs=0.01)
+    assert found.epoch == pytest.approx(0.29, abs=0.01)
 
 
 def test_sampling_overlaps_with_training_after_the_first_bulk():

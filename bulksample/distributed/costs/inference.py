@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import expm1
 
-CHUNK_BYTES = 2**26
+CHUNK_NUMBERS = 2**24  # of the entries of a chunk, gathered
+DEVICE_CHUNK_NUMBERS = 2**28  # small chunks would leave a GPU idle
+CHUNK_BYTES = 2**26  # streamed
 LEAST_CHUNK = 2**20
 _ENTRY = 40  # position, source, two copies of both while they are sorted, and the number in the block
 

@@ -131,7 +131,10 @@ class RowExchange:
         vertices = np.asarray(vertices)
         if vertices.dtype.kind not in "iu" or vertices.ndim != 1:
             raise UsageError(f"vertices must be integers in one dimension; got {vertices.dtype} of shape {vertices.shape}")
-        unique, position = np.unique(vertices, return_inverse=True)
+        if (vertices[1:] > vertices[:-1]).all():  # the sources of exact inference
+            unique, position = vertices, None
+        else:
+            unique, position = np.unique(vertices, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.n:
             raise UsageError(f"vertices must be rows of the matrix, 0 to {self.n - 1}; got {unique[0]} to {unique[-1]}")
         return divided(unique, position, self._first, self._end, self.cache.find(unique))
@@ -141,7 +144,7 @@ class RowExchange:
         requested = self._encoded(requests.requested)
         rows = np.empty((len(named.ids), self.codec.columns(self.width)), self.codec.dtype)
         pending = self.comm.start_alltoall_rows(requested, requests.requested_counts, self.kind, incoming=requests.expected)
-        rows[named.own] = self._encoded(named.ids[named.own])
+        self._encoded(named.ids[named.own], rows[named.own])
         if len(named.slots):
             cached = ~named.away
             cached[named.own] = False
@@ -157,12 +160,17 @@ class RowExchange:
         if not self._first <= low <= high < self._end:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows {low} to {high}; it holds {self._first} to {self._end}")
 
-    def _encoded(self, ids: np.ndarray) -> np.ndarray:
-        """Return some own rows, encoded, after checking that this rank holds them."""
+    def _encoded(self, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return some own rows, encoded, after checking that this rank holds them; written to `out` if given."""
         if len(ids):
             self.check_own(ids.min(), ids.max())
         at = ids - self._first
-        return self.codec.encode(self._rows[at], ids if self._names is None else self._names[at])
+        if self._rows.dtype == self.codec.dtype:  # they travel as they are: one copy
+            return np.take(self._rows, at, axis=0, out=out, mode="clip")  # with "raise", numpy would copy `out` as well
+        encoded = self.codec.encode(self._rows[at], ids if self._names is None else self._names[at])
+        if out is not None:
+            out[:] = encoded
+        return encoded
 
     def _agree(self, cache_bytes: int, own_cache: bool) -> None:
         """Raise `UsageError` on all ranks if the arguments that must be equal differ between ranks."""
@@ -201,8 +209,8 @@ class NamedRows(NamedTuple):
     ----------
     ids : integers, shape (u,)
         The distinct rows that this rank asks for, ascending.
-    position : integers, shape (m,)
-        Which of them each vertex is.
+    position : integers, shape (m,), optional
+        Which of them each vertex is; None if the vertices are `ids` themselves.
     own : slice
         Those that this rank holds.
     away : bool, shape (u,)
@@ -212,19 +220,19 @@ class NamedRows(NamedTuple):
     """
 
     ids: np.ndarray
-    position: np.ndarray
+    position: np.ndarray | None
     own: slice
     away: np.ndarray
     slots: np.ndarray
 
 
-def divided(ids: np.ndarray, position: np.ndarray, first: int, end: int, slot: np.ndarray) -> NamedRows:
+def divided(ids: np.ndarray, position: np.ndarray | None, first: int, end: int, slot: np.ndarray) -> NamedRows:
     """Divide distinct ids into own ones, ``first .. end - 1``, cached ones, whose `slot` is 0 or more, and those of others."""
     own = slice(*np.searchsorted(ids, [first, end]).tolist())
     slot[own] = -1
     away = slot < 0
     away[own] = False
-    return NamedRows(ids, position.astype(np.int32), own, away, slot[slot >= 0])
+    return NamedRows(ids, None if position is None else position.astype(np.int32), own, away, slot[slot >= 0])
 
 
 class Fetch:
@@ -242,7 +250,8 @@ class Fetch:
         """Return the rows in the requested order: float32, shape (m, f)."""
         if self._result is None:
             self._rows[self.named.away] = self._pending.wait()  # owners ascend as the ids do
-            self._result = self._exchange.codec.decode(self._rows, self._exchange.width)[self.named.position]
+            decoded = self._exchange.codec.decode(self._rows, self._exchange.width)
+            self._result = decoded if self.named.position is None else decoded[self.named.position]
         return self._result
 
 

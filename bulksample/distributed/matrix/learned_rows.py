@@ -58,7 +58,7 @@ def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray
     named = []
     for ids in lookups:
         unique, position = np.unique(layout.places(ids), return_inverse=True)
-        named.append((divided(unique, np.arange(len(unique)), first, end, np.full(len(unique), -1)), position))
+        named.append((divided(unique, None, first, end, np.full(len(unique), -1)), position))
     requests = request_rows(comm, layout.bounds, [rows.ids[rows.away].astype(np.int32) for rows, _ in named])
     return [AskedRows(rows, own, position) for (rows, position), own in zip(named, requests, strict=True)]
 

@@ -16,6 +16,7 @@ from ...backends.cuda.backend import Cuda
 from ...backends.cuda.nvrtc import DeviceLauncher, local_rank
 from ...config.train import TrainOptions
 from ...distributed.comm.base import Comm
+from ...distributed.costs.inference import DEVICE_CHUNK_NUMBERS
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...nn.model import Model
 from ...profiling import profiled
@@ -43,7 +44,6 @@ from .device_type_features import DeviceTypeFeatures
 from .streams import open_streams
 
 _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
-_INFERENCE_NUMBERS = 2**28  # held at once in exact inference: small chunks would leave a GPU idle
 
 
 class CudaComputeContext(ComputeContext):
@@ -78,7 +78,7 @@ class CudaComputeContext(ComputeContext):
             self._move_relations(view)
             return view
         view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
-        view.share.chunk_numbers = _INFERENCE_NUMBERS
+        view.share.chunk_numbers = DEVICE_CHUNK_NUMBERS
         if isinstance(view.share, WholeShare):
             view.share.compute_on(view.features, cuda.put(view.share.all_degrees))
         if view.all_degrees is not None:

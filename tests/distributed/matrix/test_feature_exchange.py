@@ -43,6 +43,9 @@ class Case:
     def hottest(self):
         return np.sort(sorted(range(self.n), key=lambda v: (-self.access_count[v], v))[: self.room])
 
+    def ascending(self, r):
+        return np.unique(self.asked[r])
+
 
 def since(comm, before):
     return {kind: SentCount(*(np.array(comm.tally[kind]) - before[kind]).tolist()) for kind in KINDS}
@@ -111,6 +114,21 @@ def test_alone():
     exercise(SerialComm(), 20)
     several(SerialComm(), 20)
     prefetch(SerialComm())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_distinct_ascending_rows_are_fetched_as_they_are(seed):
+    """The rows are those of the matrix, and not the memory of the rank that holds them."""
+    case = Case(seed, 3)
+
+    def rank(comm):
+        exchange, ids = case.exchange(comm), case.ascending(comm.rank)
+        fetched = exchange.fetch(ids)
+        np.testing.assert_array_equal(fetched, case.expected(ids))
+        fetched[:] = -1
+        np.testing.assert_array_equal(exchange.fetch(ids), case.expected(ids))
+
+    on_threads(3, rank)
 
 
 @pytest.mark.long
