@@ -37,7 +37,7 @@ _UNITS = {
 }  # all others: bytes/s
 _SPENT = ("sample", "fetch", "compute", "reduce", "epoch", "evaluate")
 _SIZES = ("vertices", "edges", "feature_width")
-_OF_RELATIONS = ("ranks", "replication", "fanouts", "batch_size", "hidden")
+_OF_RELATIONS = ("ranks", "replication", "fanouts", "batch_size", "hidden", "exchange")
 
 
 @configured(PlanRequest, from_file=False)

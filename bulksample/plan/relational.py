@@ -5,7 +5,7 @@
     sent      ids, features and embeddings of the distinct vertices of a mini-batch that other ranks hold, 1 - c/p of them; gradients
               of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows;
               with relations in block rows the rows of every frontier, and the picks of each in every relation; in windows of time, where
-              answers are not padded, a count of these picks
+              answers are not padded, a count of these picks; or the rows of the relations themselves (`relational_rows`)
 
 Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
 Windows of time hold fewer, so on graphs with times these are upper estimates. Padded answers (`matrix.answer_rooms`) are as long as the
@@ -22,6 +22,7 @@ import numpy as np
 from ..data.relational.hetero_manifest import HeteroManifest
 from ..distributed.matrix.answer_rooms import RowLaw, is_padded
 from ..errors import UsageError
+from .relational_rows import rows_sent
 from .request import PlanRequest, divisors
 
 _POISSON = 500  # a larger mean degree stands for all degrees
@@ -131,7 +132,7 @@ def _row(
     features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
     memory = {
         "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations)))
-        + (_count_bytes(manifest, request) if divided else 0.0),
+        + (_count_bytes(manifest, request) if divided and request.exchange == "owner" else 0.0),
         "times": (share if divided else 1.0) * sum(_time_bytes(manifest, i) for i in range(len(manifest.relations))),
         "features": share * sum(features.values()),
         "embeddings": 16 * tables * share,
@@ -143,7 +144,7 @@ def _row(
     in_rows = 0.0 if c is None else (c - 1) * c * sum(_touched(manifest, made, name, p, c) for name in made.embeddings)
     dense = made.weights + (tables if c is None else 0)
     sent = {
-        "topology": 4 * (sum(away.values()) + in_rows) + (_requests(manifest, request, made, p, c or 1) if divided else 0.0),
+        "topology": 4 * (sum(away.values()) + in_rows) + (_sampling(manifest, request, made, p, c or 1) if divided else 0.0),
         "features": 4 * sum(widths[name] * size for name, size in away.items()),
         "gradients": returned + 4 * request.hidden * in_rows + 8.0 * (p - 1) * (dense + 3),
     }
@@ -152,6 +153,13 @@ def _row(
         "features": "replicated" if c is None else "partitioned",
         "held": {**memory, "total": sum(memory.values())}, "bytes_of_a_step": {**sent, "total": sum(sent.values())},
     }  # fmt: skip
+
+
+def _sampling(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
+    """Return the bytes that all ranks send in a step to sample from relations in block rows."""
+    if request.exchange == "owner":
+        return _requests(manifest, request, made, p, c)
+    return rows_sent(manifest, made.frontiers, request.fanouts, p, c, request.exchange == "rows-oblivious")
 
 
 def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:

@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planted_relations import planted
 from typer.testing import CliRunner
 
-from bulksample import UsageError
+from bulksample import HeteroGraph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.app import app
 from bulksample.data.relational import hetero_store
 from bulksample.data.relational.synthetic import hetero, papers
@@ -20,11 +21,11 @@ from bulksample.plan.relational import plan_relations
 SIZES = {"fanouts": (4, 3), "hidden": 8, "batch_size": 16}
 
 
-def planned(folder, graph, p, c, topology="replicated"):
+def planned(folder, graph, p, c, topology="replicated", **changes):
     """The prediction of p ranks with c copies of each block row."""
-    manifest = hetero_store.save(graph, folder)
+    manifest = hetero_store.save(graph, folder, overwrite=True)
     whole = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "feature_width": 0}
-    found = plan_relations(manifest, PlanRequest.of(**whole, **SIZES, ranks=(p,), replication=(c,)))
+    found = plan_relations(manifest, PlanRequest.of(**{**whole, **SIZES, "ranks": (p,), "replication": (c,), **changes}))
     (row,) = [row for row in found["rows"] if (row["topology"], row["features"]) == (topology, "partitioned")]
     return found, row
 
@@ -80,6 +81,65 @@ def test_relations_in_block_rows_are_planned(tmp_path, p, c):
     assert 0 < counts <= 4 * sum(graph.type(relation.destination).count for relation in graph.relations)
 
 
+def of_one_degree():
+    """64 papers that cite the three before them."""
+    ids = np.arange(64)
+    paper = VertexType("paper", 64, np.ones((64, 2), np.float32), ids % 2, 2, {"train": np.ones(64, bool)})
+    cited = np.concatenate([(ids - step) % 64 for step in (1, 2, 3)])
+    return HeteroGraph((paper,), (relation_from_edges(paper, "cites", paper, cited, np.tile(ids, 3)),), "cyclic").validate()
+
+
+def topology_bytes(folder, p, c, exchange, **options):
+    """What ranks send in a step that they do not send where relations are replicated: the ids of features are alike in both."""
+    sent = []
+    for topology, more in (("partitioned", {"exchange": exchange}), ("replicated", {})):
+        given = {"replication": c, "seeds": "all", "topology": topology, "bulk_size": 1} | more | options
+        start, end = (on_threads(p, lambda comm, n=n, given=given: trained(folder, comm, epochs=n, **given))[0] for n in (0, 1))
+        sent.append((end["bytes_sent"]["topology"] - start["bytes_sent"]["topology"]) / end["steps"])
+    return sent[0] - sent[1]
+
+
+def sampling_bytes(folder, graph, p, c, **changes):
+    """The prediction of the same."""
+    rows = [planned(folder, graph, p, c, topology, **changes)[1] for topology in ("partitioned", "replicated")]
+    return rows[0]["bytes_of_a_step"]["topology"] - rows[1]["bytes_of_a_step"]["topology"]
+
+
+@pytest.mark.parametrize(
+    ("times", "options"),
+    [({"edge_times": True}, {"seed_times": "asked"}), *(pytest.param({"times": of}, {}, marks=pytest.mark.long) for of in (False, True))],
+)
+def test_whole_block_rows_are_those_of_a_run(tmp_path, times, options):
+    """They are all sent in every step, whatever it draws, so the prediction is exact."""
+    expected = sampling_bytes(tmp_path / "g", planted(**times), 2, 1, exchange="rows-oblivious")
+    assert topology_bytes(tmp_path / "g", 2, 1, "rows-oblivious", **options) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("exchange", ["rows", "rows-oblivious"])
+def test_rows_of_full_mini_batches_of_one_degree_are_those_of_a_run(tmp_path, exchange):
+    """One hop from 16 distinct seeds of degree 3 on two ranks of one process row: ids are told, and half of the rows returned."""
+    graph = of_one_degree()
+    expected = sampling_bytes(tmp_path / "g", graph, 2, 2, exchange=exchange, fanouts=(4,))
+    assert expected == 2 * 16 * 4 + 16 * (4 + 4 * (1 + 3))
+    assert topology_bytes(tmp_path / "g", 2, 2, exchange, fanouts=(4,)) == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("p", "c"), [(2, 1), (4, 2)])
+def test_rows_that_travel_are_near_those_of_a_run(tmp_path, p, c):
+    counts, relations = papers(0.0005)
+    graph = hetero(counts, relations, features=8, classes=4, seed=1, power=1)
+    expected = sampling_bytes(tmp_path / "g", graph, p, c, exchange="rows")
+    assert topology_bytes(tmp_path / "g", p, c, "rows") == pytest.approx(expected, rel=0.1)
+
+
+def test_rows_with_times_of_two_kinds_are_refused(tmp_path):
+    both = planted(times=True, edge_times=True)
+    planned(tmp_path / "g", both, 2, 1)
+    with pytest.raises(UsageError, match="both vertices and edges of 'planted' have times"):
+        planned(tmp_path / "g", both, 2, 1, exchange="rows")
+
+
 def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
     planted(times=True).save(tmp_path / "g")
     command = ["plan", "--from", str(tmp_path / "g"), "--ranks", "1,4", "--fanouts", "4,3", "--hidden", "8"]
@@ -95,7 +155,7 @@ def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
     for flag in ("--latency", "--measured", "--rates"):
         refused = CliRunner().invoke(app, [*command, flag, "1"])
         assert isinstance(refused.exception, UsageError)
-        assert f"its plan reads --ranks, --replication, --fanouts, --batch-size, --hidden, got {flag}" in str(refused.exception)
+        assert f"its plan reads --ranks, --replication, --fanouts, --batch-size, --hidden, --exchange, got {flag}" in str(refused.exception)
 
 
 def test_a_store_without_one_labelled_type_is_refused(tmp_path):
