@@ -47,28 +47,27 @@ def forms(graph, sampler, seeds, p):
     return [recorder.hops for recorder in recorders]
 
 
-@pytest.mark.parametrize("entries", [True, False])
+@pytest.mark.parametrize(("partition", "entries"), [("block", True), ("random", False)])
 @pytest.mark.parametrize(("rule", "name", "fanouts"), [
     ("static", "sage", (4, 3)), ("static", "full", (-1, -1)), ("vertices", "sage", (4, 3)), ("window", "sage", (40, 2)),
     ("moving", "sage", (4, 3)), ("moving", "sage", (32, 32)), ("static", "replace", (3, 40)),
     ("static", "weighted", (40, -1)), ("edges", "weighted", (4, 3)), ("last", "sage", (4, 0)),
 ])  # fmt: skip
 @pytest.mark.parametrize(("p", "c"), GRIDS)
-def test_bytes_are_those_predicted(p, c, rule, name, fanouts, entries):
+def test_bytes_are_those_predicted(p, c, rule, name, fanouts, partition, entries):
     graph = library(kind_of_times(rule), weighted=name == "weighted")
     sampler = replace(sampler_of(rule, name, fanouts), entries=entries)
     seeds = bulk(graph, rule != "static", k=max(p, 3))
-    for partition in ("block", "random"):
-        ranks = on_threads(p, lambda comm, how=partition: measured(graph, sampler, seeds, comm, c, how))
-        hops = forms(graph, sampler, seeds, p)
-        assert [one[1] for one in ranks] == tallies(predict_opening(len(graph.relations), p // c, c))
-        layouts = ranks[0][0]
-        assert [one[2] for one in ranks] == tallies(predict_hops(hops, layouts, c) + predict_counts(hops[0], layouts, c))
-        assert sum(one[2]["topology"].bytes for one in ranks) > 0
-        for exchange in ("rows", "rows-oblivious"):
-            ranks = on_threads(p, lambda comm, how=partition, by=exchange: measured(graph, sampler, seeds, comm, c, how, by))
-            foreseen = predict_row_hops(hops, graph, ranks[0][0], c, exchange == "rows-oblivious")
-            assert [one[2] for one in ranks] == tallies(foreseen)
+    hops = forms(graph, sampler, seeds, p)
+    ranks = on_threads(p, lambda comm: measured(graph, sampler, seeds, comm, c, partition))
+    layouts = ranks[0][0]
+    assert [one[1] for one in ranks] == tallies(predict_opening(len(graph.relations), p // c, c))
+    assert [one[2] for one in ranks] == tallies(predict_hops(hops, layouts, c) + predict_counts(hops[0], layouts, c))
+    assert sum(one[2]["topology"].bytes for one in ranks) > 0
+    for exchange in ("rows", "rows-oblivious"):
+        ranks = on_threads(p, lambda comm, by=exchange: measured(graph, sampler, seeds, comm, c, partition, by))
+        foreseen = predict_row_hops(hops, graph, layouts, c, exchange == "rows-oblivious")
+        assert [one[2] for one in ranks] == tallies(foreseen)
 
 
 @pytest.mark.parametrize(("rule", "fanouts", "collectives"), [
