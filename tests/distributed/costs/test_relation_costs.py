@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from engines import engine
 from relation_bulks import bulk, kind_of_times, sampler_of
 from relations_zoo import library
 
 from bulksample import Stream
-from bulksample.backends.reference import Reference
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
@@ -30,7 +30,7 @@ def measured(graph, sampler, seeds, comm, c, partition, exchange="owner"):
     """The layouts, what opening and what sampling sent, and the collectives of sampling once more."""
     blocks = TypeLayouts(ProcessGrid(comm, c), {kind.name: kind.count for kind in graph.types}, partition, 5)
     held, before = read_blocks(graph, blocks), dict(comm.tally)
-    made = open_relations(Placement("partitioned", exchange=exchange), graph, Reference(), blocks, held)
+    made = open_relations(Placement("partitioned", exchange=exchange), graph, engine("native"), blocks, held)
     opening, before = growth(comm, before), dict(comm.tally)
     sampler.sample_bulk(made, seeds.parts(comm.rank, comm.rank + 1), Stream(9), 1)
     sampling, calls = growth(comm, before), dict(comm.collectives)
@@ -41,7 +41,7 @@ def measured(graph, sampler, seeds, comm, c, partition, exchange="owner"):
 
 def forms(graph, sampler, seeds, p):
     """The hops of the mini-batches of each rank, recorded with the whole graph."""
-    recorders = [HopRecorder(graph, Reference()) for _ in range(p)]
+    recorders = [HopRecorder(graph, engine("native")) for _ in range(p)]
     for j, recorder in enumerate(recorders):
         sampler.sample_bulk(recorder, seeds.parts(j, j + 1), Stream(9), 1)
     return [recorder.hops for recorder in recorders]
