@@ -128,8 +128,15 @@ def _instead(value: Any, annotation: Any, as_text: bool) -> str:
     if get_origin(annotation) is tuple:  # also 15,10,5, which is one text
         mixed = isinstance(value, Collection) and not isinstance(value, str) and any(isinstance(one, str) for one in value)
         return "whole numbers" if mixed else ""
+    if _reads_text(annotation):  # sizes such as 4GB
+        return ""
     words = [word for part in (annotation, *get_args(annotation)) if get_origin(part) is Literal for word in get_args(part)]
     return " or ".join(["a number", *words]) if isinstance(value, str) and value not in words else ""
+
+
+def _reads_text(annotation: Any) -> bool:
+    """Return True if a type, or one of the types joined by ``|``, has a reader of its own."""
+    return any(isinstance(part, BeforeValidator) or _reads_text(part) for part in get_args(annotation))
 
 
 def _takes(kind: type, annotation: Any) -> bool:
