@@ -4,7 +4,7 @@ Let V_t be the vertices of type t in the frontier of a hop, U_t = n_t (1 - (1 - 
 q = p / c, and W_t the words of a row: for each relation into t one, and for each of its edges one, or three where edges have times. A hop
 sends
 
-    told      4 (c - 1) p sum of V_t                       ids, in process rows
+    told      (1 - 1 / c) p sum of 4 V_t                   ids, in process rows
     stages    (q - 1) sum of U_t (8 + 4 W_t)               ids, lengths and rows, in process columns; by rows-oblivious, whatever is drawn,
               (q - 1) (4 n + 4 sum of n_t W_t)             lengths and rows of all n vertices of all types
     returned  (1 - 1 / c) p sum of V_t (4 + 4 W_t)         lengths and rows, in process rows
@@ -30,8 +30,7 @@ def rows_sent(
     for held, fanout in zip(frontiers, fanouts, strict=False):
         if not fanout or not words:
             continue
-        sent += 4 * (c - 1) * p * sum(held[name] for name in words)
-        sent += (1 - 1 / c) * p * sum(held[name] * (4 + 4 * of_row) for name, of_row in words.items())
+        sent += (1 - 1 / c) * p * sum(held[name] * (8 + 4 * of_row) for name, of_row in words.items())  # told and returned
         if oblivious:
             sent += others * 4 * (sum(counts.values()) + sum(counts[name] * of_row for name, of_row in words.items()))
         else:
