@@ -443,6 +443,6 @@ class Backend(ABC):
 def check_fanout(fanout: int) -> int:
     """Return the fanout if it is -1 (all neighbors) or 0 .. 2**20 - 1; raise `UsageError` otherwise."""
     if fanout != -1 and not 0 <= fanout <= MAX_FANOUT:
-        fits = f"1 .. {MAX_FANOUT}, or -1 for all neighbors (0, none, for single relations and in interop loaders)"
+        fits = f"1 .. {MAX_FANOUT}, or -1 for all neighbors; single relations and the loaders of other libraries also take 0, none"
         raise UsageError(f"fanout must be in {fits}; got {fanout}")
     return fanout

@@ -109,17 +109,19 @@ def _length_is_named(common: list[str], config: Path | None) -> bool:
 
 
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
-    """Return the options in a configuration file as flags of `train`, without those of other methods; raise `UsageError`."""
+    """Return the options in a configuration file as flags of `train`, without those that the method does not read; raise `UsageError`."""
     from ..config.file import Given, read
     from ..config.sample import SampleConfig
-    from ..methods.config import TrainConfig
+    from ..methods.config import READERS, TrainConfig
 
     groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
     given = {
         name: value for name, value in read(file, TrainConfig, SampleConfig).items()
         if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
     }  # fmt: skip
-    return as_arguments(Requested(given | {"method": Given(one.method, "")}).config(TrainConfig))
+    method = {"method": Given(one.method, "")}
+    unread = Requested({name: value for name, value in given.items() if name not in READERS} | method).config(TrainConfig).unread()
+    return as_arguments(Requested({name: value for name, value in given.items() if name not in unread} | method).config(TrainConfig))
 
 
 def _check(one: Contestant, common: tuple[str, ...], converges: bool) -> None:

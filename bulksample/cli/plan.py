@@ -97,7 +97,10 @@ def _relational(requested: Requested, directory: Path, files: dict[str, Any]) ->
 
 def _show_relational(result: dict[str, Any]) -> None:
     """Print a line for each number of ranks and placement: MB that a rank holds, and MB that all ranks send in a step."""
-    held, sent = ("relations", "times", "features", "embeddings", "model", "total"), ("topology", "features", "gradients", "total")
+    held, sent = (
+        ("relations", "counts", "times", "features", "embeddings", "model", "total"),
+        ("topology", "features", "gradients", "total"),
+    )
     print(f"{result['graph']}: predict {result['target']}, {result['parameters']} parameters")
     print("MB that a rank holds beside its process, mini-batches and buffers, then MB that all ranks send in a step")
     print(f"{'p':>5}{'c':>4}  {'topology':<12}{'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))

@@ -119,12 +119,12 @@ def _instead(value: Any, annotation: Any, as_text: bool) -> str:
     number, switch = _takes(int, annotation) or _takes(float, annotation), _takes(bool, annotation)
     if number == switch or (switch and value is None):  # no number and no switch, or options of a sampler, which are any
         return ""
-    if isinstance(value, bool):
+    if is_switch(value):
         return "" if switch else "a number"
     if as_text:
         return ""
     if switch:
-        return "" if is_switch(value) else "True or False"
+        return "True or False"
     if get_origin(annotation) is tuple:  # also 15,10,5, which is one text
         mixed = isinstance(value, Collection) and not isinstance(value, str) and any(isinstance(one, str) for one in value)
         return "whole numbers" if mixed else ""

@@ -24,7 +24,7 @@ from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
 WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
-_READERS = {  # options of what travels, and the runs that read them
+READERS = {  # options of what travels, and the runs that read them
     "exchange": "draws from rows of other ranks: method sync, or evaluate sampled of full, bns, adaqp, cofree and grappa",
     "form": "passes over the whole graph: methods full, bns, adaqp, cofree, or grappa with full_graph",
     "overlap": "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",
@@ -75,17 +75,21 @@ class TrainConfig(
                 raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
 
-    def _check_traffic(self) -> None:
-        """Raise `ValueError` for an option of what travels that nothing in this run reads."""
+    def unread(self) -> tuple[str, ...]:
+        """Return the options of what travels that nothing in this run reads."""
         method, sampled = self.method, self.evaluation == "sampled" and self.method not in AVERAGING
         layered = method in ("full", "bns", "adaqp")
         read = {
             "exchange": method == "sync" or sampled, "form": layered or method == "cofree" or self.full_graph,
             "overlap": layered or method == "grappa" or self.refine > 0,
         }  # fmt: skip
-        for name, readers in _READERS.items():
-            if not read[name] and (found := getattr(self, name)) != TrainConfig.model_fields[name].default:
-                raise ValueError(f"{name} is for {readers}; got {name} {found} with method {method!r}: leave it out")
+        return tuple(name for name in READERS if not read[name])
+
+    def _check_traffic(self) -> None:
+        """Raise `ValueError` for an option of what travels that nothing in this run reads."""
+        for name in self.unread():
+            if (found := getattr(self, name)) != TrainConfig.model_fields[name].default:
+                raise ValueError(f"{name} is for {READERS[name]}; got {name} {found} with method {self.method!r}: leave it out")
 
     def _check_relational(self) -> None:
         """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""

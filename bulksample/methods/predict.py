@@ -177,7 +177,7 @@ def _may_be_graph_of_run(source: Source, graph: Graph, state: dict[str, Any]) ->
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
     try:
-        config = TrainConfig.of(**state["config"])
+        config = TrainConfig.of(**{name: value for name, value in state["config"].items() if name != "form"})  # nothing travels here
         state["progress"]["steps"]
     except (UsageError, KeyError, TypeError) as error:
         raise DataError(f"checkpoint {folder} lacks the configuration of its model, or was written by another version: {error}") from error

@@ -131,8 +131,8 @@ def _row(
     share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
     features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
     memory = {
-        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations)))
-        + (_count_bytes(manifest, request) if divided and request.exchange == "owner" else 0.0),
+        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations))),
+        "counts": float(_count_bytes(manifest, request)) if divided and request.exchange == "owner" else 0.0,
         "times": (share if divided else 1.0) * sum(_time_bytes(manifest, i) for i in range(len(manifest.relations))),
         "features": share * sum(features.values()),
         "embeddings": 16 * tables * share,

@@ -24,7 +24,10 @@ from ..errors import UsageError
 def rows_sent(
     manifest: HeteroManifest, frontiers: Sequence[Mapping[str, float]], fanouts: Sequence[int], p: int, c: int, oblivious: bool
 ) -> float:  # fmt: skip
-    """Return the bytes of topology that all ranks send in a step, given the vertices of each type before each hop."""
+    """Return the bytes of topology that all ranks send in a step, given the vertices of each type before each hop.
+
+    A bulk has one mini-batch. A larger one sends less, since each row travels once for all of them.
+    """
     counts, sent, others = {kind.name: kind.vertices for kind in manifest.types}, 0.0, p // c - 1
     words = words_of_rows(manifest)
     for held, fanout in zip(frontiers, fanouts, strict=False):

@@ -158,6 +158,6 @@ def _check_windows(begins: np.ndarray, ends: np.ndarray, lists: Mapping[str, np.
             at = late[0]
             raise UsageError(
                 f"starts: the window of seed {at} of type {name!r} (vertex {ids[at]}) begins at {begins[own][at]} and ends at "
-                f"{ends[own][at]}; give no start later than its time"
+                f"{ends[own][at]}, in the unit of the graph; give no start later than its time"
             )
         first = own.stop

@@ -28,7 +28,7 @@ def _differs(key: str, before: Any, now: Any) -> str:
     """Return what differs between a checkpoint and a run, and what to use instead."""
     if key == "ranks":
         return f"it is of {before} ranks, and there are {now} now; use {before}, or start a new run"
-    found = "" if key == "partition" else f", {before} steps an epoch and not {now}"  # a partition is named by a hash
+    found = f", {before} steps an epoch and not {now}" if key == "steps" else ""  # a partition is named by a hash
     return f"its ranks trained on other vertices{found}; use the partition of the run that saved it, or start a new run"
 
 

@@ -106,6 +106,10 @@ class LocalView(View):
     def all_rows(self) -> View:
         return self.whole
 
+    def held_bytes(self) -> dict[str, int]:
+        """Return `memory`, with what draws from the whole graph have gathered, for sampled scores, counted as ``replicated``."""
+        return {**self.memory, "replicated": self.memory["replicated"] + self.whole.adjacency.gathered_bytes}
+
     @property
     def matrix(self) -> CSR:
         """The adjacency of this part."""

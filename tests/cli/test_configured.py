@@ -136,7 +136,7 @@ def test_the_file_of_config_is_never_overwritten(command, graph, tmp_path):
 def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     (tmp_path / "run.yaml").write_text(
         "seed: 3\nmodel: {hidden: 8}\nsampling: {fanouts: [5, 5], batch_size: 32}\noptimiser: {epochs: 1}\nbns: {boundary_share: 0.5}\n"
-        "output: {quiet: true}\n"
+        "output: {quiet: true}\ntraffic: {overlap: false}\n"
     )
     code, _, err = command("compare", graph, "--methods", "sync", "--config", tmp_path / "run.yaml", "-o", tmp_path / "out",
                            "--no-plots", "--quiet", "--", "--batch-size", "16", "--threads", "1")  # fmt: skip
@@ -144,7 +144,7 @@ def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     folder = tmp_path / "out" / "runs" / "sync" / "seed-0"
     asked = json.loads((folder / "run.json").read_text())["asked"]["options"]
     assert asked[:2] == ["--method", "sync"]
-    assert "--boundary-share" not in asked
+    assert not {"--boundary-share", "--no-overlap"} & set(asked)
     assert "batch_size: 16" in (folder / "report.config.yaml").read_text()
     assert "hidden: 8" in (folder / "report.config.yaml").read_text()
     assert "run.yaml --batch-size 16" in (tmp_path / "out" / "table.md").read_text()

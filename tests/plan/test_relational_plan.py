@@ -76,9 +76,9 @@ def test_relations_in_block_rows_are_planned(tmp_path, p, c):
     measured = (end["bytes_sent"]["topology"] - start["bytes_sent"]["topology"]) / end["steps"]
     assert measured / 2 < row["bytes_of_a_step"]["topology"] < 1.25 * measured
     assert row["bytes_of_a_step"]["topology"] > 2 * whole["bytes_of_a_step"]["topology"]
+    assert row["held"]["relations"] == pytest.approx(whole["held"]["relations"] * c / p)
     assert row["held"]["relations"] == pytest.approx(end["held_bytes"]["adjacency"], rel=0.01)
-    counts = row["held"]["relations"] - whole["held"]["relations"] * c / p  # of all rows, on every rank
-    assert 0 < counts <= 4 * sum(graph.type(relation.destination).count for relation in graph.relations)
+    assert 0 < row["held"]["counts"] <= 4 * sum(graph.type(relation.destination).count for relation in graph.relations)
 
 
 def of_one_degree():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ...backends.base import Backend
+from ...errors import PeerLost
 from ...sparse import CSR, row_pointers
 from .grid import ProcessGrid
 from .row_requests import RowRequests, request_rows
@@ -80,6 +81,8 @@ class StagedRows:
         sent = extract(asked.requested - np.int32(0 if self.oblivious else self.bounds[grid.row]))
         known = None if self.oblivious else asked.expected  # requests have compared the places of the ranks in the program
         told = column.alltoall_rows(np.diff(sent.indptr).astype(np.int32), asked.requested_counts, "topology", incoming=known)
+        if told.min(initial=0) < 0:
+            raise PeerLost("a rank sent lengths of rows below zero")
         ends, cuts = row_pointers(asked.expected), np.searchsorted(ids, self.bounds)
 
         def start(k: int) -> PendingRaggedRows:
