@@ -5,6 +5,7 @@ The command line, the groups of a configuration file and the error messages are 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
@@ -65,6 +66,7 @@ class Options(BaseModel):
         for key in values:
             if key not in cls.model_fields:
                 raise UsageError(unknown("option", key, cls.by_name()))
+        values = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in values.items()}
         for key, value in values.items():
             if use := _instead(value, cls.model_fields[key].annotation, key in origins):
                 origin = origins.get(key, "")

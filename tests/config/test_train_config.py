@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
         ({"method": "grappa", "view": "strict", "halo_rows": 3}, "got 3 with view 'strict': use view halo"),
         ({"epochs": 2.5}, "epochs: input should be a valid integer"),
         ({"epochs": "3"}, "^epochs: got '3'; use a number$"),
+        ({"epochs": np.True_}, "^epochs: got .*True.*; use a number$"),
         ({"lr": "0.1"}, "^lr: got '0.1'; use a number$"),
         ({"memory_budget": "4096"}, "^memory_budget: got '4096'; use a number$"),
         ({"bulk_size": "2"}, "^bulk_size: got '2'; use a number or auto$"),
@@ -123,3 +125,7 @@ def test_options_of_a_method_are_those_that_the_table_names(name):
 def test_options_and_methods_are_read_without_torch():
     code = "import sys; from bulksample.methods.config import TrainConfig; TrainConfig.of(method='llcg'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_files_may_be_paths():
+    assert TrainConfig.of(checkpoint=Path("runs") / "a").checkpoint == "runs/a"
