@@ -88,8 +88,8 @@ class Foresight:
     def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
         """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.
 
-        In the stages of `rows` and `rows-oblivious`, one rank of a process column sends rows at a time, so the bytes of a column add
-        up. In all other exchanges, and before the stages, ranks send at the same time.
+        In the stages of `rows` and `rows-oblivious`, one rank of a process column sends entries of rows at a time, so the bytes of a
+        column add up. In all other exchanges, and before the stages, ranks send at the same time.
         """
         matrix, layout = self.graph.adjacency, self._layout(grid)
         staged = _Staged(grid.ranks, grid.replication, matrix, self.backend, layout, grid.exchange == "rows-oblivious")

@@ -81,11 +81,14 @@ def test_without_mpirun_it_says_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_stages_are_one_after_the_other(foresight, exchange):
-    """Without replication all of `rows` is stages of one sender each; `owner` has none; with one block row nothing moves in the stage."""
+    """Entries of `rows` travel in stages of one sender each, all else at once; `owner` has no stages, and one block row no traffic."""
     column = foresight.sampled(Grid(4, 1, exchange))
     path = foresight.sampling_path(Grid(4, 1, exchange))
     together_bytes = sum(traffic.bytes for rank in column for traffic in rank.values())
-    assert path.bytes == (busiest(column).bytes if exchange == "owner" else together_bytes)
+    if exchange == "owner":
+        assert path == busiest(column)
+    else:  # three of four words are entries
+        assert max(2 * busiest(column).bytes, 0.75 * together_bytes) < path.bytes < together_bytes
     assert foresight.sampling_path(Grid(4, 4, exchange)) == busiest(foresight.sampled(Grid(4, 4, exchange)))
 
 
