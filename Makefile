@@ -1,5 +1,5 @@
 # make demo      install into .venv and train GraphSAGE on 4 MPI ranks
-# make test      install what the tests need and run those a newcomer waits for; about 7 CPU-minutes
+# make test      install what the tests need and run those a newcomer waits for; about 12 CPU-minutes
 # make test-long the tests marked `long`: sweeps, launches of many processes, commands shown in docs/
 # make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed

@@ -93,6 +93,7 @@ def test_what_fails_is_said_and_the_rest_goes_on(bench, monkeypatch):
     assert gpu.measure(bench, -1.0, ("digests",))["digests"].startswith("left out")
 
 
+@pytest.mark.long
 def test_an_epoch_of_training_gives_its_seconds(bench):
     found = gpu.training(bench)
     assert set(found) == {"fp32", "tf32", "bf16", "fp32, settled"}

@@ -90,6 +90,7 @@ def test_bidirectional_subgraphs_turn_what_was_sampled():
         assert {*map(tuple, batch.edge_index.t().tolist())} == pairs | {(v, u) for u, v in pairs}
 
 
+@pytest.mark.long
 def test_parallel_edges_are_drawn_one_by_one():
     """Vertex 0 has 6 edges from vertex 1 and 2 from vertex 2: all of 4 draws are distinct edges, and each edge has its chance."""
     data = Data(edge_index=torch.tensor([[1, 1, 2, 1, 1, 2, 1, 1], [0] * 8]), num_nodes=3, edge_attr=torch.arange(8))

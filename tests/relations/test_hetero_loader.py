@@ -235,11 +235,11 @@ def test_windows_that_end_before_they_begin_are_refused():
     assert digests(loader(starts=fine))
     late = {name: times.copy() for name, times in fine.items()}
     late["venue"][1:] += 1
-    said = r"starts: the window of seed 1 of type 'venue' \(vertex \d\) begins at 11 and ends at 10; give no start later than its time"
+    said = r"^starts: the window of seed 1 of type 'venue' \(vertex \d\) begins at 11 and ends at 10, in the unit of the graph; give"
     with pytest.raises(UsageError, match=said):
         loader(starts=late)
     late["paper"][[3, 7]] = 99
-    with pytest.raises(UsageError, match=rf"seed 3 of type 'paper' \(vertex {SEEDS['paper'][3]}\) begins at 99 and ends at 8;"):
+    with pytest.raises(UsageError, match=rf"seed 3 of type 'paper' \(vertex {SEEDS['paper'][3]}\) begins at 99 and ends at 8, in the unit"):
         loader(starts=late)
 
 

@@ -165,7 +165,8 @@ def test_fastgcn_draws_have_the_enumerated_inclusion_probabilities(s):
     assert_frequencies(layer_frequencies(samplers.make("fastgcn", (s,)), trials, s), trials, expected)
 
 
-@sweep("s", [3, 1])
+@pytest.mark.long
+@pytest.mark.parametrize("s", [3, 1])
 def test_a_long_row_drawn_by_arrivals_has_the_law_of_the_race(s, monkeypatch):
     weights = np.array([1, 2, 3, 4, 10, 0, 7, 6, 6, 5, 3, 2], np.int64) * 2**59  # their sum does not fit 62 bits
     row = SharedRow(one_row(range(12), weights))

@@ -8,6 +8,7 @@ import pytest
 from launch import run_ranks
 from planted_relations import planted, without_parallel_edges
 from recorder import Recorder
+from sweeps import sweep
 
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm.threads import on_threads
@@ -32,10 +33,11 @@ def digests(source, comm=None, **options):
     return [batch.minibatch and batch.minibatch.digest() for batch in made.context.batches]
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"sampler": "labor", "partition": "random"}, {"sampler": "full"}, {"times": True, "strict": True, "features": "replicated"},
-    {"times": True, "strategy": "last", "evaluate": "sampled"}, {"exchange": "rows", "times": True}, {"exchange": "rows-oblivious"},
-], ids=str)  # fmt: skip
+@sweep("options", [
+    {"sampler": "labor", "partition": "random"}, {"times": True, "strict": True, "features": "replicated"},
+    {"exchange": "rows", "times": True}, {}, {"sampler": "full"},
+    {"times": True, "strategy": "last", "evaluate": "sampled"}, {"exchange": "rows-oblivious"},
+], quick=3, ids=str)  # fmt: skip
 @pytest.mark.parametrize(("p", "c"), GRIDS)
 def test_a_graph_in_block_rows_trains_as_a_whole_one(p, c, options, tmp_path):
     graph, asked = planted(times="times" in options), {name: value for name, value in options.items() if name != "times"}

@@ -7,6 +7,7 @@ import pytest
 from launch import run_ranks
 from planted_relations import shop
 from recorder import Recorder
+from sweeps import sweep
 
 from bulksample import DataError
 from bulksample.data.relational.link_split import hold_out
@@ -37,11 +38,11 @@ def scores_of(report):
     return {name: value for name, value in report.items() if name.startswith(("val_", "test_")) and value is not None}
 
 
-@pytest.mark.parametrize("options", [
+@sweep("options", [
     {"edge_times": True, "exclude_targets": "both"}, {"times": True, "partition": "random"}, {"features": "replicated", "decoder": "mlp"},
     {"relation": KNOWS, "edge_times": True, "partition": "random", "strict": True},
     {"edge_times": True, "exchange": "rows"},
-], ids=str)  # fmt: skip
+], quick=2, ids=str)  # fmt: skip
 @pytest.mark.parametrize(("p", "c"), GRIDS)
 def test_links_in_block_rows_train_as_on_whole_relations(p, c, options, tmp_path):
     asked = dict(options)
@@ -64,6 +65,7 @@ def without_item_features(graph):
     return replace(graph, types=(user, replace(item, features=None)))
 
 
+@pytest.mark.long
 def test_embeddings_of_an_end_lie_in_block_rows_and_a_run_goes_on_from_its_checkpoint(tmp_path):
     graph = hold_out(without_item_features(shop(edge_times=True)), BUYS, 0.1, 0.2, 8, seed=0)
     placed = {"topology": "partitioned", "features": "partitioned", "epochs": 2}

@@ -140,7 +140,8 @@ with world(60) as comm:
 """
 
 
-@pytest.mark.parametrize("p", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("p", [2, 4])
 def test_processes_sample_and_train_over_gloo_in_one_order(p):
     pytest.importorskip("torch")
     ended = run_ranks(p, PROGRAM, 120)

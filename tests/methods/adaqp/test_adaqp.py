@@ -45,7 +45,8 @@ def test_32_bits_is_exact_training_to_the_bit(stored, p, options):
     assert same(of_threads(p, stored / "plain", bits="32", **options), of_threads(p, stored / "plain", **exact))
 
 
-@sweep(("bits", "most"), [("16", 5e-3), ("8", 2e-2), ("4", 0.2)])
+@pytest.mark.long
+@pytest.mark.parametrize(("bits", "most"), [("16", 5e-3), ("8", 2e-2), ("4", 0.2)])
 def test_more_bits_are_nearer_to_exact_training(stored, bits, most):
     exact = np.array(of_threads(4, stored / "plain", bits="32")[0][0])
     losses = np.array(of_threads(4, stored / "plain", bits=bits)[0][0])

@@ -78,6 +78,7 @@ def bias(directory, bits, messages, times=100):
     return np.square(draws.mean(0) - exact).sum() / (variance / times)
 
 
+@pytest.mark.long
 @sweep("bits", [2, 4, 8])
 def test_gradients_are_unbiased_where_only_they_are_rounded(stored, bits):
     assert bias(stored / "plain", bits, OnlyBackward) < 1.5
@@ -112,6 +113,7 @@ def fixed(bits):
     return put
 
 
+@pytest.mark.long
 def adaptive(mean, shuffled=False):
     """The best widths of each pair of ranks, layer and direction whose mean is at most `mean`; or these, assigned at random."""
 

@@ -208,6 +208,7 @@ def test_vertices_without_neighbours_are_trained_on_and_predicted(tmp_path, meth
 # ---- stages of a run
 
 
+@pytest.mark.long
 def test_it_learns_about_what_full_graph_training_learns(tmp_path):
     store.save(community_graph(n=600, degree=12, noise=1.2), tmp_path / "g")
     options = {"layers": 2, "hidden": 32, "epochs": 80, "dropout": 0.3, "weight_decay": 1e-3}

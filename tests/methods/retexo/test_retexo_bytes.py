@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sweeps import sweep
 from test_retexo import trained
 from training_runs import weights_of
 
@@ -109,7 +108,8 @@ def test_no_gradient_of_a_row_comes_back(stored, monkeypatch):
         on_threads(3, lambda comm: trained(stored / "plain", comm, method="full"))
 
 
-@sweep("codec", ["bf16", "fp16"])
+@pytest.mark.long
+@pytest.mark.parametrize("codec", ["bf16", "fp16"])
 def test_gradients_may_travel_in_half_the_bytes(stored, codec):
     def rank(comm):
         losses, trainer, report = trained(stored / "plain", comm, gradient_codec=codec, epochs=30, model="gcn")

@@ -71,9 +71,8 @@ def test_relations_train_on_a_device_as_on_the_cpu(options):
     assert (report["device"], report["features_on"]) == ("meta", "device")
 
 
-@pytest.mark.parametrize("options", [
-    {"times": True, "heads": 2}, *(pytest.param(more, marks=pytest.mark.long) for more in ({}, {"frontier": "new", "sampler": "labor"})),
-], ids=str)  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{"times": True, "heads": 2}, {}, {"frontier": "new", "sampler": "labor"}], ids=str)
 def test_attention_agrees_within_rounding(options):
     graph = planted(times="times" in options)
     if "sampler" in options:
@@ -213,6 +212,7 @@ def wide(kind):
     return np.tile(kind.features, (1, 64))[:, :64].copy()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")  # torch takes "meta" for the one that holds no numbers
 def test_a_run_resumes_on_a_device_and_on_the_host(tmp_path):
     graph, kept = planted(times=True), str(tmp_path)
@@ -224,13 +224,11 @@ def test_a_run_resumes_on_a_device_and_on_the_host(tmp_path):
     assert first + second + third == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("p", "options"), [
-    (2, {"features": "partitioned"}),
-    *(pytest.param(p, more, marks=pytest.mark.long) for p, more in (
-        (2, {"graph": "partitioned", "times": True, "evaluate": "sampled"}), (4, {"features": "partitioned", "replication": 2}),
-        (2, {"features": "partitioned", "virtual_ranks": 4, "gradient_codec": "bf16"}),
-        (2, {"features": "partitioned", "backend": "native"}),
-    )),
+    (2, {"features": "partitioned"}), (2, {"graph": "partitioned", "times": True, "evaluate": "sampled"}),
+    (4, {"features": "partitioned", "replication": 2}), (2, {"features": "partitioned", "virtual_ranks": 4, "gradient_codec": "bf16"}),
+    (2, {"features": "partitioned", "backend": "native"}),
 ], ids=str)  # fmt: skip
 def test_learned_rows_in_block_rows_stay_on_the_host(p, options):
     graph, asked = planted(times="times" in options), {name: value for name, value in options.items() if name != "times"}
