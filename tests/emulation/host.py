@@ -111,7 +111,7 @@ class HostLauncher:
         return 0 if array is None else array.ctypes.data
 
     def enqueue(self, functions, blocks, threads, starts, words):
-        """As the driver does it (`Driver` of csrc/native_launch.cpp)."""
+        """Launch the kernels one after another, as `Driver` of csrc/native_launch.cpp does."""
         for i, function in enumerate(functions):
             own = words[starts[i] : starts[i + 1]].copy()
             if not function:

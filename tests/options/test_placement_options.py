@@ -1,4 +1,4 @@
-"""Where the graph lies: what each rank holds, and the bytes that travel, counted by hand. No placement changes a mini-batch."""
+"""Placements of the graph: no placement changes a mini-batch; what ranks hold, and the bytes that travel, are counted by hand."""
 
 import numpy as np
 from plain import graph, trainer

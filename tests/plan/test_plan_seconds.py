@@ -98,7 +98,7 @@ def test_the_all_reduce_by_hand():
 
 
 def test_rows_of_another_codec_are_encoded_and_decoded():
-    """Of 3/4 of the rows away, each is read as 512 bytes and written as 256, then read and written again."""
+    """Three quarters of the rows are away; each is read as 512 bytes and written as 256, then read and written again."""
     asked, grid = papers(feature_codec="fp16"), CandidateGrid(4, 1, "partitioned")
     sizes = expected_sizes(asked)
     assert coding(asked, sizes, grid, A100) == pytest.approx(2 * 3 / 4 * sizes.inputs * (512 + 256) / 0.776e12)

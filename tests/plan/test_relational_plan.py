@@ -90,7 +90,7 @@ def of_one_degree():
 
 
 def topology_bytes(folder, p, c, exchange, **options):
-    """What ranks send in a step that they do not send where relations are replicated: the ids of features are alike in both."""
+    """Count what ranks send in a step beyond what they send with replicated relations; the ids of features are alike in both."""
     sent = []
     for topology, more in (("partitioned", {"exchange": exchange}), ("replicated", {})):
         given = {"replication": c, "seeds": "all", "topology": topology, "bulk_size": 1} | more | options
@@ -100,7 +100,7 @@ def topology_bytes(folder, p, c, exchange, **options):
 
 
 def sampling_bytes(folder, graph, p, c, **changes):
-    """The prediction of the same."""
+    """Predict the same."""
     rows = [planned(folder, graph, p, c, topology, **changes)[1] for topology in ("partitioned", "replicated")]
     return rows[0]["bytes_of_a_step"]["topology"] - rows[1]["bytes_of_a_step"]["topology"]
 

@@ -82,7 +82,7 @@ def test_samplers_take_the_fused_pass(rule, monkeypatch):
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize(("rule", "name"), [(rule, name) for rule in TIMES for name in LAWS if "last" not in rule or name == "sage"])
 def test_a_hop_of_a_relation_draws_what_the_definition_draws(rule, name, frontier, monkeypatch):
-    """As owners of block rows draw, relation by relation, without the fused pass."""
+    """Owners of block rows draw so: relation by relation, without the fused pass."""
     kind = kind_of_times(rule)
     graph = library(kind, weighted="weighted" in name, parallel=name != "labor")
     sampler = sampler_of(rule, name, (5, 3), {("paper", "cites", "paper"): (0, -1)}, frontier)
