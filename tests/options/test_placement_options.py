@@ -6,6 +6,7 @@ from rank_traffic import epoch, remote
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition
+from bulksample.samplers import Sage
 
 N, WIDTH = 60, 8
 
@@ -41,6 +42,15 @@ def test_counts_of_rows_are_among_the_held_bytes(folder):
 
     for fanout, counts in ((2, 0), (-1, N)):
         assert on_threads(2, lambda comm, s=fanout: held(comm, s)) == [counts] * 2
+
+
+def test_sampled_scores_of_a_local_view_count_what_the_whole_gathered(folder):
+    def replicated(comm):
+        made = trainer(folder, comm, method="grappa", graph="partitioned").context
+        next(iter(made.view.all_rows().loader(Sage((-1,)), np.arange(4), batch_size=4)))
+        return made.view.held_bytes()["replicated"] - made.view.memory["replicated"]
+
+    assert on_threads(2, replicated) == [N] * 2
 
 
 def test_topology_is_placed_alone(folder):
