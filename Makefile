@@ -1,7 +1,9 @@
 # make demo      install into .venv and train GraphSAGE on 4 MPI ranks
-# make test      install what the tests need and run those a newcomer waits for; about 12 CPU-minutes
-# make test-long the tests marked `long`: sweeps, launches of many processes, commands shown in docs/
+# make test      install what the tests need and run those a newcomer waits for; about 8 CPU-minutes
+# make test-long all other tests: sweeps, launches of many processes, commands shown in docs/, benchmarks
 # make test-all  both
+# make test-change  what .ci/run takes: both, but for what neither the change nor the day of the week calls for (tests/parts.py)
+# make test-times   all tests, and where the processor's time goes, in build/test-times.json
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make sweep     damaged files, kills, faults, mutants, a fuzzer and a soak; SECTION=files runs one section, LIMIT=50 its first cases,
@@ -18,7 +20,9 @@ TWO := -n 2 --dist worksteal  # most tests keep one core busy
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-long test-all bench bench-peers sweep lint docs clean
+LIST := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bulksample/to_clear.json  # failures of parts of earlier days
+
+.PHONY: demo test test-long test-all test-change test-times bench bench-peers sweep lint docs clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
@@ -29,9 +33,16 @@ test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest $(TWO) --durations=15
 
 test-long: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO) -m long
+	ALL=1 $(BIN)/python -m pytest $(TWO) -m long
 
-test-all: test test-long
+test-all: $(VENV)/test.stamp
+	ALL=1 $(BIN)/python -m pytest $(TWO) -m ""
+
+test-change: $(VENV)/test.stamp
+	$(BIN)/python -m pytest $(TWO) -m "" --durations=15 --to-clear $(LIST)
+
+test-times: $(VENV)/test.stamp
+	ALL=1 $(BIN)/python -m pytest $(TWO) -m "" --times build/test-times.json
 
 bench: $(VENV)/run.stamp
 	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done

@@ -26,6 +26,8 @@ torch.set_num_threads(1)  # results must not depend on who else is busy
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest_plugins = ["times", "chosen"]
+
 CACHE = tempfile.TemporaryDirectory()
 os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))  # its cache of fonts is slow to make
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # also of the processes that tests start

@@ -3,7 +3,7 @@
 import json
 import re
 
-from launch import ROOT, run_ranks
+from launch import ROOT, run_fresh
 
 LOST = 75
 DEADLINE = 3
@@ -29,7 +29,7 @@ def run_with_fault(p, rank, act, where, command):
     """Run a command on p ranks with a fault on one of them."""
     fault = {"rank": rank, "act": act, "where": where}
     print(p, fault, command)
-    return run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *command], timeout=LONGEST)
+    return run_fresh(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *command], timeout=LONGEST)
 
 
 def launch(p, rank, act, where, command):

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fork_server import ADDRESS, FORKED, Server
 
 ROOT = Path(__file__).parents[1]
 _BESIDE = Path(sys.executable).parent / "mpirun"
 MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
 _MARK = "BULKSAMPLE_LAUNCH"  # in the environment of every process of a launch
 _numbers = itertools.count()
+SERVER = Server()
+ENDED: list[Ended] = []  # launches of the test that runs
+_SPEAKER = re.compile("\x1e(\\d+)\x1f")  # before what a rank printed, where mpirun passes on that of all
 
 
 @dataclass
 class Ended:
-    """The exit code of a launch, its output and its seconds."""
+    """The exit code of a launch, its output and its seconds; `printed` says which rank printed what."""
 
     code: int
     out: str
     err: str
     seconds: float
+    printed: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, code, out, err, seconds):
+        """Divide output in which mpirun named the rank before each piece."""
+        printed = {}
+        for stream, text in (("stdout", out), ("stderr", err)):
+            own, *pieces = _SPEAKER.split(text)
+            for who, piece in [("all ranks", own), *((f"rank {rank}", piece) for rank, piece in zip(pieces[::2], pieces[1::2], strict=True))]:
+                printed[f"{who}, {stream}"] = printed.get(f"{who}, {stream}", "") + piece
+        return cls(code, _SPEAKER.sub("", out), _SPEAKER.sub("", err), seconds, {name: text for name, text in sorted(printed.items()) if text})
 
     def __str__(self) -> str:
         return f"exit {self.code} after {self.seconds:.1f} s\n--- out\n{self.out}\n--- err\n{self.err}"
@@ -38,28 +54,37 @@ class Ended:
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
 
 
-def run_ranks(n, what, timeout=60.0, env=None, launcher="mpirun"):
+def run_ranks(n, what, timeout=60.0, env=None, launcher="mpirun", fresh=False):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
+    The ranks are forked from a process that has imported the package (`fork_server`), or with `fresh` start as Python does.
     Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds, or if any process
     that it started is still there afterwards.
     """
-    launched = Ranks(n, what, env, launcher)
+    launched = Ranks(n, what, env, launcher, fresh)
     return launched.wait(timeout)
+
+
+def run_fresh(n, what, **more):
+    """Run `what` as `run_ranks` does, on ranks that start as users' do: for tests of how processes start, fail and stop."""
+    return run_ranks(n, what, fresh=True, **more)
 
 
 class Ranks:
     """A launch that is under way; `wait` ends it."""
 
-    def __init__(self, n, what, env=None, launcher="mpirun"):
+    def __init__(self, n, what, env=None, launcher="mpirun", fresh=True):
         if launcher == "mpirun" and (MPIRUN is None or n == 0):
             pytest.skip("no mpirun: pip install mpich would bring one")
-        start = [MPIRUN, "-n"] if launcher == "mpirun" else TORCHRUN
-        command = [*start, str(n), sys.executable, *(["-c", what] if isinstance(what, str) else what)]
+        start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else TORCHRUN
+        python = [sys.executable] if fresh else [sys.executable, "-I", "-S", str(FORKED)]
+        command = [*start, str(n), *python, *(["-c", what] if isinstance(what, str) else what)]
         folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *folders])
         self.mark = f"{_MARK}={os.getpid()}-{next(_numbers)}"
         environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", _MARK: self.mark.split("=")[1], **(env or {})}
+        if not fresh:
+            environment[ADDRESS] = SERVER.address
         self.began = time.monotonic()
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
@@ -73,8 +98,11 @@ class Ranks:
                 self.process.wait(0.5)
             self._kill()
             out, err = self.process.communicate()
-            pytest.fail(f"{timeout} s were not enough\n--- out\n{out}\n--- err\n{err}")
-        ended = Ended(self.process.returncode, out, err, time.monotonic() - self.began)
+            ended = Ended.of(self.process.returncode, out, err, time.monotonic() - self.began)
+            ENDED.append(ended)
+            pytest.fail(f"{timeout} s were not enough\n{ended}")
+        ended = Ended.of(self.process.returncode, out, err, time.monotonic() - self.began)
+        ENDED.append(ended)
         if orphans := self._orphans():
             self._kill()
             pytest.fail(f"processes were left behind: {orphans}\n{ended}")
@@ -83,14 +111,17 @@ class Ranks:
     def _orphans(self):
         """Processes of this launch that are alive three seconds after its end, by process number."""
         for _ in range(30):
-            left = alive(self.mark)
+            left = self._alive()
             if not left:
                 break
             time.sleep(0.1)
         return left
 
+    def _alive(self):
+        return alive(self.mark) | dict.fromkeys(SERVER.ask(alive=self.mark.split("=")[1])["alive"], "a forked rank")
+
     def _kill(self):
-        for process in alive(self.mark):
+        for process in self._alive():
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 

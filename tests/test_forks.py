@@ -10,7 +10,7 @@ import pytest
 import torch
 from communities import community_graph
 from engines import engine
-from launch import run_ranks
+from launch import run_fresh
 
 import bulksample as bs
 from bulksample import LocalAdjacency, Selection, Stream, samplers
@@ -135,6 +135,6 @@ if os.fork() == 0:
 os.wait()
 comm.barrier()
 """
-    ended = run_ranks(2, code, timeout=40)
+    ended = run_fresh(2, code, timeout=40)
     assert ended.code == 0, ended
     assert ended.out.count("a forked process cannot use the communicator of process ") == 2, ended

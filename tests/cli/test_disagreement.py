@@ -43,7 +43,7 @@ if {last}:
 sys.argv = ["bulksample", *({astray!r} if {last} else {usual!r})]
 from bulksample.cli import main
 main()
-""", timeout=100)  # fmt: skip
+""", timeout=100, fresh=before != "pass")  # fmt: skip
 
 
 def refused(p, usual, astray, before="pass"):

@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from launch import ROOT, Ranks, run_ranks
+from launch import ROOT, Ranks, run_fresh
 from waiting import until
 
 from bulksample import samplers
@@ -36,7 +36,7 @@ def test_ctrl_c_under_mpirun_ends_all_ranks_after_a_checkpoint(graph, tmp_path):
 )
 def test_a_rank_that_ends_while_it_starts_is_named(graph, act, module, said):
     fault = json.dumps({"rank": 1, "act": act, "where": ["import", module]})
-    ended = run_ranks(2, [str(ROOT / "tests" / "faults.py"), fault, "train", str(graph), *FLAGS], timeout=60)
+    ended = run_fresh(2, [str(ROOT / "tests" / "faults.py"), fault, "train", str(graph), *FLAGS], timeout=60)
     assert ended.code == LOST, ended
     assert "bulksample: rank 1 of 2 (process" in ended.err, ended
     assert said in ended.err, ended

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from communities import community_graph
-from launch import run_ranks
+from launch import run_fresh
 from sweeps import sweep
 from test_loop import run
 from training_runs import weights_of
@@ -125,7 +125,7 @@ def command(stored, *more):
 
 @pytest.mark.parametrize("p", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_processes_do_what_threads_do(stored, tmp_path, p):
-    ended = run_ranks(p, command(stored, "--epochs", 3, "--json", tmp_path / "r.json", "--metrics", tmp_path / "m.jsonl"))
+    ended = run_fresh(p, command(stored, "--epochs", 3, "--json", tmp_path / "r.json", "--metrics", tmp_path / "m.jsonl"))
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r.json").read_text())
     threads = on_threads(p, lambda comm: run(community_graph(), comm, **{**STILL, "epochs": 3}))[0]
@@ -137,7 +137,7 @@ def test_processes_do_what_threads_do(stored, tmp_path, p):
 
 @pytest.mark.long
 def test_more_processes_than_minibatches(stored, tmp_path):
-    ended = run_ranks(4, command(stored, "--epochs", 1, "--batch-size", 100, "--json", tmp_path / "r.json"))
+    ended = run_fresh(4, command(stored, "--epochs", 1, "--batch-size", 100, "--json", tmp_path / "r.json"))
     assert ended.code == 0, ended
     assert json.loads((tmp_path / "r.json").read_text())["steps"] == 1
 
@@ -161,7 +161,7 @@ main()
 @pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(stored, tmp_path):
     argv = command(stored, "--epochs", 3, "--checkpoint", tmp_path)
-    ended = run_ranks(2, FAULTY.format(fault="os.kill(os.getpid(), signal.SIGUSR1)", argv=argv[1:]))
+    ended = run_fresh(2, FAULTY.format(fault="os.kill(os.getpid(), signal.SIGUSR1)", argv=argv[1:]))
     assert ended.code == 75, ended
     assert "stopped by a signal after step" in ended.err, ended
     assert len(list(tmp_path.glob("step-*"))) == 2
@@ -174,7 +174,7 @@ LONG = pytest.mark.long
 def unbroken(stored, tmp_path_factory):
     """The report of a run on two ranks without a fault."""
     file = tmp_path_factory.mktemp("unbroken") / "r.json"
-    ended = run_ranks(2, [*command(stored, "--epochs", 3), "--json", str(file)])
+    ended = run_fresh(2, [*command(stored, "--epochs", 3), "--json", str(file)])
     assert ended.code == 0, ended
     return json.loads(file.read_text())
 
@@ -192,10 +192,10 @@ def unbroken(stored, tmp_path_factory):
 def test_a_fault_on_one_rank_ends_the_job_and_a_resumed_one_is_the_same_run(stored, unbroken, tmp_path, fault, shown):
     more = ["--epochs", 3, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2, "--resume", "auto", "--timeout", 3]
     argv = command(stored, *more)
-    ended = run_ranks(2, FAULTY.format(fault=fault, argv=argv[1:]), timeout=60)
+    ended = run_fresh(2, FAULTY.format(fault=fault, argv=argv[1:]), timeout=60)
     assert ended.code != 0, ended
     assert shown in ended.err, ended
-    ended = run_ranks(2, [*argv, "--json", str(tmp_path / "r.json")])
+    ended = run_fresh(2, [*argv, "--json", str(tmp_path / "r.json")])
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["resumed"]

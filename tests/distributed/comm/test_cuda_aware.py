@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from launch import run_ranks
+from launch import run_fresh
 
 from bulksample.distributed.comm.cuda_aware import SWITCHES, SYMBOL, ask
 from bulksample.distributed.comm.threads import SerialComm
@@ -73,7 +73,7 @@ with world(30) as comm:
     if comm.rank == 0:  # two ranks that print may cut each other short
         print(json.dumps(answers))
 """
-    ended = run_ranks(2, code)
+    ended = run_fresh(2, code)
     assert ended.code == 0, ended
     first, *others = [answer for of_rank in json.loads(ended.out) for answer in of_rank]
     assert others == [first] * 3, ended

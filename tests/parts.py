@@ -1,0 +1,173 @@
+"""The tests that a run takes: all of them with ``ALL=1``, else those that this change and this day call for.
+
+- Tests of benchmarks, commands of pages, jobs and installs have declared inputs, `INPUTS`. If the change touches none of them, nor the
+  test's own file, the test is put off.
+- Of a large product of parameters, the long cases of one test that are at least `LARGE`, one seventh runs a day.
+- What is put off runs on one day of the week, which the name of the test decides; so all of it runs within a week.
+
+The change is what lies between a commit of before, which git tells (`before_the_change`), and the files as they are.
+A failure in the part of a day does not fail the run, unless the change touches the test's own file. It is reported and kept in a list
+(``--to-clear FILE``). On the next change the tests of the list run in any case, and count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ALL = os.environ.get("ALL", "") not in ("", "0")
+DAYS = 7
+LARGE = 14  # long cases of one test that make a product: two for each day
+INPUTS = {  # by the beginning of a test's name: files and folders
+    "tests/bench/": ("bench", "tests/bench"),
+    "tests/sweep/": ("tests/sweep",),
+    "tests/docs/test_pages.py::test_a_page_runs_as_it_is_shown": ("docs", "README.md", "bulksample/cli"),
+    "tests/docs/test_pages.py::test_the_pages_form_a_site_without_a_dead_link": ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    "tests/slurm/": ("slurm", "bulksample/cli"),
+    "tests/test_install.py": (
+        "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",
+    ),
+    "tests/test_examples.py": ("examples", "bulksample/interop"),
+    "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/relational"),
+    "tests/test_relational_layers.py": ("examples", "bulksample/relations"),
+    "tests/test_relbench_example.py": ("examples", "bulksample/data/relational"),
+}  # fmt: skip
+HOURS = 8  # a change is made in less, so that a commit older than its last one by more was there before
+
+
+def today() -> int:
+    """The day, counted modulo a week; ``BULKSAMPLE_DAY`` chooses another."""
+    return int(os.environ.get("BULKSAMPLE_DAY", time.time() // 86400)) % DAYS
+
+
+def day_of(name: str) -> int:
+    """The day of the week on which a test runs that was put off."""
+    return zlib.crc32(name.encode()) % DAYS
+
+
+def git(*words: str) -> str | None:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@cache
+def before_the_change(known: str | None = None) -> str | None:
+    """The commit that the change is compared with, or None if git cannot tell.
+
+    That is ``BULKSAMPLE_BASE``; else `known`, the last commit that passed here; else where the branch leaves ``origin/main``; else the
+    newest commit that is `HOURS` older than the last one.
+    """
+    head = git("rev-parse", "HEAD")
+    for name in (os.environ.get("BULKSAMPLE_BASE"), known):
+        if name and git("merge-base", "--is-ancestor", name, "HEAD") is not None:
+            return git("rev-parse", name)
+    fork = git("merge-base", "HEAD", "origin/main")
+    if fork and fork != head:
+        return fork
+    when = git("log", "-1", "--format=%ct")
+    return (git("rev-list", "-1", "--first-parent", f"--before={int(when) - HOURS * 3600}", "HEAD") or None) if when else None
+
+
+@cache
+def changed(base: str | None) -> tuple[str, ...] | None:
+    """Files that differ from the commit `base`, also those not yet committed; None if it is not known, which counts as all."""
+    if base is None:
+        return None
+    differing, new = git("diff", "--name-only", base), git("ls-files", "--others", "--exclude-standard")
+    return None if differing is None or new is None else tuple(sorted({*differing.split("\n"), *new.split("\n")} - {""}))
+
+
+def touches(files: tuple[str, ...] | None, inputs) -> bool:
+    """True if one of the files is an input or lies in one that is a folder."""
+    return files is None or any(file == one or file.startswith(f"{one.rstrip('/')}/") for file in files for one in inputs)
+
+
+def inputs_of(name: str) -> tuple[str, ...] | None:
+    """The declared inputs of a test; None if it has none."""
+    return next((inputs for begin, inputs in INPUTS.items() if name.startswith(begin)), None)
+
+
+def file_of(item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+@dataclass
+class Choice:
+    """The tests that a run takes, those that it leaves to other days, and how many it takes for the date alone."""
+
+    taken: list = field(default_factory=list)
+    left: list = field(default_factory=list)
+    of_today: int = 0
+
+
+def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
+    """Divide tests into those that run and those put off; `files` are the changed ones, `listed` the names that run in any case.
+
+    A test that runs for the date alone, in a file that the change does not touch, gets the mark ``part``.
+    """
+    day = today() if day is None else day
+    sizes = Counter(_product(item) for item in items if item.get_closest_marker("long"))
+    choice = Choice()
+    for item in items:
+        inputs = inputs_of(item.nodeid)
+        unchanged = inputs is not None and not touches(files, (file_of(item), *inputs))
+        if unchanged:
+            item.add_marker(pytest.mark.long)
+        large = item.get_closest_marker("long") and hasattr(item, "callspec") and sizes[_product(item)] >= LARGE
+        if everything or item.nodeid in listed or not (unchanged or large):
+            choice.taken.append(item)
+        elif day_of(item.nodeid) != day:
+            choice.left.append(item)
+        else:
+            choice.taken.append(item)
+            choice.of_today += 1
+            if files is not None and file_of(item) not in files:
+                item.add_marker(pytest.mark.part)
+    return choice
+
+
+def _product(item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+@dataclass
+class ToClear:
+    """Failures of earlier parts, which the next change must clear, in a file; ``passed`` is the last commit that passed here.
+
+    A test counts from the change after the one that met it, so the file keeps with each name the commit before that change.
+    """
+
+    path: Path | None
+    passed: str | None = None
+    failures: dict[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path | None) -> ToClear:
+        if path is None or not path.exists():
+            return cls(path)
+        held = json.loads(path.read_text())
+        return cls(path, held["passed"], held["failures"])
+
+    def binding(self, base: str | None) -> list[str]:
+        """The tests that must pass now."""
+        return [name for name, found in self.failures.items() if found != base]
+
+    def write(self, base: str | None, outcomes: dict[str, str], head: str | None) -> None:
+        """Take in a run: new failures of its part; those that passed, and names that no test has any more, go."""
+        gone = {name for name in self.binding(base) if outcomes.get(name, "passed") in ("passed", "skipped")}
+        kept = {name: found for name, found in self.failures.items() if name not in gone and outcomes.get(name) != "passed"}
+        new = {name: base for name, outcome in outcomes.items() if outcome == "part" and name not in kept}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        made = self.path.with_suffix(f".{os.getpid()}")
+        made.write_text(json.dumps({"passed": head or self.passed, "failures": kept | new}, indent=1))
+        made.replace(self.path)
