@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 _BESIDE = Path(sys.executable).parent / "mpirun"
@@ -38,14 +39,13 @@ class Ended:
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
 
 
-def run_ranks(n, what, timeout=60.0, env=None, launcher="mpirun"):
+def run_ranks(n, what, env=None, launcher="mpirun"):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
-    Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds, or if any process
-    that it started is still there afterwards.
+    Fails the test, with everything that was printed, if the launch does not end within `PATIENCE`, or if any process that it
+    started stays alive afterwards.
     """
-    launched = Ranks(n, what, env, launcher)
-    return launched.wait(timeout)
+    return Ranks(n, what, env, launcher).wait()
 
 
 class Ranks:
@@ -64,16 +64,17 @@ class Ranks:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
 
-    def wait(self, timeout=60.0):
+    def wait(self, patience=PATIENCE):
+        """Return how the launch ended; the deadline is another for a launch that is long by design, as those of `make sweep`."""
         try:
-            out, err = self.process.communicate(timeout=timeout)
+            out, err = self.process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.5)
             self._kill()
             out, err = self.process.communicate()
-            pytest.fail(f"{timeout} s were not enough\n--- out\n{out}\n--- err\n{err}")
+            pytest.fail(f"{patience:.0f} s were not enough\n--- out\n{out}\n--- err\n{err}")
         ended = Ended(self.process.returncode, out, err, time.monotonic() - self.began)
         if orphans := self._orphans():
             self._kill()
@@ -81,12 +82,10 @@ class Ranks:
         return ended
 
     def _orphans(self):
-        """Processes of this launch that are alive three seconds after its end, by process number."""
-        for _ in range(30):
-            left = alive(self.mark)
-            if not left:
-                break
-            time.sleep(0.1)
+        """Return the processes of this launch that stay alive after its end, by process number."""
+        deadline = time.monotonic() + PATIENCE / 10  # programs that are to be ended sleep for longer than that
+        while (left := alive(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.05)
         return left
 
     def _kill(self):
