@@ -16,12 +16,15 @@ import torch
 from communities import community_graph
 from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long, is_wanted
 from hypothesis import HealthCheck, settings
+from waiting import LONGEST, PATIENCE
 from zoo import ZOO
 
 from bulksample import LocalAdjacency, backends
 from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
 
 torch.set_num_threads(1)  # results must not depend on who else is busy
+on_threads.__defaults__ = (PATIENCE,)  # seconds that a rank waits for the others
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,6 +43,8 @@ settings.load_profile("steady")
 
 
 def pytest_configure(config):
+    if getattr(config.option, "timeout", 0) is None and "PYTEST_TIMEOUT" not in os.environ:
+        config.option.timeout = LONGEST
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
         required.check()
 
