@@ -11,6 +11,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer sets and deletes
 os.environ.pop("PYTHONUNBUFFERED", None)  # it cuts a printed line in two writes, between which another rank may print
 
 import pytest
+import random_order
 import required
 import torch
 from communities import community_graph
@@ -42,7 +43,9 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.load_profile("steady")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    config.pluginmanager.register(random_order)
     if getattr(config.option, "timeout", 0) is None and "PYTEST_TIMEOUT" not in os.environ:
         config.option.timeout = LONGEST
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
