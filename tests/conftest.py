@@ -65,6 +65,11 @@ def pytest_collection_modifyitems(config, items):
     items[:] = kept
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    torch.manual_seed(0)  # what a test draws from torch's own generator does not depend on the tests before it
+
+
 @pytest.fixture(params=ALL)
 def backend(request):
     return engine(request.param)
