@@ -25,7 +25,7 @@ def pytest_configure(config):
 
 
 def told(report) -> str:
-    """The outcome of a finished test as the list of failures knows it: passed, skipped, failed, or part for a failure that only the date met."""
+    """Return passed, skipped or failed, or part for a failure that only the date met."""
     return "part" if report.failed and "part" in report.keywords else report.outcome
 
 
@@ -91,8 +91,8 @@ class Chosen:
         write = terminalreporter.write_line
         if any(self.counts.values()) and self.config.option.markexpr != "not long":
             change = f"the change since {self.base[:10]}" if self.base else "a change of unknown extent"
-            write(f"part {parts.today() + 1} of {parts.DAYS}, by the date: {self.counts['of_today']} tests; {self.counts['left']} are put off, "
-                  f"which neither {change} nor the day calls for; ALL=1 runs them")  # fmt: skip
+            write(f"part {parts.today() + 1} of {parts.DAYS}, by the date: {self.counts['of_today']} tests")
+            write(f"put off, as neither {change} nor the day calls for them: {self.counts['left']} tests; ALL=1 runs them")
         for name in self.list.binding(self.base):
             write(f"had to be cleared: {name}: {self.outcomes.get(name, 'no test any more')}")
         for report in self.failed:

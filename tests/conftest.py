@@ -11,17 +11,21 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer sets and deletes
 os.environ.pop("PYTHONUNBUFFERED", None)  # it cuts a printed line in two writes, between which another rank may print
 
 import pytest
+import random_order
 import required
 import torch
 from communities import community_graph
 from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long, is_wanted
 from hypothesis import HealthCheck, settings
+from waiting import LONGEST, PATIENCE
 from zoo import ZOO
 
 from bulksample import LocalAdjacency, backends
 from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
 
 torch.set_num_threads(1)  # results must not depend on who else is busy
+on_threads.__defaults__ = (PATIENCE,)  # seconds that a rank waits for the others
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +45,11 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.load_profile("steady")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    config.pluginmanager.register(random_order)
+    if getattr(config.option, "timeout", 0) is None and "PYTEST_TIMEOUT" not in os.environ:
+        config.option.timeout = LONGEST
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
         required.check()
 
@@ -57,6 +65,11 @@ def pytest_collection_modifyitems(config, items):
     keeps = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in keeps])
     items[:] = kept
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    torch.manual_seed(0)  # what a test draws from torch's own generator does not depend on the tests before it
 
 
 @pytest.fixture(params=ALL)

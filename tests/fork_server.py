@@ -32,11 +32,12 @@ FORKED = Path(__file__).with_name("forked_rank.py")
 ADDRESS = "BULKSAMPLE_FORK_SERVER"  # the server's socket, in the environment of a launch
 PASSED = ("PMI_FD", "HYDI_CONTROL_FD")  # variables that number an open file, which the forked process needs at that number
 LEFT = tuple(f"bulksample.{name}" for name in ("__main__", "interop", "report", "plan", "backends.cuda", "training.cuda"))
+_HIGH = 200  # above all numbers of open files that a launcher gives
 _LENGTH = 8  # bytes of the number before a message
 
 
 class Server:
-    """The client's side: starts the server with the first rank, ends it with `close` or this process."""
+    """The tests' side: the first rank starts the server; `close`, or the end of this process, ends it."""
 
     def __init__(self):
         self._process = None
@@ -152,16 +153,17 @@ def serve(path: str):
 def become(message, files) -> list[str]:
     """Take over the arguments, environment, folder and open files of a rank; returns its words after ``python``."""
     numbers = [0, 1, 2, *(int(message["environment"][name]) for name in PASSED if name in message["environment"])]
-    high = [fcntl.fcntl(file, fcntl.F_DUPFD, 200) for file in files]
-    os.closerange(3, 200)
+    high = [fcntl.fcntl(file, fcntl.F_DUPFD, _HIGH) for file in files]
+    os.closerange(3, _HIGH)
     for number, file in zip(numbers, high, strict=True):
         os.dup2(file, number)
-    os.closerange(200, 220)
+    os.closerange(_HIGH, max(high) + 1)
     os.setpgid(0, 0)
     os.chdir(message["folder"])
     os.environ.clear()
     os.environ.update(message["environment"])
-    sys.path[:] = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep), *(path for path in sys.path if path.startswith(sys.prefix) or path.startswith(sys.base_prefix))]
+    installed = [path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix))]
+    sys.path[:] = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep), *installed]
     return message["words"]
 
 
@@ -176,14 +178,9 @@ def import_all(package) -> None:
 
 def imports() -> None:
     """Import all of the package and what its ranks use, and nothing that starts a thread or MPI."""
-    import mpi4py
-    import scipy.sparse.linalg
-    import torch.distributed
-
-    import bulksample.cli.app
-    import bulksample.interop.world
-
-    import_all(bulksample)
+    for name in ("mpi4py", "scipy.sparse.linalg", "torch.distributed", "bulksample.cli.app", "bulksample.interop.world"):
+        importlib.import_module(name)
+    import_all(sys.modules["bulksample"])
     assert "mpi4py.MPI" not in sys.modules
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
     gc.collect()

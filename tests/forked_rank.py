@@ -1,14 +1,18 @@
-"""A rank as a launcher sees it, run as ``python -I -S forked_rank.py WORDS``: the fork server runs the words (`fork_server.py`)."""
+"""A rank as its launcher sees it: ``python -I -S forked_rank.py WORDS`` has the fork server run ``python WORDS`` (`fork_server.py`)."""
 
 import json
 import os
 import signal
 import socket
+import sys
+from contextlib import suppress
 
 PASSED = ("PMI_FD", "HYDI_CONTROL_FD")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(words):
+    """Send what the rank was given, then end as the forked process ends."""
     to = socket.socket(socket.AF_UNIX)
     to.connect(os.environ["BULKSAMPLE_FORK_SERVER"])
     files = [0, 1, 2, *(int(os.environ[name]) for name in PASSED if name in os.environ)]
@@ -18,27 +22,26 @@ def main(words):
     sent = socket.send_fds(to, [text], files)
     to.sendall(text[sent:])
     child = read(to)["child"]
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in SIGNALS:
         signal.signal(number, lambda number, _: pass_on(child, number))
     status = read(to)["status"]
     if os.WIFSIGNALED(status):
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
-        os.kill(os.getpid(), os.WTERMSIG(status))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status))
 
 
 def pass_on(child, number):
-    try:
+    with suppress(ProcessLookupError):
         os.kill(child, number)
-    except ProcessLookupError:
-        pass
 
 
 def read(of):
+    """Read a message as `fork_server.send` writes it."""
     length = int.from_bytes(of.recv(8, socket.MSG_WAITALL), "big")
     return json.loads(of.recv(length, socket.MSG_WAITALL))
 
-
-import sys  # noqa: E402
 
 main(sys.argv[1:])

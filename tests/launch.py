@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from fork_server import ADDRESS, FORKED, Server
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 _BESIDE = Path(sys.executable).parent / "mpirun"
@@ -29,7 +30,7 @@ _SPEAKER = re.compile("\x1e(\\d+)\x1f")  # before what a rank printed, where mpi
 
 @dataclass
 class Ended:
-    """The exit code of a launch, its output and its seconds; `printed` says which rank printed what."""
+    """The exit code of a launch, its output and its seconds; `printed` is the output divided by ranks."""
 
     code: int
     out: str
@@ -42,10 +43,12 @@ class Ended:
         """Divide output in which mpirun named the rank before each piece."""
         printed = {}
         for stream, text in (("stdout", out), ("stderr", err)):
-            own, *pieces = _SPEAKER.split(text)
-            for who, piece in [("all ranks", own), *((f"rank {rank}", piece) for rank, piece in zip(pieces[::2], pieces[1::2], strict=True))]:
-                printed[f"{who}, {stream}"] = printed.get(f"{who}, {stream}", "") + piece
-        return cls(code, _SPEAKER.sub("", out), _SPEAKER.sub("", err), seconds, {name: text for name, text in sorted(printed.items()) if text})
+            pieces = ["", *_SPEAKER.split(text)]  # by turns a rank and what it printed
+            for rank, piece in zip(pieces[::2], pieces[1::2], strict=True):
+                who = f"rank {rank}, {stream}" if rank else f"all ranks, {stream}"
+                printed[who] = printed.get(who, "") + piece
+        found = {who: text for who, text in sorted(printed.items()) if text}
+        return cls(code, _SPEAKER.sub("", out), _SPEAKER.sub("", err), seconds, found)
 
     def __str__(self) -> str:
         return f"exit {self.code} after {self.seconds:.1f} s\n--- out\n{self.out}\n--- err\n{self.err}"
@@ -54,20 +57,19 @@ class Ended:
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
 
 
-def run_ranks(n, what, timeout=60.0, env=None, launcher="mpirun", fresh=False):
+def run_ranks(n, what, env=None, launcher="mpirun", fresh=False):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
     The ranks are forked from a process that has imported the package (`fork_server`), or with `fresh` start as Python does.
-    Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds, or if any process
-    that it started is still there afterwards.
+    Fails the test, with everything that was printed, if the launch does not end within `PATIENCE`, or if any process that it
+    started stays alive afterwards.
     """
-    launched = Ranks(n, what, env, launcher, fresh)
-    return launched.wait(timeout)
+    return Ranks(n, what, env, launcher, fresh).wait()
 
 
-def run_fresh(n, what, **more):
+def run_fresh(n, what, env=None, launcher="mpirun"):
     """Run `what` as `run_ranks` does, on ranks that start as users' do: for tests of how processes start, fail and stop."""
-    return run_ranks(n, what, fresh=True, **more)
+    return run_ranks(n, what, env, launcher, fresh=True)
 
 
 class Ranks:
@@ -89,35 +91,36 @@ class Ranks:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
 
-    def wait(self, timeout=60.0):
+    def wait(self, patience=PATIENCE):
+        """Return how the launch ended; the deadline is another for a launch that is long by design, as those of `make sweep`."""
         try:
-            out, err = self.process.communicate(timeout=timeout)
+            out, err = self.process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.5)
             self._kill()
-            out, err = self.process.communicate()
-            ended = Ended.of(self.process.returncode, out, err, time.monotonic() - self.began)
-            ENDED.append(ended)
-            pytest.fail(f"{timeout} s were not enough\n{ended}")
-        ended = Ended.of(self.process.returncode, out, err, time.monotonic() - self.began)
-        ENDED.append(ended)
+            ended = self._ended(*self.process.communicate())
+            pytest.fail(f"{patience:.0f} s were not enough\n{ended}")
+        ended = self._ended(out, err)
         if orphans := self._orphans():
             self._kill()
             pytest.fail(f"processes were left behind: {orphans}\n{ended}")
         return ended
 
+    def _ended(self, out, err):
+        ENDED.append(Ended.of(self.process.returncode, out, err, time.monotonic() - self.began))
+        return ENDED[-1]
+
     def _orphans(self):
-        """Processes of this launch that are alive three seconds after its end, by process number."""
-        for _ in range(30):
-            left = self._alive()
-            if not left:
-                break
-            time.sleep(0.1)
+        """Return the processes of this launch that stay alive after its end, by process number."""
+        deadline = time.monotonic() + PATIENCE / 10  # programs that are to be ended sleep for longer than that
+        while (left := self._alive()) and time.monotonic() < deadline:
+            time.sleep(0.05)
         return left
 
     def _alive(self):
+        """Return the processes of this launch that run; those that were forked have the environment of the server."""
         return alive(self.mark) | dict.fromkeys(SERVER.ask(alive=self.mark.split("=")[1])["alive"], "a forked rank")
 
     def _kill(self):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import required
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 NOT_OURS = {"build", ".venv", ".git"}
@@ -34,14 +35,14 @@ sys.exit(pytest.main(["--collect-only", "--noconftest", "-p", "no:cacheprovider"
 
 
 def test_plain_pytest_collects_every_test_file():
-    done = subprocess.run([sys.executable, "-c", LIST], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", LIST], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
     assert {line.split()[1] for line in done.stdout.splitlines() if line.startswith("FILE ")} == files("test_*.py")
 
 
 def test_ruff_reads_every_python_file():
     command = [sys.executable, "-m", "ruff", "check", "--show-files", "."]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
     read = {Path(line).relative_to(ROOT).as_posix() for line in done.stdout.splitlines() if line.endswith(".py")}
     assert read == files("*.py")
 
@@ -89,6 +90,6 @@ def test_an_unknown_part_is_an_error():
 def test_a_run_without_a_compiler_fails_where_emulation_is_required():
     environment = {**os.environ, "CXX": "no-such-compiler", required.VARIABLE: "emulated"}
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/test_sparse.py"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "requires emulated: there is no C++ compiler" in done.stderr

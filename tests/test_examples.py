@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from communities import community_graph
 from launch import run_ranks
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
@@ -15,7 +16,7 @@ QUICKSTART = ROOT / "examples" / "quickstart.py"
 
 def python(*words, cwd):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -61,7 +62,7 @@ def test_plain_torch_goes_on_after_its_last_checkpoint_on_another_number_of_rank
     program = [str(ROOT / "examples" / "plain_torch.py"), str(tmp_path / "g"), "--checkpoint"]
 
     def run(launcher, checkpoint, epochs, ranks=2):
-        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher=launcher, timeout=120)
+        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher=launcher)
         assert ended.code == 0, ended
         return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "accuracy" in line]
 
@@ -84,7 +85,7 @@ def test_link_prediction_goes_on_after_its_last_checkpoint(tmp_path):
     program = [str(ROOT / "examples" / "link_prediction.py"), str(tmp_path / "g"), "--checkpoint"]
 
     def run(checkpoint, epochs, ranks=2):
-        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher="torchrun", timeout=120)
+        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher="torchrun")
         assert ended.code == 0, ended
         return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "AUC" in line]
 
@@ -105,7 +106,7 @@ def test_what_an_example_scores_does_not_depend_on_the_number_of_ranks(tmp_path,
         pytest.importorskip("torch_geometric")
     community_graph(n=size, noise=1.0).save(tmp_path / "g")
     words = [str(ROOT / "examples" / f"{program}.py"), str(tmp_path / "g"), "--epochs", "0", "--checkpoint", str(tmp_path / "none")]
-    alone, three = (run_ranks(p, words, launcher="torchrun", timeout=120) for p in (1, 3))
+    alone, three = (run_ranks(p, words, launcher="torchrun") for p in (1, 3))
     assert (alone.code, three.code) == (0, 0), three
     assert three.out.splitlines()[-1] == alone.out.splitlines()[-1]
 
@@ -120,7 +121,7 @@ def test_lightning_goes_on_after_its_last_checkpoint_and_profiles_the_loader(tmp
 
     def run(folder, epochs, *words, ranks=2):
         program = [str(ROOT / "examples" / "lightning_sage.py"), str(tmp_path / "g"), "--checkpoints", str(tmp_path / folder)]
-        ended = run_ranks(ranks, [*program, "--batch-size", size, "--epochs", str(epochs), *words], launcher=launcher, timeout=200)
+        ended = run_ranks(ranks, [*program, "--batch-size", size, "--epochs", str(epochs), *words], launcher=launcher)
         assert ended.code == 0, ended
         return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "accuracy" in line], ended.out + ended.err
 

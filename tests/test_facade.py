@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from waiting import PATIENCE
 
 import bulksample as bs
 
 
 def python(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

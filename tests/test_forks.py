@@ -11,13 +11,13 @@ import torch
 from communities import community_graph
 from engines import engine
 from launch import run_fresh
+from waiting import PATIENCE
 
 import bulksample as bs
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.loader import BulkLoader
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
-SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def in_child(body):
     """Run `body` in a forked child; the test fails if it returns False, raises or hangs."""
     child = os.fork()
     if child == 0:
-        signal.alarm(SECONDS)
+        signal.alarm(int(PATIENCE))
         try:
             os._exit(0 if body() else 1)
         except BaseException:
@@ -104,7 +104,7 @@ def test_a_pool_of_forked_processes(graph):
     LOADED = graph
     expected = [_epoch(i) for i in range(3)]
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map_async(_epoch, range(3)).get(SECONDS) == expected
+        assert pool.map_async(_epoch, range(3)).get(PATIENCE) == expected
 
 
 def test_workers_of_torch(graph):
@@ -112,7 +112,7 @@ def test_workers_of_torch(graph):
     start = loader.state_dict()
     expected = [(batch.digest(), np.asarray(batch.x)) for batch in loader]
     loader.load_state_dict(start)
-    workers = torch.utils.data.DataLoader(Epoch(loader), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=SECONDS)
+    workers = torch.utils.data.DataLoader(Epoch(loader), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=PATIENCE)
     found = dict(workers)
     assert len(expected) > 3
     assert found.keys() == {digest for digest, _ in expected}
@@ -124,7 +124,8 @@ def test_a_communicator_is_refused_in_a_forked_process():
 import os
 import numpy as np
 from bulksample.distributed.comm.world import world
-comm = world(20)
+from waiting import PATIENCE
+comm = world(PATIENCE)
 comm.barrier()
 if os.fork() == 0:
     try:
@@ -135,6 +136,6 @@ if os.fork() == 0:
 os.wait()
 comm.barrier()
 """
-    ended = run_fresh(2, code, timeout=40)
+    ended = run_fresh(2, code)
     assert ended.code == 0, ended
     assert ended.out.count("a forked process cannot use the communicator of process ") == 2, ended

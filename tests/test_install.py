@@ -16,7 +16,7 @@ from bulksample import __version__
 
 ROOT = Path(__file__).parents[1]
 TRY = ROOT / ".ci" / "try_install.py"  # compares the digests of the native back end with the reference's
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 def install(tmp_path, **environment):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import PATIENCE
+
 import bulksample
 
 PACKAGE = Path(bulksample.__file__).parent
@@ -24,7 +26,7 @@ def imports(path):
 
 def test_importing_the_package_loads_numpy_alone():
     code = f"import sys, bulksample; print([m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "[]"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import parts
 import pytest
 from waiting import PATIENCE
 
+_OUTCOME = re.compile("PASSED|FAILED|TO CLEAR")
 HERE = Path(__file__).parent
 PLUGIN = ("chosen.py", "parts.py", "launch.py", "fork_server.py", "forked_rank.py", "waiting.py")
 PRODUCT = """
@@ -63,10 +65,10 @@ class Repository:
     def run(self, *words, day=0, **environment):
         """Run pytest; returns the exit code, the outcome of each test that ran, and what was printed."""
         clean = {name: value for name, value in os.environ.items() if name not in ("ALL", "CI", "BULKSAMPLE_BASE")}
-        line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "--to-clear", str(self.list), *words]
+        line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "--to-clear", str(self.list), *words]
         done = subprocess.run(line, cwd=self.root, env={**clean, "BULKSAMPLE_DAY": str(day), **environment}, capture_output=True, text=True,
                               timeout=PATIENCE)  # fmt: skip
-        ran = {line.split()[1] for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED "))}
+        ran = {name for line in done.stdout.splitlines() if _OUTCOME.search(line) for name in re.findall(r"tests/\S+::\S+", line)}
         return done.returncode, {name.removeprefix("tests/") for name in ran}, done.stdout + done.stderr
 
     def kept(self):
@@ -156,7 +158,8 @@ def test_two_workers_choose_alike_and_tell_the_same(repository):
 
 def test_a_failure_is_told_with_its_command_and_the_end_of_each_rank(repository):
     program = "import os\\nfor i in range(30): print(os.environ['PMI_RANK'], 'says', i)"
-    repository.write("tests/test_ranks.py", f'from launch import run_fresh\n\ndef test_ranks():\n    assert not run_fresh(2, "{program}").out\n')
+    test = f'def test_ranks():\n    assert not run_fresh(2, "{program}").out\n'
+    repository.write("tests/test_ranks.py", f"from launch import run_fresh\n\n{test}")
     code, _, said = repository.run("tests/test_ranks.py")
     if "no mpirun" in said:
         pytest.skip("mpirun is missing: pip install mpich")

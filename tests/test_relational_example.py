@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 import bulksample as bs
 
@@ -110,7 +111,9 @@ def test_batches_of_a_task_hold_all_that_was_known_at_its_time_and_nothing_later
 
 @pytest.mark.long
 def test_the_example_runs():
-    done = subprocess.run([sys.executable, "examples/relational_f1.py", str(FOLDER)], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "examples/relational_f1.py", str(FOLDER)], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert "74063 vertices of 9 types, 338842 edges of 26 relations" in done.stdout, done.stderr
 
 
@@ -175,7 +178,7 @@ def test_training_beats_the_constant_of_a_driver(tmp_path):
     pytest.importorskip("torch_geometric")
     options = ["--task", "driver-top3", "--epochs", "4", "--json", tmp_path / "run.json"]
     command = [sys.executable, "examples/relational_f1.py", str(FOLDER), *map(str, options)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert "a driver's constant: test rocauc 0.5" in done.stdout, done.stderr
     (run,) = json.loads((tmp_path / "run.json").read_text())["runs"]
     assert run["test"] > 0.65

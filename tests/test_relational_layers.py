@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from planted_relations import planted
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def run(folder, model, *options):
     pytest.importorskip("torch_geometric")
     command = [sys.executable, "examples/relational_layers.py", str(folder), "--model", model, "--json", str(folder / "run.json"), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert not done.returncode, done.stderr
     return json.loads((folder / "run.json").read_text())
 
@@ -45,6 +46,6 @@ def test_layers_of_torch_geometric_train_on_a_made_graph_with_times(tmp_path, mo
         "-o",
         str(tmp_path / "papers"),
     ]
-    subprocess.run([sys.executable, "-m", "bulksample", *made], check=True, capture_output=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "bulksample", *made], check=True, capture_output=True, timeout=PATIENCE)
     history = run(tmp_path / "papers", model, "--epochs", "3")
     assert history[-1]["loss"] < history[0]["loss"]

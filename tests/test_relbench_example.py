@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT.parent / "shared" / "data" / "f1"
@@ -24,7 +25,7 @@ def test_the_entity_example_of_relbench_trains_on_our_batches():
     options = ["--task", "driver-top3", "--epochs", "3", "--channels", "16", "--neighbors", "16"]
     where = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [PYTHON, "examples/relbench_entity.py", str(FOLDER), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env=where)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env=where)
     assert done.returncode == 0, done.stderr
     *epochs, last = done.stdout.splitlines()
     assert len(epochs) == 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample.errors import PeerLost
 from bulksample.methods.averaging.frames import Frame, header
@@ -20,16 +20,26 @@ def packed(frame: Frame) -> bytes:
     return header(frame) + frame.payload
 
 
-def free_port():
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return made.getsockname()[1]
+_reserved: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """Return a port that nothing listens at, and that this process keeps for whoever is to listen there.
+
+    The bound socket stays open: the system then gives the port to nobody who asks for any port, be it to listen or to connect. A
+    server with SO_REUSEADDR, as all here are, may still listen at it.
+    """
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", 0))
+    _reserved.append(made)
+    return int(made.getsockname()[1])
 
 
 def invited_once_it_listens(address: str) -> TrainConfig:
     def asked() -> TrainConfig | None:
         try:
-            return invited_config(address, 30.0)
+            return invited_config(address, PATIENCE)
         except PeerLost:
             return None
 

@@ -101,7 +101,7 @@ def _run(request: dict[str, Any], out: int, failed: str) -> None:
             sys.meta_path.insert(0, Mutated(request))
         import pytest
 
-        options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line", "-m", ""]
+        options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--no-header", "--tb=line", "-m", ""]
         code = int(pytest.main([*options, *request["tests"]], plugins=[FirstFailure(failed)]))
         sys.stdout.flush()
     finally:

@@ -9,6 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 from engines import engine
+from waiting import PATIENCE
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, digest, samplers
@@ -79,7 +80,7 @@ def test_memory_that_runs_out_is_an_error_after_which_less_fits():
             print(edges(2, (5, 5)) == small)
     """
     where = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, env=where)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE, env=where)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] == ["out of memory", "True"] * 3
 
@@ -93,7 +94,7 @@ def test_a_forked_process_samples_on(large):
     kept = large(3)
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(int(PATIENCE))
         same = [digest(sampler.sample_bulk(alone, seeds, Stream(1), epoch)) for epoch in range(4)] == expected
         os._exit(0 if same else 1)
     assert [digest(sampler.sample_bulk(alone, seeds, Stream(1), epoch)) for epoch in range(4)] == expected

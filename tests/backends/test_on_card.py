@@ -89,14 +89,14 @@ def test_a_slice_without_elements_goes_to_torch(engine):
 @pytest.mark.parametrize("program", ["uses", "out_of_memory"])
 def test_memory_comes_from_the_pool_and_may_run_out(program, pool, tmp_path):
     pytest.importorskip("torch")
-    ended = run_fresh(1, [str(ROOT / "tests" / "card_programs.py"), program, pool], 120, {"XDG_CACHE_HOME": str(tmp_path)}, "torchrun")
+    ended = run_fresh(1, [str(ROOT / "tests" / "card_programs.py"), program, pool], {"XDG_CACHE_HOME": str(tmp_path)}, "torchrun")
     assert ended.code == 0, ended
     assert "well" in ended.out
 
 
 def test_processes_share_a_device_and_compile_at_the_same_time(tmp_path):
     pytest.importorskip("torch")
-    ended = run_fresh(2, [str(ROOT / "tests" / "card_programs.py"), "samples", "cupy"], 120, {"XDG_CACHE_HOME": str(tmp_path)}, "torchrun")
+    ended = run_fresh(2, [str(ROOT / "tests" / "card_programs.py"), "samples", "cupy"], {"XDG_CACHE_HOME": str(tmp_path)}, "torchrun")
     assert ended.code == 0, ended
     assert ended.out.count("well") == 2
 

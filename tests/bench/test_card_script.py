@@ -15,7 +15,7 @@ import pytest
 from card_sections import Run, Section, all_sections
 from emulation.fake_cupy import installed
 from emulation.host import compiler
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample import backends
 
@@ -32,7 +32,7 @@ def states(out):
 
 def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
     environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "SECTIONS": "tools,compile,launch,samples"}
-    done = subprocess.run(["bash", SCRIPT, tmp_path / "out"], capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(["bash", SCRIPT, tmp_path / "out"], capture_output=True, text=True, timeout=PATIENCE, env=environment)
     if "launch: passed" in done.stdout:
         pytest.skip("there is a device here")
     assert done.returncode == 2, done.stdout + done.stderr
@@ -77,7 +77,12 @@ def called(root, *arguments, **environment):
     placed = {"PYTHON": sys.executable, "XDG_CACHE_HOME": str(root / "a cache"), "CUDA_VISIBLE_DEVICES": ""}
     environment = {**os.environ, **placed, **environment}
     done = subprocess.run(
-        ["bash", root / "bench" / "on_a_card.sh", *arguments], capture_output=True, text=True, timeout=200, env=environment, cwd=root.parent
+        ["bash", root / "bench" / "on_a_card.sh", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment,
+        cwd=root.parent,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -276,7 +281,7 @@ card_sections.main()
         until(lambda: mark.exists() and mark.read_text().strip())
     finally:
         process.terminate()
-    assert process.wait(30) == 143
+    assert process.wait(PATIENCE) == 143
     until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from emulation.host import compiler
 from launch import MPIRUN
+from waiting import PATIENCE
 
 from bulksample.backends.cuda.features import aggregate
 
@@ -147,7 +148,7 @@ def test_a_peer_that_samples_is_measured_beside_ours_and_a_missing_one_named(ben
 def test_the_script_runs_to_its_end_without_a_gpu(tmp_path):
     script = Path(gpu.__file__)
     command = [sys.executable, script, "--check-only", "--json", tmp_path / "found.json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(gpu.SECTIONS) <= set(found)

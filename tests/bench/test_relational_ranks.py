@@ -4,6 +4,7 @@ no full table anywhere."""
 from pathlib import Path
 
 import pytest
+from waiting import LONGEST
 
 pytest.importorskip("pandas")
 import bench_relational_ranks as ranks
@@ -11,7 +12,7 @@ import bench_relational_ranks as ranks
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "f1"
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(2 * LONGEST),
     pytest.mark.skipif(not FOLDER.is_dir(), reason="the Formula 1 tables are not here"),
 ]
 

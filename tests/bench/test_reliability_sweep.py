@@ -16,6 +16,7 @@ from sweep.child import in_child
 from sweep.journal import Journal
 from sweep.run_sections import cases_of, command_of, sweep
 from training_runs import run_training
+from waiting import PATIENCE
 
 from bulksample.data import store
 from bulksample.distributed.comm.ledger import PHASES, Ledger
@@ -170,7 +171,7 @@ def test_a_point_that_is_never_reached_fails(monkeypatch):
 
 
 def test_cases_that_may_run_in_pairs_do(tmp_path):
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=PATIENCE)
     section = SimpleNamespace(
         workers=lambda case: 2 if case["group"] == "even" else 1,
         run=lambda case: {"passed": case["group"] == "odd" or both.wait() in (0, 1), "seen": "fine"},

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from sweep import sanitized_build as build
 from sweep import sanitizers
+from waiting import LONGEST, PATIENCE
 
 DEFECTS = {
     "address": ("char* p = new char[8]; return p[argc + 7];", "heap-buffer-overflow"),
@@ -20,9 +21,9 @@ def test_a_defect_is_reported_with_the_flags_of_the_build(defect, tmp_path):
     source, program = tmp_path / "defect.cpp", tmp_path / "defect"
     source.write_text(f"#include <thread>\nint main(int argc, char**) {{ {body} }}\n")
     flags = build.SANITIZERS["thread" if defect == "thread" else "address"]
-    subprocess.run([build.compiler(), "-std=c++17", "-O0", *flags, source, "-o", program, "-pthread"], check=True, timeout=120)
+    subprocess.run([build.compiler(), "-std=c++17", "-O0", *flags, source, "-o", program, "-pthread"], check=True, timeout=PATIENCE)
     still = ["setarch", "-R"] if defect == "thread" else []
-    done = subprocess.run([*still, program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*still, program], capture_output=True, text=True, timeout=PATIENCE)
     assert found in sanitizers.judged(done)["seen"]
 
 
@@ -51,7 +52,7 @@ def test_a_missing_sanitizer_is_named(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(4 * LONGEST)
 @pytest.mark.parametrize("group", [sanitizers.NATIVE, sanitizers.THREADED, sanitizers.EMULATED])
 def test_the_first_work_of_each_group_has_no_report(group):
     case = next(case for case in sanitizers.cases(1) if case["group"] == group)

@@ -10,6 +10,7 @@ import on_a_host
 import pytest
 import slow_compare
 from slow_compare import Condition, Moment
+from waiting import PATIENCE
 
 PACED = """
 import sys
@@ -57,5 +58,5 @@ def test_conditions_have_folders_of_their_own():
 @pytest.mark.skipif(os.geteuid() != 0, reason="a pacing process goes before others, which needs root")
 def test_a_paced_process_comes_to_its_end():
     program = PACED.format(bench=str(Path(on_a_host.__file__).parent))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert int(done.stdout) == sum(range(2 * 10**6))

@@ -12,6 +12,7 @@ import sweep_grid
 from foreseen import Foresight, busiest, over_ranks, together
 from launch import MPIRUN
 from ranks import EXCHANGES, Grid, Work, graph_in
+from waiting import PATIENCE
 
 from bulksample.distributed.comm.base import SentCount
 
@@ -29,7 +30,7 @@ def test_ranks_send_what_was_foreseen(command):
     if MPIRUN is None:
         pytest.skip("no mpirun")
     options = ["--commands", command, "--train-exchanges", "owner,rows", "--ranks", "2", "--vertices", "600", "--features", "8"]
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| equal |") == {"sample": 6, "train": 4}[command]
     assert "every byte as predicted, and the same minibatches on every grid" in done.stdout

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from launch import MPIRUN, ROOT, alive, run_ranks
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample.errors import UsageError
 from bulksample.methods import METHODS
@@ -28,7 +28,7 @@ REFUSAL = "UsageError: the method 'full' needs a partitioned graph; got graph re
 def compare(graph, out, methods, *more, options=SMALL, environment=None):
     line = [sys.executable, "-m", "bulksample", "compare", graph, "--methods", methods, "-o", out, *more, "--", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-    return subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -194,9 +194,9 @@ def test_a_signal_leaves_no_process_and_the_next_call_continues(graph, tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COMPARE_TEST": str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "bulksample", *arguments], env=environment, stderr=subprocess.PIPE, text=True)
     second = tmp_path / "runs" / "full" / "seed-0" / "log.txt"
-    until(second.exists, 100)
+    until(second.exists)
     process.send_signal(signal.SIGTERM)
-    assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
+    assert "stopped by SIGTERM" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 75
     assert alive(mark) == {}
     ended = compare(graph, tmp_path, "sync,full", "--ranks", "2", "--no-plots")

@@ -7,6 +7,7 @@ import sys
 import pytest
 from communities import community_graph
 from launch import ROOT, run_ranks
+from waiting import PATIENCE
 
 from bulksample.data import store
 from bulksample.version import __version__
@@ -30,25 +31,27 @@ def stored(tmp_path_factory):
 
 def arguments(command, graph, *more):
     name, *options = COMMANDS[command]
-    return [name, str(graph), *options, "--timeout", "20", *more]
+    return [name, str(graph), *options, "--timeout", str(PATIENCE), *more]
 
 
-def launched(p, usual, astray, before="pass"):
-    """Start p ranks with the usual arguments, the last one with others, after lines of its own."""
+def launched(p, usual, astray, before="pass", together=False):
+    """Start p ranks with the usual arguments, the last one with others, after lines of its own; `together` if all are to be refused."""
     last = f"os.environ['PMI_RANK'] == '{p - 1}'"
     return run_ranks(p, f"""
 import os, sys
+from bulksample.distributed.comm import world
+world._TOGETHER_SECONDS = {PATIENCE if together else 2.0}
 if {last}:
     {before}
 sys.argv = ["bulksample", *({astray!r} if {last} else {usual!r})]
 from bulksample.cli import main
 main()
-""", timeout=100, fresh=before != "pass")  # fmt: skip
+""", fresh=before != "pass")  # fmt: skip
 
 
-def refused(p, usual, astray, before="pass"):
+def refused(p, usual, astray, before="pass", together=False):
     """Check that all ranks exit with 2; return their standard error."""
-    ended = launched(p, usual, astray, before)
+    ended = launched(p, usual, astray, before, together)
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err, ended
     return ended.err
@@ -71,7 +74,7 @@ def reasons(err):
     ],
 )
 def test_another_option_on_one_rank(stored, command, option, value, shown):
-    err = refused(2, arguments(command, stored / "g0"), arguments(command, stored / "g0", option, value))
+    err = refused(2, arguments(command, stored / "g0"), arguments(command, stored / "g0", option, value), together=True)
     assert len(reasons(err)) == 1, err
     assert f"the ranks do not agree on {shown}" in err, err
 
@@ -79,7 +82,7 @@ def test_another_option_on_one_rank(stored, command, option, value, shown):
 @LONG
 @pytest.mark.parametrize("command", ["train", "sample", "sample partitioned"])
 def test_another_graph_on_one_rank(stored, command):
-    err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g1"))
+    err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g1"), together=True)
     assert len(reasons(err)) == 1, err
     assert "the ranks do not agree on graph: another on rank 2 than on rank 0" in err, err
 
@@ -88,7 +91,7 @@ def test_another_graph_on_one_rank(stored, command):
 @pytest.mark.parametrize("command", ["train", "sample", "sample partitioned"])
 def test_another_version_on_one_rank(stored, command):
     usual = arguments(command, stored / "g0")
-    err = refused(2, usual, usual, "import bulksample.version; bulksample.version.__version__ = '0.0.0'")
+    err = refused(2, usual, usual, "import bulksample.version; bulksample.version.__version__ = '0.0.0'", together=True)
     assert f"the ranks do not agree on version: {__version__!r} on rank 0, '0.0.0' on rank 1" in err, err
     assert len(reasons(err)) == 1, err
 
@@ -153,7 +156,7 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
 )
 def test_a_refusal_of_all_ranks_is_printed_once(stored, command, options, shown):
     usual = arguments(command, stored / "g0", *options)
-    (said,) = reasons(refused(2, usual, usual))
+    (said,) = reasons(refused(2, usual, usual, together=True))
     assert shown in said
 
 
@@ -161,7 +164,7 @@ def test_a_refusal_of_all_ranks_is_printed_once(stored, command, options, shown)
 @pytest.mark.parametrize("command", ["train", "sample"])
 def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
     grid = arguments(command, stored / "g0", "--graph", "partitioned", "--replication", "3")
-    ended = run_ranks(4, ["-m", "bulksample", *grid], timeout=100)
+    ended = launched(4, grid, grid, together=True)
     assert ended.code == 2, ended
     assert len(reasons(ended.err)) == 1, ended
     assert "got c = 3 with p = 4; use c in {1, 2, 4}" in ended.err, ended
@@ -173,7 +176,7 @@ def test_ranks_that_do_not_see_each_other(stored, command):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "SLURM_", "OMPI_", "MV2_"))}
     line = [sys.executable, "-m", "bulksample", *arguments(command, stored / "g0")]
     environment = {**clean, "PYTHONPATH": str(ROOT), "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
-    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2, ended.stderr
     assert "SLURM_NTASKS says that 4 ranks were started, but MPI sees one" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -11,6 +11,7 @@ import pytest
 from communities import community_graph
 from launch import ROOT
 from planted_relations import planted
+from waiting import PATIENCE
 
 from bulksample.cli.info import EXTRAS
 from bulksample.data import store
@@ -51,7 +52,7 @@ def folder(tmp_path_factory):
 def run(folder, hidden, words, **environment):
     line = [sys.executable, "-c", WITHOUT, hidden, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.parametrize(("extra", "package", "words"), NEEDS, ids=[f"{extra}-{package}" for extra, package, _ in NEEDS])

@@ -30,7 +30,7 @@ def test_launchers_do_not_change_the_result(tmp_path, command, options, ranks):
     for launcher in LAUNCHERS:
         json_file = tmp_path / f"{launcher}.json"
         line = ["-m", "bulksample", command, str(tmp_path / "g"), *options, "--json", str(json_file)]
-        ended = run_fresh(ranks, line, timeout=200, launcher=launcher)
+        ended = run_fresh(ranks, line, launcher=launcher)
         assert ended.code == 0, ended
         assert f"{ranks} ranks by {launcher}, threads of a rank: " in ended.err, ended
         report = json.loads(json_file.read_text())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from launch import ROOT
+from waiting import PATIENCE
 
 from bulksample.cli.memory import out_of_memory
 from bulksample.data import rmat, store
@@ -80,7 +81,7 @@ cli.main()
     flags = ["--fanouts=-1,-1", "--batch-size", "32768", "--bulk-size", "1", "--seeds", "all", "--threads", "1", "--backend", "native"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     line = [sys.executable, "-c", code, "sample", str(tmp_path / "g"), *flags]
-    ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ended.returncode == 2, ended
     assert ended.stderr == (
         "bulksample: memory ran out while sampling mini-batches: std::bad_alloc; "

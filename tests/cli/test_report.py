@@ -71,7 +71,7 @@ def test_only_rank_0_writes_to_trackers(graph, tmp_path):
     if MPIRUN is None:
         pytest.skip("mpirun is missing: pip install mpich")
     track = ["--track", f"tensorboard:{tmp_path / 'board'}", "--json", str(tmp_path / "r.json")]
-    ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, *track], timeout=100)
+    ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, *track])
     assert ended.code == 0, ended
     assert len(list((tmp_path / "board").iterdir())) == 1
     assert json.loads((tmp_path / "r.json").read_text())["config"]["track"] == [track[1]]

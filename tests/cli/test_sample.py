@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from launch import run_ranks
+from waiting import PATIENCE
 from zoo import random_matrix
 
 from bulksample import CSR, Graph
@@ -131,7 +132,7 @@ def test_info_lists_versions_and_missing_parts(result):
 def test_info_gives_the_reason_for_a_missing_native_back_end(tmp_path):
     """The reference back end serves where the extension cannot be imported."""
     hide = "import sys; sys.modules['bulksample._native'] = None; from bulksample.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", hide, "info", "--json", "-"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", hide, "info", "--json", "-"], capture_output=True, text=True, timeout=PATIENCE)
     got = json.loads(done.stdout)
     assert got["backends"] == ["reference"]
     assert got["native"].startswith("missing: ")
@@ -165,7 +166,7 @@ def test_a_weighted_graph_is_sampled_by_weight(result, tmp_path):
 def test_ranks_and_grids_give_the_digest_of_one_process(result, folder, ranks, layout):
     options = ["sample", str(folder), "--sampler", "ladies", "--fanouts", "20,20", "--batch-size", "16", "--json", "-"]
     alone = result(*options[:-2])
-    ended = run_ranks(ranks, ["-m", "bulksample", *options, *layout.split()], timeout=100)
+    ended = run_ranks(ranks, ["-m", "bulksample", *options, *layout.split()])
     assert ended.code == 0, ended
     spread = json.loads(ended.out)
     for key in ("digest", "minibatches", "sampled_edges", "input_vertices"):
@@ -177,6 +178,6 @@ def test_ranks_and_grids_give_the_digest_of_one_process(result, folder, ranks, l
 
 @pytest.mark.long
 def test_a_grid_that_does_not_fit_ends_all_ranks_with_2(folder):
-    ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"], timeout=60)
+    ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"])
     assert ended.code == 2, ended
     assert "use c in {1, 2, 4}" in ended.err

@@ -18,7 +18,7 @@ def test_ctrl_c_under_mpirun_ends_all_ranks_after_a_checkpoint(graph, tmp_path):
     ranks = Ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path)])
     until(lambda: list(tmp_path.glob("step-*")))
     ranks.process.send_signal(signal.SIGINT)
-    ended = ranks.wait(60)
+    ended = ranks.wait()
     assert ended.code == LOST, ended
     assert "stopped by a signal after step" in ended.err, ended
     last = max(int(path.name.removeprefix("step-")) for path in tmp_path.glob("step-*"))
@@ -36,7 +36,7 @@ def test_ctrl_c_under_mpirun_ends_all_ranks_after_a_checkpoint(graph, tmp_path):
 )
 def test_a_rank_that_ends_while_it_starts_is_named(graph, act, module, said):
     fault = json.dumps({"rank": 1, "act": act, "where": ["import", module]})
-    ended = run_fresh(2, [str(ROOT / "tests" / "faults.py"), fault, "train", str(graph), *FLAGS], timeout=60)
+    ended = run_fresh(2, [str(ROOT / "tests" / "faults.py"), fault, "train", str(graph), *FLAGS])
     assert ended.code == LOST, ended
     assert "bulksample: rank 1 of 2 (process" in ended.err, ended
     assert said in ended.err, ended

@@ -9,7 +9,7 @@ import sys
 import pytest
 from communities import community_graph
 from launch import ROOT, run_ranks
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample.data import store
 
@@ -87,11 +87,11 @@ def test_bad_data_exits_65(command, graph, tmp_path):
 
 
 def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
-    line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
+    line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
     until(lambda: list(tmp_path.glob("step-*")))
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75, err
     assert "go on with --resume auto" in err
     assert int(max(tmp_path.glob("step-*")).name[5:]) > 0
@@ -99,7 +99,7 @@ def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
 
 @pytest.mark.long
 def test_a_bad_option_ends_all_ranks_with_2(graph):
-    ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, "--method", "gossip"], timeout=30)
+    ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, "--method", "gossip"])
     assert ended.code in (2, 9), ended
     assert "no method 'gossip'" in ended.err
 

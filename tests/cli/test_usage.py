@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from launch import ROOT, run_ranks
+from waiting import PATIENCE
 
 from bulksample import __version__
 
@@ -113,7 +114,7 @@ for words in {lines!r}:
     loaded = {{"torch", "mpi4py", "cupy"}} & sys.modules.keys()
     assert not loaded, (words, loaded)
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from sweeps import sweep
 from test_headers import compiled, nvrtc  # noqa: F401  # skips where the wheel is missing
+from waiting import PATIENCE
 
 from bulksample.backends.cuda.kernels import THREADS, WIDE, kernels
 from bulksample.backends.sources import kernel_directory
@@ -28,7 +29,7 @@ def test_nvcc_takes_them_too_where_it_is(file, tmp_path):
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("there is no nvcc here")
     command = ["nvcc", "-std=c++17", "-arch=sm_90", "-cubin", f"-I{kernel_directory()}", "-o", tmp_path / "kernels.cubin", file]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=PATIENCE)
 
 
 def test_every_kernel_is_known_by_name_and_type():

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.data import atomic
@@ -77,7 +78,9 @@ assert steps > 3 and left > 1, (steps, left)
 
 
 def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_and_nothing_else(tmp_path):
-    ran = subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ran.returncode == 0, ran.stderr
 
 

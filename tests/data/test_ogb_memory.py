@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from launch import ROOT
+from waiting import PATIENCE
 
 from bulksample.data.external_sort import BUCKET
 from bulksample.data.ogb import peak_bytes
@@ -45,7 +46,7 @@ def peak(folder, n, m, compressed=False, options=(), width=0):
     write(folder / "ogbn_papers100M", n, m, compressed, width)
     words = ["data", "import", "ogb", folder / "ogbn_papers100M", "-o", folder / "o", *options]
     done = subprocess.run([sys.executable, "-c", IMPORT, *map(str, words)], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
-                          capture_output=True, text=True, timeout=280)  # fmt: skip
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return 1024 * int(done.stderr.splitlines()[-1])
 

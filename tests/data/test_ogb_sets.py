@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from test_ogb import write_binary, write_csv
+from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
 from bulksample.data import atomic, ogb, store
@@ -144,7 +145,7 @@ def test_a_batch_job_is_never_asked_anything(tmp_path):
     """Standard input stays open and silent, as a terminal nobody sits at."""
     import_ = [sys.executable, "-m", "bulksample", "data", "import", "ogb", "ogbn-papers100M", "--root", str(tmp_path), "--no-download"]
     process = subprocess.Popen([*import_, "-o", str(tmp_path / "o")], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.wait(timeout=60) == 2
+    assert process.wait(timeout=PATIENCE) == 2
     assert "ogbn-papers100M is not in" in process.stderr.read()
     process.stdin.close()
 
@@ -155,7 +156,7 @@ def test_an_import_by_name_is_what_ogb_makes_of_the_set(tmp_path, name):
     theirs = pytest.importorskip("ogb.nodeproppred", reason="the ogb extra is not installed")
     written(name, tmp_path)
     line = [sys.executable, "-m", "bulksample", "data", "import", "ogb", name, "--root", str(tmp_path), "--no-download"]
-    done = subprocess.run([*line, "-o", str(tmp_path / "o"), "--json", "-"], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([*line, "-o", str(tmp_path / "o"), "--json", "-"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["vertices"] == 6
     ours = store.load(tmp_path / "o")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 from launch import alive
+from waiting import PATIENCE
 
 from bulksample.cli.app import app
 
@@ -61,7 +62,7 @@ def run(command, folder, mark):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", MARK: mark}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=240, **streams)
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, timeout=PATIENCE, **streams)
     assert done.returncode == 0, done.stdout
     assert not alive(f"{MARK}={mark}")
 
@@ -92,7 +93,7 @@ def test_outlines_name_commands_and_options_that_exist(page):
 def test_the_pages_form_a_site_without_a_dead_link(tmp_path):
     pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'bulksample[docs]'")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "docs" / "index.html").exists()
     assert "docs/index.html" in (tmp_path / "index.html").read_text()

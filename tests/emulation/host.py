@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from waiting import PATIENCE
 
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.kernels import kernels
@@ -74,7 +75,7 @@ def driver():
 
 
 def _compile(*arguments):
-    subprocess.run([compiler(), f"-I{kernel_directory()}", f"-I{HERE}", *arguments], check=True, timeout=300)
+    subprocess.run([compiler(), f"-I{kernel_directory()}", f"-I{HERE}", *arguments], check=True, timeout=PATIENCE)
 
 
 def _unit(exported):

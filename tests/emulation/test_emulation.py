@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from .host import HostLauncher, arrays, compiler
 
@@ -65,7 +66,7 @@ def sanitized(*what):
         [sys.executable, "-c", program.replace("PosixPath", "__import__('pathlib').Path"), *what],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
         env=environment,
     )
 

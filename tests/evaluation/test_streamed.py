@@ -13,6 +13,7 @@ import pytest
 import torch
 from communities import community_graph, dense_adjacency
 from test_evaluate import model_for, share_of
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -186,7 +187,7 @@ print(json.dumps([most[0], streamed_bytes(model.widths, n, n, d, True, memory)])
 def test_memory_is_that_of_the_formula(memory):
     """Shards of 277 MB with a chunk of up to 64 MiB beside them; or in files, and the chunk alone, which is at most its formula."""
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, str(memory)], env={**os.environ, **_RETURNED}, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", _MEASURE, str(memory)], env={**os.environ, **_RETURNED}, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     taken, predicted = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 import bulksample
 
@@ -27,7 +28,7 @@ def results():
     if PYTHON is None:
         pytest.skip("DGL is not installed, and BULKSAMPLE_DGL_PYTHON names no Python that has it")
     where = {**os.environ, "PYTHONPATH": str(Path(bulksample.__file__).parents[1]), "DGLBACKEND": "pytorch"}
-    done = subprocess.run([PYTHON, str(FILE)], capture_output=True, text=True, timeout=250, env=where)
+    done = subprocess.run([PYTHON, str(FILE)], capture_output=True, text=True, timeout=PATIENCE, env=where)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

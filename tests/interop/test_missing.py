@@ -4,10 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 
 def python(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("missing", ["torch", "torch_geometric"])

@@ -6,6 +6,7 @@ import torch
 from communities import dense_features
 from launch import run_ranks
 from shared_graphs import PLACES, digests, loader, opened, shares
+from waiting import PATIENCE
 
 import bulksample as bs
 from bulksample.distributed.comm.threads import SerialComm, on_threads
@@ -141,10 +142,10 @@ def test_a_job_may_open_hundreds_of_graphs_and_loaders(stored):
     program = f"""
 import bulksample as bs
 for i in range(500):
-    graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout=60), check="none")
+    graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout={PATIENCE}), check="none")
     next(iter(bs.Loader(graph, fanouts=[2], batch_size=64, threads=1, prefetch=i % 2 == 0)))
 """
-    ended = run_ranks(2, program, timeout=120)
+    ended = run_ranks(2, program)
     assert ended.code == 0, ended
 
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from launch import run_ranks
+from waiting import PATIENCE
 
 import bulksample as bs
 
@@ -91,7 +92,7 @@ def test_without_a_launcher_a_rank_is_alone(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(GROUP)
 
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert '{"rank": 0, "ranks": 1, "same": true, "grad": 1.0}' in done.stdout
 
@@ -100,7 +101,7 @@ LEAVES = """
 import sys
 import bulksample as bs
 
-world = bs.init(timeout=60, process_group={group!r})
+world = bs.init(timeout={PATIENCE}, process_group={group!r})
 loader = bs.Loader(bs.load(sys.argv[1], world=world), fanouts=[3, 2], batch_size=64, bulk_size=1, seed=3)
 for step, batch in enumerate(loader):
     if world.rank in {who} and step == 2:
@@ -116,8 +117,8 @@ for step, batch in enumerate(loader):
 ])  # fmt: skip
 def test_a_rank_that_leaves_a_loop_early_ends_all_of_them(stored, tmp_path, how, who, group, code, said):
     program = tmp_path / "program.py"
-    program.write_text(LEAVES.format(how=how, who=who, group=group))
-    ended = run_ranks(2, [str(program), str(stored)], timeout=90)
+    program.write_text(LEAVES.format(how=how, who=who, group=group, PATIENCE=PATIENCE))
+    ended = run_ranks(2, [str(program), str(stored)])
     assert ended.code == code, ended
     assert said in ended.err, ended
 
@@ -170,7 +171,7 @@ print("\\n" + json.dumps(found) + "\\n", end="", flush=True)
 def test_a_model_trains_alike_under_ddp_and_fsdp(stored, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(MODELS)
-    for rank in reports(run_ranks(2, [str(program), str(stored)], launcher="torchrun", timeout=120)):
+    for rank in reports(run_ranks(2, [str(program), str(stored)], launcher="torchrun")):
         assert len(rank["ddp"]) == 4
         np.testing.assert_allclose(rank["fsdp"], rank["ddp"], rtol=1e-4)
         assert rank["ddp"][-1] < rank["ddp"][0]

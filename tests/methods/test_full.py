@@ -168,11 +168,11 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
 def test_the_command_line(stored, tmp_path):
     flags = {"method": "full", "layers": 2, "epochs": 6, "hidden": 8, "partition": "metis", "checkpoint": tmp_path / "c"}
     words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]
-    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])], timeout=100)
+    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])])
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r").read_text())
     assert (report["method"], report["graph"], report["steps"]) == ("full", "partitioned", 6)
     more = [*words, "--epochs", "8", "--resume", "auto", "--json", tmp_path / "more"]
-    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *more])], timeout=100)
+    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *more])])
     assert ended.code == 0, ended
     assert json.loads((tmp_path / "more").read_text())["steps"] == 8

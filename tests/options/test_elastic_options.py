@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from plain import graph, trainer
 from trainers import free_port, meanwhile
+from waiting import PATIENCE
 
 from bulksample.errors import PeerLost, UsageError
 from bulksample.methods.averaging.frames import Kind
@@ -43,7 +44,7 @@ def test_trainers_is_the_number_of_parts(capsys):
 
 def test_join_goes_to_the_server_at_the_address():
     with socket.create_server(("127.0.0.1", 0)) as door:
-        door.settimeout(5)
+        door.settimeout(PATIENCE)
         came = []
 
         def turn_away():
@@ -55,9 +56,9 @@ def test_join_goes_to_the_server_at_the_address():
         thread.start()
         join = f"127.0.0.1:{door.getsockname()[1]}"
         try:
-            trainer(graph(), method="random-tma", join=join, timeout=5.0, quiet=True)
+            trainer(graph(), method="random-tma", join=join, timeout=PATIENCE, quiet=True)
         except PeerLost:
-            thread.join(5)
+            thread.join(PATIENCE)
         assert came
 
 
@@ -74,7 +75,7 @@ def test_token_file_holds_what_trainers_prove(tmp_path):
     file.chmod(0o600)
     participant = waiting(token_file=str(file))
     try:
-        meanwhile(lambda: participant.roster.attend(0.01), lambda: join(participant.address, b"f" * 40, 5)).close()
+        meanwhile(lambda: participant.roster.attend(0.01), lambda: join(participant.address, b"f" * 40, PATIENCE)).close()
     except UsageError as error:
         pytest.fail(str(error))
     participant.close()

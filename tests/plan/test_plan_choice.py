@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from uniform import papers, request
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.plan import make_plan
@@ -139,5 +140,5 @@ def test_a_small_graph_is_replicated():
 
 def test_planning_needs_neither_torch_nor_mpi():
     code = "import sys, bulksample.plan, bulksample.cli.plan; print([m for m in ('torch', 'mpi4py', 'cupy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "[]", done.stderr

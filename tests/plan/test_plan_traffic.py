@@ -59,7 +59,7 @@ def counted_in_a_run(asked, p, c, k, count):
             begin().wait()
         return {kind: number - before[kind] for kind, number in count(comm).items()}
 
-    found = on_threads(p, rank, timeout=200)
+    found = on_threads(p, rank)
     return {kind: [one[kind] for one in found] for kind in found[0]}
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from launch import ROOT, alive
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample.errors import UsageError
 from bulksample.report import launch
@@ -19,13 +19,14 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
 print("here", flush=True)
-time.sleep(600)
+time.sleep(10_000)
 """
 MARK = f"STUBBORN={os.getpid()}"  # of the processes that this run of the tests starts
 
 
 def stubborn(monkeypatch):
     monkeypatch.setattr(launch, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(launch, "_KILLED_SECONDS", PATIENCE)
     monkeypatch.setenv(*MARK.split("="))
     return [sys.executable, "-c", STUBBORN]
 
@@ -36,18 +37,26 @@ def others():
 
 
 def test_a_launch_returns_code_and_output(tmp_path):
-    ended = launch.launch([sys.executable, "-c", "import sys; print(7, flush=True); sys.exit('why')"], tmp_path / "log", 60)
+    ended = launch.launch([sys.executable, "-c", "import sys; print(7, flush=True); sys.exit('why')"], tmp_path / "log", PATIENCE)
     assert (ended.code, ended.late, ended.printed.split()) == (1, False, ["7", "why"])
     assert (tmp_path / "log").read_text() == ended.printed
 
 
 def test_a_missing_launcher_is_bad_use(tmp_path):
     with pytest.raises(UsageError, match=r"no-such-launcher cannot be started: .*No such file"):
-        launch.launch([str(tmp_path / "no-such-launcher")], tmp_path / "log", 60)
+        launch.launch([str(tmp_path / "no-such-launcher")], tmp_path / "log", PATIENCE)
 
 
 def test_the_time_limit_ends_all_processes(tmp_path, monkeypatch):
-    ended = launch.launch(stubborn(monkeypatch), tmp_path / "log", 2)
+    wait, limit, log = subprocess.Popen.wait, 12.5, tmp_path / "log"
+
+    def once_both_are_there(process, seconds=None):
+        if seconds == limit:
+            until(lambda: log.read_text().count("here") == 2)
+        return wait(process, min(seconds, 0.1))
+
+    monkeypatch.setattr(subprocess.Popen, "wait", once_both_are_there)
+    ended = launch.launch(stubborn(monkeypatch), log, limit)
     assert ended.late
     assert ended.code == -signal.SIGKILL
     assert "here" in ended.printed
@@ -62,9 +71,9 @@ read, write = os.pipe()
 if os.fork() == 0:
     os.setsid()
     os.write(write, b"apart")
-    time.sleep(600)
+    time.sleep(10_000)
 os.read(read, 5)"""
-    ended = launch.launch([sys.executable, "-c", leaves], tmp_path / "log", 60)
+    ended = launch.launch([sys.executable, "-c", leaves], tmp_path / "log", PATIENCE)
     assert (ended.code, ended.late) == (0, False)
     assert others() == []
 
@@ -72,13 +81,18 @@ os.read(read, 5)"""
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all_processes(tmp_path, number):
     code = f"""
-import sys
+import os, sys
 from pathlib import Path
 from bulksample.report import launch
-launch._GRACE_SECONDS = 0.2
+launch._GRACE_SECONDS, launch._KILLED_SECONDS = 0.2, {PATIENCE}
+killpg = os.killpg
+def impatient(*which):
+    os.kill(os.getpid(), {int(number)})  # a second signal does no harm
+    killpg(*which)
+os.killpg = impatient
 try:
     with launch.stoppable():
-        launch.launch([sys.executable, "-c", {STUBBORN!r}], Path({str(tmp_path / "log")!r}), 600)
+        launch.launch([sys.executable, "-c", {STUBBORN!r}], Path({str(tmp_path / "log")!r}), {PATIENCE})
 except launch.Stopped as stopped:
     sys.exit(str(stopped))
 """
@@ -87,16 +101,15 @@ except launch.Stopped as stopped:
     until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("here") == 2)
     assert len(others()) == 3
     process.send_signal(number)
-    process.send_signal(number)  # impatience does no harm
-    assert process.communicate(timeout=60)[1].strip() == number.name
+    assert process.communicate(timeout=PATIENCE)[1].strip() == number.name
     assert others() == []
 
 
 def test_variables_of_an_outer_launcher_can_be_hidden(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "4")
     show = [sys.executable, "-c", "import os; print(os.environ.get('SLURM_NTASKS'))"]
-    assert launch.launch(show, tmp_path / "log", 60).printed.strip() == "4"
-    assert launch.launch(show, tmp_path / "log", 60, alone=True).printed.strip() == "None"
+    assert launch.launch(show, tmp_path / "log", PATIENCE).printed.strip() == "4"
+    assert launch.launch(show, tmp_path / "log", PATIENCE, alone=True).printed.strip() == "None"
 
 
 def test_ranks_are_started_by_mpirun_and_one_rank_by_nothing(monkeypatch, tmp_path):

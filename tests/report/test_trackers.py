@@ -125,13 +125,15 @@ def test_tensorboard_hides_epochs_that_a_resumed_run_repeats(tmp_path):
 
 
 def log_records(raw, at=7, block=2**15):
-    """Yield the records of a file in LevelDB's log format after a head of 7 bytes: crc32, length, kind and data."""
+    """Yield the whole records of a file in LevelDB's log format after a head of 7 bytes: crc32, length, kind and data."""
     data = b""
     while at + 7 <= len(raw):
         if (left := block - at % block) < 7:
             at += left
             continue
         length, kind = struct.unpack_from("<HB", raw, at + 4)
+        if at + 7 + length > len(raw):
+            return  # it is being written
         data += raw[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last part

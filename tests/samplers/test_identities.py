@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
 from bulks import K, assert_same_minibatches, bulk_of_seeds, take
+from waiting import PATIENCE
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, digest
@@ -121,7 +122,7 @@ def test_fresh_processes_give_one_digest(processes):
             subprocess.Popen([sys.executable, "-c", PROGRAM.format(path=path, threads=(1, 2, 4)[i % 3])], stdout=subprocess.PIPE, text=True)
             for i in range(start, start + 4)
         ]
-        assert {process.communicate(timeout=120)[0].strip() for process in started} == {here}
+        assert {process.communicate(timeout=PATIENCE)[0].strip() for process in started} == {here}
 
 
 PINNED = "a19628f77f90e80a270732b1006d2697873a9b7b2f724ffd95657a082a120cd6"

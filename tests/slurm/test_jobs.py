@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from communities import community_graph
 from launch import ROOT
+from waiting import PATIENCE
 
 from bulksample.cli.app import app
 from bulksample.data import store
@@ -44,7 +45,7 @@ def code_of(path):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_bash_can_read_it(script):
-    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -89,7 +90,7 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
     done = subprocess.run(
         ["bash", "-euc", f'. {SLURM}/env.sh; echo "${{training[@]}}"; echo $MASTER_ADDR:$MASTER_PORT; on_ranks sample g'],
         env={"PATH": f"{tmp_path}:{os.defpath}", **{f"SLURM_{key}": str(value) for key, value in job.items()}, **own},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
@@ -130,7 +131,7 @@ def test_a_job_goes_back_into_the_queue_unless_it_failed_or_was_cancelled(tmp_pa
     own = {"PATH": f"{tmp_path}:{os.defpath}", "BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r")}
     done = subprocess.run(
         ["bash", "-euc", f". {SLURM}/env.sh; leave {code}"], env=own | {f"SLURM_{key}": value for key, value in job.items()},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert ("requeue JobState" in done.stdout) == comes_back
@@ -149,7 +150,7 @@ def in_a_job(tmp_path):
         return subprocess.run(
             ["bash", "-euc", f". {SLURM}/env.sh\n{lines}"],
             env={"PATH": f"{tmp_path}:{path}{os.defpath}", **{f"SLURM_{key}": value for key, value in job.items()}, **own},
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
 
     return run
@@ -211,7 +212,7 @@ def test_a_rank_leaves_its_exit_code(tmp_path, command, code):
 def test_a_rank_below_torchrun_can_take_the_signal_that_torchrun_ignores():
     program = "import signal; print(signal.getsignal(signal.SIGUSR1).name)"
     found = [
-        subprocess.run([*line, sys.executable, "-c", program], env=PATHS, capture_output=True, text=True, timeout=60).stdout.split()
+        subprocess.run([*line, sys.executable, "-c", program], env=PATHS, capture_output=True, text=True, timeout=PATIENCE).stdout.split()
         for line in ([SLURM / "agent.sh"], [SLURM / "agent.sh", SLURM / "rank.sh"])
     ]
     assert found == [["SIG_IGN"], ["SIG_DFL"]]
@@ -220,7 +221,7 @@ def test_a_rank_below_torchrun_can_take_the_signal_that_torchrun_ignores():
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
 def test_signals_reach_a_rank_or_pass_it_by(tmp_path, name):
     """SIGUSR1 is for the rank alone; SIGTERM is passed on, and the rank ends with its own code."""
-    program = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True)\ntime.sleep(20)"
+    program = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True)\nsignal.pause()"
     environment = {**PATHS, "BULKSAMPLE_CODES": str(tmp_path / "codes")}
     ranks = subprocess.Popen([SLURM / "rank.sh", sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
     assert ranks.stdout.readline() == "ready\n"
@@ -229,7 +230,7 @@ def test_signals_reach_a_rank_or_pass_it_by(tmp_path, name):
         time.sleep(0.3)
         assert ranks.poll() is None
         ranks.terminate()
-    assert ranks.wait(20) == 75
+    assert ranks.wait(PATIENCE) == 75
     ranks.stdout.close()
     assert (tmp_path / "codes").read_text() == "75\n"
 
@@ -241,7 +242,7 @@ def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):
     (tmp_path / "sbatch").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.defpath}", "BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r")}
     line = ["bash", str(SLURM / "submit.sh"), "sampling", "compare", "--", "--account=me"]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     asked = (tmp_path / "asked").read_text().splitlines()
     assert len(asked) == 13
@@ -251,7 +252,7 @@ def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):
     assert "--dependency=afterany:" + ":".join(map(str, range(1, 13))) in asked[12]
     assert all("--account=me" in one for one in asked)
     line[2] = "nothing"
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "use sampling" in done.stderr
 
@@ -259,7 +260,7 @@ def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):
 def test_a_box_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path):
     box = tmp_path / ("long" * 20)
     environment = {**os.environ, "ONEBOX": str(box)}
-    done = subprocess.run([str(SLURM / "onebox.sh"), "up"], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(SLURM / "onebox.sh"), "up"], env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "use an ONEBOX of at most 68" in done.stderr
     assert not box.exists()
@@ -273,14 +274,14 @@ def short_folder():
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(10.2 * PATIENCE)
 @pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason="SLURM is not installed: use slurm/onebox.sh install")
 @pytest.mark.skipif(getattr(os, "getuid", lambda: 1)() != 0, reason="the daemons of SLURM need root here")
 def test_all_jobs_are_accepted_and_run_to_their_end(short_folder):
     """128 GPUs on paper; and every job for real, small and on the processor, under slurmd."""
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "BULKSAMPLE_CHECK": short_folder, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(SLURM / "check.sh")], env=environment, capture_output=True, text=True, timeout=2900)
+    done = subprocess.run([str(SLURM / "check.sh")], env=environment, capture_output=True, text=True, timeout=10 * PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("accepted: ") == len(JOBS)
     for line in ("ran: 9 jobs, all completed", "refused: srun --mpi=none", "resumed: "):

@@ -8,6 +8,7 @@ from communities import community_graph
 from launch import run_ranks
 from recorder import Crash, CrashesAt, Recorder
 from training_runs import weights_of
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -172,10 +173,11 @@ def test_processes_go_on_with_the_bits_of_threads(folder, unbroken, tmp_path):
     """Four processes by mpirun and two by torchrun continue what eight threads began."""
     on_threads(8, lambda comm: trained(folder, comm, epochs=1, checkpoint=str(tmp_path)))
     for p, epochs, launcher in ((4, 2, "mpirun"), (2, 4, "torchrun")):
-        line = ["-m", "bulksample", "train", str(folder), "--quiet", "--checkpoint", str(tmp_path), "--resume", "auto", "--timeout", "60"]
+        line = ["-m", "bulksample", "train", str(folder), "--quiet", "--checkpoint", str(tmp_path), "--resume", "auto"]
+        line += ["--timeout", str(PATIENCE)]
         own = {**RUN, "fanouts": "4,3", "epochs": epochs, "batch_norm": None}
         line += [word for name, value in own.items() for word in (f"--{name.replace('_', '-')}", *([] if value is None else [str(value)]))]
-        ended = run_ranks(p, line, timeout=120, launcher=launcher, env={"OMP_NUM_THREADS": "1"})
+        ended = run_ranks(p, line, launcher=launcher, env={"OMP_NUM_THREADS": "1"})
         assert ended.code == 0, ended
     tensors, _ = checkpoint.newest(tmp_path)[1]
     best = torch.cat([tensors[f"model.{name}"].reshape(-1) for name in _names(folder)])

@@ -294,7 +294,7 @@ import bulksample as bs
 report = bs.train({str(folder / "plain")!r}, fanouts=[4], epochs=1, batch_size=50, threads=1)
 open({str(tmp_path)!r} + f"/{{bs.init().rank}}", "w").write(f"{{report['ranks']}} {{report['train_loss']}}")
 """
-    ended = run_ranks(2, code, timeout=120)
+    ended = run_ranks(2, code)
     assert ended.code == 0, ended
     ranks = [(tmp_path / str(rank)).read_text() for rank in range(2)]
     assert ranks[0] == ranks[1]

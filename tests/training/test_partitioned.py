@@ -8,6 +8,7 @@ import torch
 from communities import community_graph
 from launch import run_ranks
 from training_runs import run_with_digests
+from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
 from bulksample.data import store
@@ -259,7 +260,7 @@ main()
 
 def command(directory, out, *more):
     """The command line of a run on block rows."""
-    flags = {"fanouts": "5,5", "hidden": 16, "batch-size": 8, "epochs": 3, "lr": 0.005, "threads": 1, "timeout": 60, "json": out}
+    flags = {"fanouts": "5,5", "hidden": 16, "batch-size": 8, "epochs": 3, "lr": 0.005, "threads": 1, "timeout": PATIENCE, "json": out}
     words = [word for key, value in flags.items() for word in (f"--{key}", value)]
     return ["-m", "bulksample", "train", *map(str, [directory, *words, "--quiet", *more])]
 
@@ -270,10 +271,10 @@ BLOCKS = ("--graph", "partitioned", "--replication", 2, "--partition", "metis")
 @pytest.mark.long
 def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(stored, tmp_path):
     argv = command(stored / "plain", tmp_path / "r.json", *BLOCKS, "--checkpoint", tmp_path / "c", "--resume", "auto")
-    ended = run_ranks(4, STOPPED.format(argv=argv[1:]), timeout=120)
+    ended = run_ranks(4, STOPPED.format(argv=argv[1:]))
     assert ended.code == 75, ended
     for arguments in (argv, command(stored / "plain", tmp_path / "whole.json", *BLOCKS)):
-        ended = run_ranks(4, arguments, timeout=120)
+        ended = run_ranks(4, arguments)
         assert ended.code == 0, ended
     resumed, whole = (json.loads((tmp_path / name).read_text()) for name in ("r.json", "whole.json"))
     assert resumed["resumed"]
@@ -285,7 +286,7 @@ def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(stored, tmp_path):
 def test_processes_train_partitioned_as_replicated(stored, tmp_path):
     reports = {}
     for name, more in {"whole": (), "blocks": BLOCKS}.items():
-        ended = run_ranks(4, command(stored / "plain", tmp_path / name, "--dropout", 0, *more), timeout=180)
+        ended = run_ranks(4, command(stored / "plain", tmp_path / name, "--dropout", 0, *more))
         assert ended.code == 0, ended
         reports[name] = json.loads((tmp_path / name).read_text())
     whole, blocks = reports["whole"], reports["blocks"]

@@ -195,7 +195,7 @@ def test_processes_train_as_one_does(stored, tmp_path, options):
     expected = runs(stored / "plain", 4, **norm)[0][1]
     still = [f"--{name.replace('_', '-')}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in STILL.items()]
     arguments = ["-m", "bulksample", "train", stored / "plain", *still, *options, "--json", tmp_path / "report.json"]
-    ended = run_ranks(4, list(map(str, arguments)), timeout=120, env={VARIABLE: "2,2"})
+    ended = run_ranks(4, list(map(str, arguments)), env={VARIABLE: "2,2"})
     assert ended.code == 0, ended
     assert "bytes_between_machines" in ended.out
     found = json.loads((tmp_path / "report.json").read_text())

@@ -12,6 +12,7 @@ from launch import run_fresh
 from sweeps import sweep
 from test_loop import run
 from training_runs import weights_of
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -118,7 +119,7 @@ def stored(tmp_path_factory):
 
 
 def command(stored, *more):
-    small = {"fanouts": "5,5", "hidden": 16, "batch-size": 16, "lr": 0.005, "dropout": 0, "threads": 1, "timeout": 20}
+    small = {"fanouts": "5,5", "hidden": 16, "batch-size": 16, "lr": 0.005, "dropout": 0, "threads": 1, "timeout": PATIENCE}
     flags = [word for name, value in small.items() for word in (f"--{name}", str(value))]
     return ["-m", "bulksample", "train", str(stored), *flags, "--quiet", *map(str, more)]
 
@@ -192,7 +193,7 @@ def unbroken(stored, tmp_path_factory):
 def test_a_fault_on_one_rank_ends_the_job_and_a_resumed_one_is_the_same_run(stored, unbroken, tmp_path, fault, shown):
     more = ["--epochs", 3, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2, "--resume", "auto", "--timeout", 3]
     argv = command(stored, *more)
-    ended = run_fresh(2, FAULTY.format(fault=fault, argv=argv[1:]), timeout=60)
+    ended = run_fresh(2, FAULTY.format(fault=fault, argv=argv[1:]))
     assert ended.code != 0, ended
     assert shown in ended.err, ended
     ended = run_fresh(2, [*argv, "--json", str(tmp_path / "r.json")])

@@ -9,6 +9,7 @@ from launch import run_ranks
 from planted_relations import planted, without_parallel_edges
 from recorder import Recorder
 from sweeps import sweep
+from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm.threads import on_threads
@@ -124,10 +125,11 @@ def test_what_does_not_work_is_refused_by_name(options, message):
 def test_processes_of_mpirun_train_as_threads(tmp_path):
     planted(times=True).save(tmp_path / "store")
     threads = on_threads(4, lambda comm: trained(tmp_path / "store", comm, replication=2))[0].report
-    line = ["-m", "bulksample", "train", str(tmp_path / "store"), "--quiet", "--json", str(tmp_path / "run.json"), "--timeout", "60"]
+    line = ["-m", "bulksample", "train", str(tmp_path / "store"), "--quiet", "--json", str(tmp_path / "run.json")]
+    line += ["--timeout", str(PATIENCE)]
     line += ["--model", "hetero-sage", "--fanouts", "4,3", "--hidden", "8", "--epochs", "2", "--batch-size", "12", "--dropout", "0"]
     line += ["--threads", "1", "--lr", "0.01", "--graph", "partitioned", "--replication", "2"]
-    ended = run_ranks(4, line, timeout=240)
+    ended = run_ranks(4, line)
     assert ended.code == 0, ended
     found = json.loads((tmp_path / "run.json").read_text())
     assert [found[key] for key in ("train_loss", "val_accuracy", "held_bytes")] == [
@@ -135,7 +137,7 @@ def test_processes_of_mpirun_train_as_threads(tmp_path):
     ]
     kinds = ("topology", "features", "activations", "gradients", "model")  # control messages name folders and processes
     assert [found["bytes_sent"][kind] for kind in kinds] == [threads["bytes_sent"][kind] for kind in kinds]
-    sent = run_ranks(4, [*line, "--exchange", "rows", "--overwrite"], timeout=240)
+    sent = run_ranks(4, [*line, "--exchange", "rows", "--overwrite"])
     assert sent.code == 0, sent
     by_rows = json.loads((tmp_path / "run.json").read_text())
     assert [by_rows[key] for key in ("train_loss", "val_accuracy")] == [found[key] for key in ("train_loss", "val_accuracy")]

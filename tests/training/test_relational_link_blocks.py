@@ -8,6 +8,7 @@ from launch import run_ranks
 from planted_relations import shop
 from recorder import Recorder
 from sweeps import sweep
+from waiting import PATIENCE
 
 from bulksample import DataError
 from bulksample.data.relational.link_split import hold_out
@@ -108,8 +109,8 @@ def test_processes_of_mpirun_train_on_links_as_threads(tmp_path):
     threads = on_threads(4, lambda comm: trained(tmp_path / "store", comm, **placed))[0][1]
     line = ["-m", "bulksample", "train", str(tmp_path / "store"), "--task", "links", "--quiet", "--json", str(tmp_path / "run.json")]
     line += ["--model", "hetero-sage", "--fanouts", "4,3", "--hidden", "8", "--epochs", "1", "--batch-size", "16", "--dropout", "0"]
-    line += ["--threads", "1", "--graph", "partitioned", "--replication", "2", "--timeout", "60"]
-    ended = run_ranks(4, line, timeout=240)
+    line += ["--threads", "1", "--graph", "partitioned", "--replication", "2", "--timeout", str(PATIENCE)]
+    ended = run_ranks(4, line)
     assert ended.code == 0, ended
     found = json.loads((tmp_path / "run.json").read_text())
     told = ("train_loss", "test_mrr", "held_bytes")

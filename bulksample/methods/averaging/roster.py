@@ -157,11 +157,11 @@ class Roster:
                 self.send(member, Frame(Kind.PULL, round=number))
         until = time.monotonic() + self.grace if pull else None
         while any(self._is_awaited(member) for member in awaited):
-            if until is not None and time.monotonic() > until:
-                break
-            self.attend(_TICK)
+            self.attend(_TICK)  # first: an answer that has arrived is in time, however busy this machine was
             if until is None and any(member.answer is not None for member in awaited):
                 until = time.monotonic() + self.grace
+            elif until is not None and time.monotonic() > until:
+                break
         self.late += sum(member.peer in self._members and member.answer is None for member in awaited)
         return [member for member in self.present if member.answer is not None]
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from launch import ROOT, run_ranks
+from waiting import PATIENCE
 
 from bulksample import PeerLost, UsageError
 from bulksample.distributed.comm.base import KINDS, SentCount
@@ -101,7 +102,8 @@ def test_over_mpi(p):
     code = """
 from test_alltoall import exercise, exercise_split, overlap
 from bulksample.distributed.comm.world import world
-with world(20) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     exercise(comm)
     exercise_split(comm)
     overlap(comm)
@@ -166,7 +168,7 @@ def test_an_error_frees_the_ranks_of_every_split():
         comm.barrier()
 
     with pytest.raises(KeyError, match="boom"):
-        on_threads(4, body, timeout=5)
+        on_threads(4, body)
 
 
 def test_parts_of_another_length_than_agreed_raise():
@@ -182,7 +184,7 @@ def test_parts_of_another_length_than_agreed_raise():
 LIE = """
 import numpy as np
 from bulksample.distributed.comm.world import world
-comm = world(5)
+comm = world({PATIENCE})
 if comm.rank == 1:
     agree = comm._agree_on_counts
     comm._agree_on_counts = lambda counts, made_of: agree(np.array([{said}, 4]), made_of)
@@ -193,7 +195,7 @@ comm.barrier()
 
 @pytest.mark.parametrize("said", [3, pytest.param(9, marks=pytest.mark.long)])
 def test_a_process_that_sends_another_length_than_agreed_ends_the_job(said):
-    ended = run_ranks(2, LIE.format(said=said), timeout=40)
+    ended = run_ranks(2, LIE.format(said=said, PATIENCE=PATIENCE))
     assert ended.code in (75, 9), ended
     assert "sent 32 bytes where 72 were agreed" in ended.err or "failed" in ended.err, ended
 
@@ -202,9 +204,10 @@ STOP = """
 import os, signal
 import numpy as np
 from bulksample.distributed.comm.world import world
-comm = world(2)
+comm = world({PATIENCE})
 part = comm.split(comm.rank % 2)
 comm.barrier()
+comm.watch.timeout = {seconds}
 if comm.rank == 2:
     {what}
 {then}
@@ -221,8 +224,8 @@ if comm.rank == 2:
     ],
 )
 def test_a_rank_that_stops_is_named_in_a_split_too(then, where):
-    code = STOP.format(what=f"os.kill(os.getpid(), signal.SIGSTOP)  # {os.getpid()}", then=then)
-    ended = run_ranks(4, code, timeout=40)
+    code = STOP.format(what="os.kill(os.getpid(), signal.SIGSTOP)", then=then, seconds=2, PATIENCE=PATIENCE)
+    ended = run_ranks(4, code)
     assert ended.code in (75, 9), ended
     assert "no sign of life from rank 2" in ended.err, ended
     assert where in ended.err, ended
@@ -237,16 +240,18 @@ if part.rank == 0 and comm.rank == 1:
     time.sleep(processes._GRACE_SECONDS + 1)
 part.barrier()
 """
-    ended = run_ranks(4, STOP.format(what="pass", then=then).replace("world(2)", "world(20)"), timeout=30)
+    ended = run_ranks(4, STOP.format(what="pass", then=then, seconds=PATIENCE, PATIENCE=PATIENCE))
     assert ended.code == 0, ended  # ranks 0 and 2 are leaving while 3 waits for 1 longer than the grace
-    ended = run_ranks(4, STOP.format(what="raise SystemExit(0)", then=then).replace("world(2)", "world(20)"), timeout=30)
+    ended = run_ranks(4, STOP.format(what="raise SystemExit(0)", then=then, seconds=PATIENCE, PATIENCE=PATIENCE))
     assert ended.code in (75, 9), ended
     assert "rank 2 left early" in ended.err, ended
 
 
 def test_a_block_that_cannot_be_polled_has_a_deadline_too():
-    code = "import time; from bulksample.distributed.comm.watch import deadline\nwith deadline(0.2, 'the others'): time.sleep(30)"
+    code = "import time; from bulksample.distributed.comm.watch import deadline\nwith deadline(0.2, 'the others'): time.sleep(10_000)"
     command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert ended.returncode == 75
     assert "waited 0 s for the others" in ended.stderr

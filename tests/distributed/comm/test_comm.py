@@ -51,7 +51,8 @@ def test_collectives_over_mpi(p):
     code = f"""
 from test_comm import exercise
 from bulksample.distributed.comm.world import world
-with world(20) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     assert comm.size == {p}
     exercise(comm)
     if comm.size > 1:
@@ -96,7 +97,8 @@ def test_a_sum_has_the_same_bits_on_all_ranks_over_threads_and_mpi(p):
     code = """
 from test_comm import sums
 from bulksample.distributed.comm.world import world
-with world(20) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     bits = comm.gather_control(sums(comm))
     if comm.rank == 0:  # two ranks that print may cut each other short
         print(*bits)

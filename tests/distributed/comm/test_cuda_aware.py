@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from launch import run_fresh
+from waiting import PATIENCE
 
 from bulksample.distributed.comm.cuda_aware import SWITCHES, SYMBOL, ask
 from bulksample.distributed.comm.threads import SerialComm
@@ -19,7 +20,7 @@ def built(folder, name, source, *more):
         pytest.skip("there is no C compiler")
     (folder / f"{name}.c").write_text(source)
     made = folder / f"lib{name}.so"
-    subprocess.run([CC, "-shared", "-fPIC", "-o", made, folder / f"{name}.c", *more], check=True, timeout=60)
+    subprocess.run([CC, "-shared", "-fPIC", "-o", made, folder / f"{name}.c", *more], check=True, timeout=PATIENCE)
     return made
 
 
@@ -68,7 +69,8 @@ def test_the_library_of_this_machine_gives_one_answer_on_all_ranks():
 import json
 from bulksample.distributed.comm.world import cuda_aware, world
 before = cuda_aware()
-with world(30) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     answers = comm.gather_control([before, comm.cuda_aware])
     if comm.rank == 0:  # two ranks that print may cut each other short
         print(json.dumps(answers))

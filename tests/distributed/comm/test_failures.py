@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from launch import ROOT, Ranks, run_fresh
+from waiting import PATIENCE
 
 from bulksample.distributed.comm import shared_memory as sharedmemory
 
@@ -36,9 +37,9 @@ comm.barrier()
 """
 
 
-def fault(what, timeout=60, after="others_wait()"):
-    """Return a program whose rank 1 does `what` while the others enter a collective."""
-    return OPEN.format(timeout=timeout) + f"if comm.rank == 1:\n    {what}\n{after}\n"
+def fault(what, timeout=PATIENCE, after="others_wait()"):
+    """Return a program whose rank 1 does `what` while the others enter a collective, by a deadline that holds from then on."""
+    return OPEN.format(timeout=PATIENCE) + f"comm.watch.timeout = {timeout}\nif comm.rank == 1:\n    {what}\n{after}\n"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def fault(what, timeout=60, after="others_wait()"):
     ],
 )
 def test_an_exception_ends_all_ranks_with_its_traceback(what, shown):
-    ended = run_fresh(3, fault(what), timeout=40)
+    ended = run_fresh(3, fault(what))
     assert ended.code == 1, ended
     assert "Traceback" in ended.err, ended
     assert shown in ended.err, ended
@@ -57,7 +58,7 @@ def test_an_exception_ends_all_ranks_with_its_traceback(what, shown):
 
 @pytest.mark.long
 def test_an_early_exit_is_noticed():
-    ended = run_fresh(3, fault("sys.exit(0)"), timeout=40)
+    ended = run_fresh(3, fault("sys.exit(0)"))
     assert ended.code == LOST, ended
     assert "rank 1 left early" in ended.err, ended
 
@@ -73,7 +74,7 @@ def test_an_early_exit_is_noticed():
     ],
 )
 def test_a_rank_whose_process_ends_unexpectedly_is_named(what, said):
-    ended = run_fresh(3, fault(what), timeout=40)
+    ended = run_fresh(3, fault(what))
     assert ended.code == LOST, ended
     assert re.findall(r"bulksample: rank (\d) of 3 \(process", ended.err) == ["1"], ended
     assert said in ended.err, ended
@@ -90,14 +91,14 @@ while "State:\tZ" not in open(f"/proc/{numbers[1]}/status").read():
 print("a line of output", flush=True)
 others_wait()
 """
-    ended = run_fresh(2, OPEN.format(timeout=60) + printed, timeout=40)
+    ended = run_fresh(2, OPEN.format(timeout=PATIENCE) + printed)
     assert ended.code == LOST, ended
     assert "rank 1 of 2 (process" in ended.err, ended
 
 
 @pytest.mark.long
 def test_a_killed_rank_is_named_while_its_child_is_still_running():
-    ended = run_fresh(3, fault("os.fork() or (time.sleep(30), os._exit(0))\n    os.kill(os.getpid(), signal.SIGKILL)"), timeout=40)
+    ended = run_fresh(3, fault("os.fork() or (time.sleep(10_000), os._exit(0))\n    os.kill(os.getpid(), signal.SIGKILL)"))
     assert ended.code == LOST, ended
     assert "rank 1 of 3 (process" in ended.err, ended
     assert "was killed by signal 9" in ended.err, ended
@@ -110,7 +111,7 @@ AT_ONCE = "import bulksample.distributed.comm.world as own\nown.OUTSIDE_SECONDS 
 @pytest.mark.long
 def test_a_rank_that_never_starts_ends_the_job_at_the_deadline():
     late = f"import os, signal\nif os.environ['PMI_RANK'] == '1':\n    {STOP}\n"
-    ended = run_fresh(3, late + AT_ONCE + OPEN.format(timeout=2), timeout=40)
+    ended = run_fresh(3, late + AT_ONCE + OPEN.format(timeout=2))
     assert ended.code != 0, ended  # 15 at times: mpirun ends what has not started by SIGTERM
     assert "waited 2 s for the other ranks to start" in ended.err, ended
 
@@ -118,7 +119,8 @@ def test_a_rank_that_never_starts_ends_the_job_at_the_deadline():
 @pytest.mark.long
 def test_a_rank_that_stops_while_leaving_ends_the_job_at_the_deadline():
     """After all ranks have left, MPI_Finalize waits once more; it can be neither polled nor asked."""
-    ended = run_fresh(3, AT_ONCE + OPEN.format(timeout=2) + f"comm.close()\nif comm.rank == 1:\n    {STOP}\n", timeout=40)
+    leave = f"comm.close()\ncomm.watch.timeout = 2\nif comm.rank == 1:\n    {STOP}\n"
+    ended = run_fresh(3, AT_ONCE + OPEN.format(timeout=PATIENCE) + leave)
     assert ended.code != 0, ended
     assert "waited 2 s for the other ranks to end" in ended.err, ended
 
@@ -127,14 +129,14 @@ def test_a_rank_that_stops_while_leaving_ends_the_job_at_the_deadline():
 @pytest.mark.parametrize("missing", ["os.environ.pop('HYDI_CONTROL_FD')", "shutil.which = lambda *_, **__: None"])
 @pytest.mark.parametrize("what", ["comm.abort(75)", "raise KeyError('boom')"])
 def test_without_a_socket_to_the_launcher_or_a_sentinel_mpi_ends_the_job(what, missing):
-    ended = run_fresh(3, f"import os, shutil\n{missing}\n{fault(what)}", timeout=40)
+    ended = run_fresh(3, f"import os, shutil\n{missing}\n{fault(what)}")
     assert ended.code != 0, ended
     assert "MPI_Abort" in ended.err, ended
 
 
 @pytest.mark.long
 def test_a_stopped_rank_is_named_at_the_deadline():
-    ended = run_fresh(3, fault("os.kill(os.getpid(), signal.SIGSTOP)", timeout=2), timeout=40)
+    ended = run_fresh(3, fault("os.kill(os.getpid(), signal.SIGSTOP)", timeout=2))
     assert ended.code == LOST, ended
     assert "no sign of life from rank 1" in ended.err, ended
     assert "allreduce gradients float64 (3,)" in ended.err, ended
@@ -143,7 +145,7 @@ def test_a_stopped_rank_is_named_at_the_deadline():
 
 @pytest.mark.long
 def test_ranks_in_different_collectives_do_not_hang():
-    ended = run_fresh(2, fault("comm.gather_control('lost')", timeout=2), timeout=40)
+    ended = run_fresh(2, fault("comm.gather_control('lost')", timeout=2))
     assert ended.code == LOST, ended  # at the deadline, or at once where the difference is noticed
     assert "same collectives" in ended.err or "allgather control" in ended.err, ended
 
@@ -151,15 +153,15 @@ def test_ranks_in_different_collectives_do_not_hang():
 @pytest.mark.long
 @pytest.mark.parametrize("code", [0, 2])
 def test_leaving_together_needs_no_close(code):
-    ended = run_fresh(3, OPEN.format(timeout=20) + IN_TURN + f"sys.exit({code})\n", timeout=40)
+    ended = run_fresh(3, OPEN.format(timeout=PATIENCE) + IN_TURN + f"sys.exit({code})\n")
     assert ended.code == code, ended
     assert not ended.err, ended
 
 
 @pytest.mark.long
 def test_a_world_may_be_closed_and_opened_again():
-    again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
-    ended = run_fresh(2, OPEN.format(timeout=20) + again, timeout=40)
+    again = f"assert world() is comm\ncomm.close()\nnew = world({PATIENCE})\nassert new is not comm\nnew.barrier()\nnew.close()\n"
+    ended = run_fresh(2, OPEN.format(timeout=PATIENCE) + again)
     assert ended.code == 0, ended
 
 
@@ -176,20 +178,20 @@ if not child:
 if os.waitpid(child, 0)[1]:
     sys.exit("a fork has lost a hook of the program")
 """
-    ended = run_fresh(2, "import threading\n" + OPEN.format(timeout=20) + own, timeout=40)
+    ended = run_fresh(2, "import threading\n" + OPEN.format(timeout=PATIENCE) + own)
     assert ended.code == 0, ended
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_signals_to_the_launcher_leave_nothing_behind(number):
-    ranks = Ranks(2, OPEN.format(timeout=60) + "print('up', flush=True)\ntime.sleep(60)\n")
+    ranks = Ranks(2, OPEN.format(timeout=PATIENCE) + "print('up', flush=True)\ntime.sleep(10_000)\n")
     ranks.process.stdout.readline()
     ranks.process.send_signal(number)
-    ranks.wait(40)  # fails if a process is left
+    ranks.wait()  # fails if a process is left
 
 
 def test_a_killed_job_leaves_no_shared_memory():
-    ended = run_fresh(2, OPEN.format(timeout=20) + SHARED + "os.kill(os.getpid(), signal.SIGKILL)\n", timeout=40)
+    ended = run_fresh(2, OPEN.format(timeout=PATIENCE) + SHARED + "os.kill(os.getpid(), signal.SIGKILL)\n")
     names = set(re.findall(r"name=(\S+)", ended.out))
     assert names, "MPICH keeps its shared memory elsewhere: there is nothing to test"
     assert not [name for name in names if os.path.exists(name)], ended
@@ -212,7 +214,12 @@ def test_shared_memory_that_no_process_maps_is_removed(tmp_path, monkeypatch):
 def alone(code, **env):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI_", "SLURM_", "OMPI_"))}
     return subprocess.run(
-        [sys.executable, "-c", code], env={**clean, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        env={**clean, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 

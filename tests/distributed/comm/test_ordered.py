@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from launch import run_ranks
+from waiting import PATIENCE
 
 from bulksample.distributed.comm.ordered import CollectiveOrder
 from bulksample.distributed.comm.threads import on_threads
@@ -20,7 +21,7 @@ class Device:
         self._ranks, self._lock, self._joined, self.ran = ranks, threading.Lock(), {}, [[] for _ in range(ranks)]
         self._running = [threading.Lock() for _ in range(ranks)]
 
-    def collective(self, rank, name, seconds=20.0):
+    def collective(self, rank, name, seconds=PATIENCE):
         with self._running[rank]:
             with self._lock:
                 met = self._joined.setdefault(name, threading.Barrier(self._ranks))
@@ -95,22 +96,24 @@ def test_a_rank_that_asks_for_another_order_is_named_at_the_deadline():
 
     def rank(comm):
         order = CollectiveOrder(comm)
+        order._comm._board.timeout = 1.0  # of the wait for its own collective; that for the other rank stays long
         if comm.rank == 0:
             assert order.run(0, lambda: "started") == "started"
         else:
             with pytest.raises(PeerLost, match=r"starts no more collectives: rank 1 waited 1 s for its own collective of order 0"):
                 order.run(1, lambda: "never")
 
-    on_threads(2, rank, timeout=1.0)
+    on_threads(2, rank)
 
 
 PROGRAM = """
 import threading, torch
 from concurrent.futures import ThreadPoolExecutor
 from bulksample.distributed.comm.world import world
+from waiting import PATIENCE
 from bulksample.training.cuda.device_comms import GroupTensorComm
 
-with world(60) as comm:
+with world(PATIENCE) as comm:
     over = GroupTensorComm(comm, "gloo")
     column, started = over.among(comm.duplicate()), []
     for group, name in ((over, "train"), (column, "sample")):
@@ -144,5 +147,5 @@ with world(60) as comm:
 @pytest.mark.parametrize("p", [2, 4])
 def test_processes_sample_and_train_over_gloo_in_one_order(p):
     pytest.importorskip("torch")
-    ended = run_ranks(p, PROGRAM, 120)
+    ended = run_ranks(p, PROGRAM)
     assert (ended.code, ended.out) == (0, "one order\n"), ended

@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from waiting import PATIENCE
 
 from bulksample.distributed.comm import stop_signals
 from bulksample.distributed.comm.stop_signals import RaiseStopped, Stopped, StopSignals, default_actions
@@ -143,5 +144,5 @@ with RaiseStopped():
     with default_actions():
         os.kill(os.getpid(), signal.SIGTERM)
 """
-    ended = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False, timeout=PATIENCE)
     assert ended.returncode == -signal.SIGTERM

@@ -8,6 +8,7 @@ from launch import run_ranks
 from test_comm import sums
 from test_failures import IN_TURN, OPEN, fault
 from test_two_threads import OPEN as THREADS
+from waiting import PATIENCE
 
 from bulksample.distributed.comm.threads import on_threads
 
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reaso
 FAILED = 1  # exit code of torchrun, whatever the codes of its ranks
 
 
-def run(n, what, timeout=90.0):
-    return run_ranks(n, what, timeout, launcher="torchrun")
+def run(n, what):
+    return run_ranks(n, what, launcher="torchrun")
 
 
 @pytest.mark.parametrize("p", [2, *(pytest.param(p, marks=LONG) for p in (3, 5))])
@@ -25,7 +26,7 @@ def test_the_battery_of_collectives(p):
     code = f"""
 import sys, test_alltoall, test_comm
 from bulksample.distributed.comm.world import world
-with world(30) as comm:
+with world({PATIENCE}) as comm:
     assert type(comm).__name__ == "TorchComm" and comm.size == {p}
     for most in (2**30, 5):
         comm.most_elements = most
@@ -47,7 +48,7 @@ print("done")
 
 @LONG
 def test_two_threads_do_not_disturb_each_other():
-    ended = run(3, THREADS.format(timeout=60, before="") + """
+    ended = run(3, THREADS.format(timeout=PATIENCE, before="") + """
 sampled = pool.submit(mixed, side, 200, 1)
 mixed(comm, 200, 2)
 sampled.result()
@@ -67,7 +68,7 @@ print("done")
     ],
 )
 def test_a_rank_that_fails_ends_all(what, code, said):
-    ended = run(3, fault(what, timeout=8), timeout=90)
+    ended = run(3, fault(what, timeout=8 if "STOP" in what else PATIENCE))
     assert ended.code == FAILED, ended
     assert said in ended.err, ended
     assert re.search(rf"exitcode +: {code}\b", ended.err), ended  # torchrun's own account of a rank
@@ -75,7 +76,7 @@ def test_a_rank_that_fails_ends_all(what, code, said):
 
 @LONG
 def test_a_killed_rank_is_named():
-    ended = run(3, fault("os.kill(os.getpid(), signal.SIGKILL)", timeout=8))
+    ended = run(3, fault("os.kill(os.getpid(), signal.SIGKILL)"))
     assert ended.code == FAILED, ended
     assert re.search(r"rank +: 1 \(local_rank: 1\)\s+exitcode +: -9", ended.err), ended
 
@@ -89,12 +90,12 @@ def test_ranks_in_different_collectives_do_not_hang():
 
 @LONG
 def test_leaving_together_needs_no_close():
-    ended = run(3, OPEN.format(timeout=20) + IN_TURN + "sys.exit(0)\n")
+    ended = run(3, OPEN.format(timeout=PATIENCE) + IN_TURN + "sys.exit(0)\n")
     assert ended.code == 0, ended
 
 
 @LONG
 def test_a_world_may_be_closed_and_opened_again():
-    again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
-    ended = run(2, OPEN.format(timeout=20) + again)
+    again = f"assert world() is comm\ncomm.close()\nnew = world({PATIENCE})\nassert new is not comm\nnew.barrier()\nnew.close()\n"
+    ended = run(2, OPEN.format(timeout=PATIENCE) + again)
     assert ended.code == 0, ended

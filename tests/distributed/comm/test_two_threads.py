@@ -5,6 +5,7 @@ import re
 import pytest
 from communities import community_graph
 from launch import run_ranks
+from waiting import PATIENCE
 
 LOST = 75
 
@@ -48,8 +49,9 @@ def boom():
 """
 
 
-def run(p, then, timeout=60, before="", limit=100):
-    return run_ranks(p, OPEN.format(timeout=timeout, before=before) + then, timeout=limit)
+def run(p, then, timeout=PATIENCE, before=""):
+    """Run a program on p ranks; the deadline holds once all have connected."""
+    return run_ranks(p, OPEN.format(timeout=PATIENCE, before=before) + f"comm.barrier()\ncomm.watch.timeout = {timeout}\n" + then)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ tallies.append(np.array(list(comm.tally.values())))
 together, apart = np.diff(tallies, axis=0)
 assert (together == apart).all() and together.any(), (together, apart)
 print("done")
-""", limit=280)  # fmt: skip
+""")  # fmt: skip
     assert ended.code == 0, ended
     assert ended.out.count("done") == p, ended
 
@@ -173,7 +175,7 @@ mixed(comm, 200, 2, {faults.get("ahead", "at(-1, boom)")})
 sampled.result()
 mixed(comm, 100000, 2)
 """,
-        timeout=3 if "no sign" in said else 20,  # a rank leaves when its other thread is done
+        timeout=3 if "no sign" in said else PATIENCE,  # a rank leaves when its other thread is done
     )
     assert ended.code == code, ended
     assert re.search(said, ended.err), ended
@@ -190,7 +192,6 @@ if comm.rank == 1:
     comm.barrier()
 side.barrier()
 """,
-        timeout=5,
     )
     assert ended.code == 1, ended
     assert "two threads use one communicator at once" in ended.err, ended

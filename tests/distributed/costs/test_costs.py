@@ -385,7 +385,8 @@ def test_processes_send_what_was_foreseen():
     program = """
 from test_costs import POLICIES, ZOO, foreseen, make, seeds_of, sent_by
 from bulksample.distributed.comm.world import world
-with world(60) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     lists = seeds_of(200)
     for policy in POLICIES:
         for setting in ("sage", "ladies"):
@@ -393,7 +394,7 @@ with world(60) as comm:
             assert sent == foreseen(make(setting), policy, ZOO["weighted"], lists, 4, 2)[comm.rank], (policy, setting, comm.rank, sent)
     print("equal")
 """
-    ended = run_ranks(4, program, timeout=100)
+    ended = run_ranks(4, program)
     assert ended.code == 0, ended
     assert ended.out.count("equal") == 4, ended
 

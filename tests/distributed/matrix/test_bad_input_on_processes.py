@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import run_ranks
+from waiting import PATIENCE
 
 from bulksample.data import store
 from bulksample.data.parts_writer import write_parts
@@ -19,7 +20,7 @@ from bulksample.distributed.comm.machines import VARIABLE
 pytestmark = pytest.mark.long
 TRAIN = ["--fanouts", "3,3", "--batch-size", "16", "--hidden", "8", "--epochs", "1", "--threads", "1", "--quiet"]
 SHM = Path("/dev/shm")
-PLANTED = SHM / "mpich_shm_leftofadeadrun", SHM / "mpich_shm_aboutto0start"  # by a test that may run at the same time
+PLANTED = "mpich_shm_planted"  # by a test of this file that may run at the same time, maybe of another run of the tests
 
 
 @pytest.fixture
@@ -32,14 +33,14 @@ def place(tmp_path):
 
 
 def left_in_memory(before):
-    """Name the new segments of shared memory that no process uses, as soon as there is none, or after three seconds."""
-    for _ in range(30):
-        new = {file for file in {*SHM.iterdir()} - before - {*PLANTED} if "mpich" in file.name or "bulksample" in file.name}
-        left = [file for file in new if not in_use(file)]
-        if not left:
-            break
+    """Name the new segments of shared memory that no process uses, as soon as there is none, or at the deadline."""
+    deadline = time.monotonic() + PATIENCE / 10
+    while True:
+        new = {file for file in {*SHM.iterdir()} - before if "mpich" in file.name or "bulksample" in file.name}
+        left = [file for file in new if PLANTED not in file.name and not in_use(file)]
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.1)
-    return left
 
 
 def in_use(file):
@@ -54,7 +55,7 @@ def in_use(file):
 def assert_refused(ranks, code, sentence, graph, *options, launcher="mpirun", env=None):
     """Train on real ranks; check that all end with the code and the sentence, soon and without anything left behind."""
     before = set(SHM.iterdir())
-    ended = run_ranks(ranks, ["-m", "bulksample", "train", str(graph), *TRAIN, *options], timeout=120, launcher=launcher, env=env)
+    ended = run_ranks(ranks, ["-m", "bulksample", "train", str(graph), *TRAIN, *options], launcher=launcher, env=env)
     assert ended.code == (code if launcher == "mpirun" else 1), ended  # torchrun has an exit code of its own
     assert sentence in ended.err, ended
     assert launcher == "torchrun" or "Traceback" not in ended.err, ended
@@ -100,7 +101,7 @@ def test_a_machine_with_fewer_ranks_than_the_others(place):
     options = ("--graph", "partitioned", "--grid-order", "columns")
     sentence = "--grid-order columns needs machines of equally many ranks; they have 2 and 1"
     assert_refused(3, 2, sentence, place / "G", *options, env={VARIABLE: "2,1"})
-    ended = run_ranks(3, ["-m", "bulksample", "train", str(place / "G"), *TRAIN, *options[:2]], timeout=120, env={VARIABLE: "2,1"})
+    ended = run_ranks(3, ["-m", "bulksample", "train", str(place / "G"), *TRAIN, *options[:2]], env={VARIABLE: "2,1"})
     assert ended.code == 0, ended
 
 
@@ -109,14 +110,12 @@ def test_machines_that_are_not_those_of_the_launch(place):
 
 
 def test_memory_that_a_dead_run_left_is_removed(place):
-    left, young = PLANTED
+    left, young = (SHM / f"{PLANTED}{os.getpid()}{which}" for which in ("left", "young"))
     for file in (left, young):
         file.write_bytes(bytes(4096))
     try:
         os.utime(left, (time.time() - 3600,) * 2)
-        ended = run_ranks(
-            2, ["-m", "bulksample", "train", str(place / "G"), *TRAIN, "--features", "host", "--topology", "replicated"], timeout=120
-        )
+        ended = run_ranks(2, ["-m", "bulksample", "train", str(place / "G"), *TRAIN, "--features", "host", "--topology", "replicated"])
         assert ended.code == 0, ended
         assert not left.exists()
         assert young.exists()  # ranks of another job may be about to open it

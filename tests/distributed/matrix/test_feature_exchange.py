@@ -137,7 +137,8 @@ def test_over_mpi(p):
     code = """
 from test_feature_exchange import exercise, prefetch, several
 from bulksample.distributed.comm.world import world
-with world(20) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     exercise(comm, 12)
     several(comm, 12)
     column = comm.split(comm.rank % 2)

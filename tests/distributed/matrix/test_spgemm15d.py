@@ -8,6 +8,7 @@ from grids import ALL_GRIDS, POLICIES, block_row, distributed, epoch, seeds_of
 from launch import run_ranks
 from oracles import assert_identical
 from sweeps import cases, thinned
+from waiting import LONGEST
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends
@@ -118,7 +119,7 @@ PERIOD = 126  # seeds after which grids, policies, entries, layouts and weights 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2 * LONGEST)
 @pytest.mark.parametrize("turn", cases(1))
 def test_products_equal_those_of_one_process_on_every_grid(turn):
     """Four grids for each seed: every grid meets every policy and every kind of entries."""
@@ -186,7 +187,8 @@ def test_processes_do_what_threads_do(p):
     program = """
 from test_spgemm15d import *
 from bulksample.distributed.comm.world import world
-with world(60) as comm:
+from waiting import PATIENCE
+with world(PATIENCE) as comm:
     matrix, lists = ZOO["weighted"], seeds_of(200)
     for c in (c for c in range(1, comm.size + 1) if comm.size % c == 0):
         for policy in POLICIES:
@@ -198,7 +200,7 @@ with world(60) as comm:
                 if comm.rank == 0:
                     print(c, policy, sampler, sorted(pair for part in drawn for pair in map(tuple, part)))
 """
-    ended = run_ranks(p, program, timeout=100)
+    ended = run_ranks(p, program)
     assert ended.code == 0, ended
     whole = LocalAdjacency(ZOO["weighted"], backends.make())
     alone = {sampler: sorted(epoch(make(sampler), whole, seeds_of(200))) for sampler in ("sage", "ladies")}

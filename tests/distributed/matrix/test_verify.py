@@ -4,13 +4,17 @@ import os
 import shutil
 import threading
 from time import time_ns
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from communities import community_graph
+from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
 from bulksample.data import store, store_files, verified
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix import verify
 from bulksample.distributed.matrix.verify import verify_together
 
 _AN_HOUR_LATER = time_ns() + 3600 * 10**9
@@ -120,25 +124,38 @@ def test_a_missing_file_is_named(folder):
 
 
 def test_hashing_longer_than_the_deadline_loses_no_rank(folder, monkeypatch):
-    """The rank that hashes meets the others between its pieces."""
-    real, pauses = store_files.pieces_of, iter(range(40))
-    waited = threading.Event()
+    """By a clock that the test sets, the features take two deadlines; the rank that hashes them meets the other several times in each."""
+    real, now, met = store_files.pieces_of, [0.0], [0.0]
 
     def slow(path):
         if path.name == "features.npy":
-            for _ in pauses:
-                waited.wait(0.05)  # never set: 2 s in 40 pieces, by a deadline of 1 s
+            for _ in range(40):
+                now[0] += PATIENCE / 20
                 yield b""
         yield from real(path)
 
+    def rank(comm):
+        gather = comm.gather_control
+
+        def noted(*given):
+            met.append(now[0])
+            return gather(*given)
+
+        comm.gather_control = noted
+        verify_together(folder, comm)
+        assert comm.timeout == PATIENCE
+
     monkeypatch.setattr(store_files, "pieces_of", slow)
-    on_threads(2, lambda comm: verify_together(folder, comm), timeout=1.0)
+    monkeypatch.setattr(verify, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    on_threads(2, rank, timeout=PATIENCE)
+    assert max(met) == pytest.approx(2 * PATIENCE)
+    assert np.diff(met).max() <= PATIENCE / 5
 
 
 def test_a_file_that_settles_while_it_is_read_is_remembered_by_no_rank(folder, hashed, monkeypatch):
     """It may have changed after its first bytes were read, within one tick of the clock that its mark counts in."""
     now, read = [max(path.stat().st_ctime_ns for path in folder.iterdir()) + 10**6], store_files.pieces_of
-    looked, both = set(), threading.Barrier(2, timeout=30)
+    looked, both = set(), threading.Barrier(2, timeout=PATIENCE)
     monkeypatch.setattr(verified.time, "time_ns", lambda: now[0])
 
     def slow(path):

@@ -10,6 +10,7 @@ from communities import community_graph
 from launch import run_ranks
 from sweeps import sweep
 from training_runs import run_training, weights_of
+from waiting import PATIENCE
 
 from bulksample import CSR, Graph, UsageError, backends
 from bulksample.data import store
@@ -85,7 +86,7 @@ def test_the_solving_thread_may_take_its_time(stored, monkeypatch):
         begin(self, epoch)
 
     def solved(self, received):
-        late.append(wanted.wait(60))  # until the epoch begins that needs the widths
+        late.append(wanted.wait(PATIENCE))  # until the epoch begins that needs the widths
         wanted.clear()
         return solve(self, received)
 
@@ -195,7 +196,7 @@ def test_ranks_without_rows_and_empty_channels(stored, tmp_path, bits):
 def test_the_command_line_over_mpi(stored, tmp_path):
     flags = {"method": "adaqp", "bits": "adaptive", "reassign-every": 3, "layers": 2, "epochs": 8, "hidden": 8, "partition": "random"}
     words = ["--quiet", *[str(word) for key, value in flags.items() for word in (f"--{key}", value)], "--json", str(tmp_path / "r")]
-    ended = run_ranks(3, ["-m", "bulksample", "train", str(stored / "plain"), *words], timeout=150)
+    ended = run_ranks(3, ["-m", "bulksample", "train", str(stored / "plain"), *words])
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r").read_text())
     assert (report["method"], report["bits"], report["assignments"]) == ("adaqp", "adaptive", 2)

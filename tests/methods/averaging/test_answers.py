@@ -7,6 +7,7 @@ from communities import community_graph
 from scipy.sparse import csr_matrix
 from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
+from waiting import PATIENCE, join
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
@@ -49,11 +50,10 @@ def run(graph, trainers=2, **options):
     """Return the server and its report, and what its trainers returned."""
     address, results = f"127.0.0.1:{free_port()}", []
     threads = [joining(address, graph, results) for _ in range(trainers)]
-    asked = {**SMALL, **WHOLE, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": 30.0, "grace": 30.0}
+    asked = {**SMALL, **WHOLE, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": PATIENCE, "grace": PATIENCE}
     server = make_trainer(TrainConfig.of(**asked | options), graph)
     report = server.run()
-    for thread in threads:
-        thread.join(30)
+    join(*threads)
     return server, report
 
 

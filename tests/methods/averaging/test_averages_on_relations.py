@@ -12,6 +12,7 @@ import torch
 from launch import ROOT
 from planted_relations import planted
 from training_runs import run_training, weights_of
+from waiting import PATIENCE
 
 from bulksample import UsageError, methods
 from bulksample.distributed.comm.threads import on_threads
@@ -135,7 +136,7 @@ def test_the_command_line_starts_trainers_that_may_fail(tmp_path):
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     command = ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--tolerate-failures", "--json", str(tmp_path / "r")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, *command], env=environment, timeout=200, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, *command], env=environment, timeout=PATIENCE, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     report = json.loads((tmp_path / "r").read_text())
     assert (report["joined"], report["averages"], report["trainers"]) == (2, 3, 2)

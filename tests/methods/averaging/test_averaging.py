@@ -304,7 +304,7 @@ def test_the_command_line(tmp_path, method):
     store.save(community_graph(), tmp_path / "g")
     flags = {"method": method, "fanouts": "5,5", "hidden": 16, "batch-size": 16, "epochs": 3, "interval": 4, "threads": 1}
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    ended = run_ranks(3, ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--json", str(tmp_path / "r")], timeout=100)
+    ended = run_ranks(3, ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--json", str(tmp_path / "r")])
     assert ended.code == 0, ended
     assert "parts keep" in ended.err
     report = json.loads((tmp_path / "r").read_text())

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from trainers import packed
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.errors import PeerLost
@@ -17,7 +18,7 @@ from bulksample.methods.averaging.roster import vector_frame
 @pytest.fixture
 def pair():
     door = listen("127.0.0.1:0")
-    one = connect(f"127.0.0.1:{door.getsockname()[1]}", 5)
+    one = connect(f"127.0.0.1:{door.getsockname()[1]}", PATIENCE)
     door.setblocking(True)
     other = Connection(door.accept()[0])
     yield one, other
@@ -34,15 +35,15 @@ def test_lines_have_deadlines_and_notice_the_end(pair):
         one.send(Frame(Kind.PUSH, bytes(2**26)), 0.2)  # nobody reads
     one.close()
     with pytest.raises(PeerLost, match=r"is gone, \d+ bytes into a frame"):
-        other.receive(5)
+        other.receive(PATIENCE)
 
 
 def test_large_frames_travel(pair):
     one, other = pair
     frame = vector_frame(Kind.PUSH, np.random.default_rng(0).standard_normal(2**20).astype(np.float32), 4)
-    sending = threading.Thread(target=one.send, args=(frame, 20))
+    sending = threading.Thread(target=one.send, args=(frame, PATIENCE))
     sending.start()
-    assert other.receive(20) == frame
+    assert other.receive(PATIENCE) == frame
     sending.join()
 
 
@@ -56,9 +57,9 @@ def test_it_listens_at_the_address_alone():
     door = listen("127.0.0.1:0")
     host, port = door.getsockname()
     assert host == "127.0.0.1"
-    connect(f"127.0.0.1:{port}", 5).close()
+    connect(f"127.0.0.1:{port}", PATIENCE).close()
     with pytest.raises(PeerLost, match="no server answers"):
-        connect(f"127.0.0.2:{port}", 5)
+        connect(f"127.0.0.2:{port}", PATIENCE)
     with pytest.raises(UsageError, match="cannot listen"):
         listen(f"127.0.0.1:{port}")
     door.close()
@@ -68,7 +69,7 @@ def test_a_poll_takes_one_frame_and_leaves_the_next_to_the_kernel(pair):
     one, other = pair
     first, second = Frame(Kind.HELLO, b"{}"), Frame(Kind.PULL, round=7)
     one.socket.sendall(packed(first) + packed(second))
-    assert other.receive(5) == first
+    assert other.receive(PATIENCE) == first
     assert other.socket.recv(100, socket.MSG_PEEK) == packed(second)
     assert other.poll() == second
 
@@ -101,8 +102,8 @@ def test_posted_frames_arrive_in_order(pair):
     frames = [Frame(Kind.MEMBERS, bytes(size)) for size in (0, 2**24, 5)]
     for frame in frames:
         one.post(frame)
-    sending = threading.Thread(target=one.finish, args=(20,))
+    sending = threading.Thread(target=one.finish, args=(PATIENCE,))
     sending.start()
-    assert [other.receive(20) for _ in frames] == frames
+    assert [other.receive(PATIENCE) for _ in frames] == frames
     sending.join()
     assert one.queued_bytes == 0

@@ -10,6 +10,7 @@ import pytest
 from test_frames import resealed
 from test_handshake import SECRET, Opened
 from trainers import meanwhile, packed
+from waiting import PATIENCE
 
 from bulksample.errors import UsageError
 from bulksample.methods.averaging import handshake
@@ -43,7 +44,7 @@ def opened(clock):
 
 def stranger(opened):
     """A connection that the server has accepted."""
-    line = connect(opened.address, 5)
+    line = connect(opened.address, PATIENCE)
     name = "{}:{}".format(*line.socket.getsockname())
     while all(peer.connection.name != name for peer in opened.server._peers):
         opened.turn()
@@ -52,7 +53,7 @@ def stranger(opened):
 
 def trainer(opened, max_bytes=2**24):
     """A connection that has been welcomed, and the peer at the server."""
-    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))
     peer = next(peer for peer in opened.server._strangers if peer.proved)
     opened.server.welcome(peer, max_bytes)
     return line, peer
@@ -60,7 +61,7 @@ def trainer(opened, max_bytes=2**24):
 
 def is_closed(line):
     line.socket.setblocking(True)
-    line.socket.settimeout(5)
+    line.socket.settimeout(PATIENCE)
     return line.socket.recv(1) == b""
 
 
@@ -114,7 +115,7 @@ def test_a_turn_reads_about_a_mebibyte_of_a_long_frame(opened):
 def test_one_connection_is_accepted_in_two_milliseconds(opened, clock):
     """A flood of connections takes the time of a few, however many turns there are."""
     member, _ = trainer(opened)
-    lines, began = [connect(opened.address, 5) for _ in range(20)], clock.now
+    lines, began = [connect(opened.address, PATIENCE) for _ in range(20)], clock.now
     while len(opened.server._peers) < 21:
         member.socket.sendall(packed(Frame(Kind.READY)))  # turns end early
         opened.turn()
@@ -128,7 +129,7 @@ def test_the_oldest_stranger_makes_room_and_trainers_stay(opened):
     member, peer = trainer(opened)
     lines = [stranger(opened) for _ in range(MOST_STRANGERS)]
     assert len(opened.server._strangers) == MOST_STRANGERS
-    joined = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))  # past all that are idle
+    joined = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))  # past all that are idle
     assert is_closed(lines[0])
     assert len(opened.server._strangers) == MOST_STRANGERS
     assert peer in opened.server._peers
@@ -138,10 +139,10 @@ def test_the_oldest_stranger_makes_room_and_trainers_stay(opened):
 
 def test_a_peer_that_has_proved_the_token_makes_room_last(opened):
     """A trainer whose HELLO is still on its way keeps its connection however many strangers come after it."""
-    proved = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+    proved = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))
     lines = [stranger(opened) for _ in range(MOST_STRANGERS)]
     assert is_closed(lines[0])
-    proved.send(Frame(Kind.HELLO), 5)
+    proved.send(Frame(Kind.HELLO), PATIENCE)
     while not opened.frames:
         opened.turn()
     assert opened.frames[0][0].proved
@@ -150,7 +151,7 @@ def test_a_peer_that_has_proved_the_token_makes_room_last(opened):
 
 
 def test_the_oldest_that_has_proved_the_token_makes_room_where_all_have(opened):
-    proved = [meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5)) for _ in range(MOST_STRANGERS)]
+    proved = [meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE)) for _ in range(MOST_STRANGERS)]
     last = stranger(opened)
     assert is_closed(proved[0])
     assert len(opened.server._strangers) == MOST_STRANGERS
@@ -162,7 +163,7 @@ def test_strangers_have_ten_seconds_for_a_step(opened, clock):
     member, peer = trainer(opened)
     silent, slow = stranger(opened), stranger(opened)
     clock.now += STRANGER_SECONDS - 1
-    slow.send(Frame(Kind.KNOCK, bytes(32)), 5)
+    slow.send(Frame(Kind.KNOCK, bytes(32)), PATIENCE)
     assert opened.heard(slow).kind == Kind.CHALLENGE
     assert len(opened.server._strangers) == 2
     clock.now += 1
@@ -181,7 +182,7 @@ def test_strangers_have_ten_seconds_for_a_step(opened, clock):
 
 def test_a_step_that_arrived_while_the_server_was_busy_counts(opened, clock):
     line = stranger(opened)
-    line.send(Frame(Kind.KNOCK, bytes(32)), 5)
+    line.send(Frame(Kind.KNOCK, bytes(32)), PATIENCE)
     clock.now += 1000  # as while it evaluates
     assert opened.heard(line).kind == Kind.CHALLENGE
     line.close()
@@ -194,7 +195,7 @@ def test_a_peer_that_leaves_too_much_unread_is_dropped_and_others_get_their_fram
     for _ in range(8):
         opened.server.send(unread, frame)
         opened.server.send(read, frame)
-        assert meanwhile(opened.turn, lambda: two.receive(10)) == frame
+        assert meanwhile(opened.turn, lambda: two.receive(PATIENCE)) == frame
     assert opened.server._peers == {read}
     one.close()
     two.close()
@@ -274,7 +275,7 @@ def test_trainers_join_when_files_have_run_out(opened, no_descriptors):
 def test_a_peer_that_proved_the_token_keeps_its_connection_when_files_have_run_out(opened, no_descriptors):
     take, give_back = no_descriptors
     raws = [socket.socket() for _ in range(2)]
-    proved, idle = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5)), stranger(opened)
+    proved, idle = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE)), stranger(opened)
     take()
     for raw in raws:
         raw.connect(address_of(opened.address))
@@ -289,7 +290,7 @@ def test_a_peer_that_proved_the_token_keeps_its_connection_when_files_have_run_o
 
 def test_a_trainer_is_welcome_when_no_descriptor_is_left_to_hold_back(opened, no_descriptors):
     take, give_back = no_descriptors
-    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))
     peer = next(iter(opened.server._strangers))
     while opened.server._reserve:
         os.close(opened.server._reserve.pop())
@@ -364,7 +365,7 @@ def test_no_bytes_of_strangers_end_the_server_or_enter_it(opened):
     assert not opened.frames
     assert len(opened.said) <= 10  # one message per doubling
     line, _ = trainer(opened)
-    line.send(Frame(Kind.READY), 5)
+    line.send(Frame(Kind.READY), PATIENCE)
     while not opened.frames:
         opened.turn()
     line.close()
@@ -380,7 +381,7 @@ def test_no_bytes_after_the_proof_end_the_server(opened):
 
     opened.server._on_frame = on_frame
     for _ in range(100):
-        line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+        line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))
         line.socket.send(fuzzed(drawn))
         for _ in range(3):
             opened.server.turn(0)

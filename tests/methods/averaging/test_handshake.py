@@ -10,6 +10,7 @@ import zlib
 
 import pytest
 from trainers import RUN_TOKEN, meanwhile
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.methods.averaging import handshake
@@ -33,7 +34,7 @@ class Opened:
         self.server.turn(0.01)
 
     def heard(self, line):
-        return meanwhile(self.turn, lambda: line.receive(5))
+        return meanwhile(self.turn, lambda: line.receive(PATIENCE))
 
 
 @pytest.fixture
@@ -44,8 +45,8 @@ def opened():
 
 
 def test_both_ends_prove_the_token_and_then_frames_pass(opened):
-    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
-    line.send(Frame(Kind.ASK), 5)
+    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, PATIENCE))
+    line.send(Frame(Kind.ASK), PATIENCE)
     while not opened.frames:
         opened.turn()
     assert opened.frames[0][1] == Frame(Kind.ASK)
@@ -57,7 +58,7 @@ def test_a_wrong_token_is_refused_with_a_message_on_the_side_of_the_trainer(open
     with pytest.raises(
         UsageError, match=r"127.0.0.1:\d+ refuses: prove the token of the run first; use its --token-file or BULKSAMPLE_TOKEN"
     ):
-        meanwhile(opened.turn, lambda: handshake.join(opened.address, b"x" * 64, 5))
+        meanwhile(opened.turn, lambda: handshake.join(opened.address, b"x" * 64, PATIENCE))
     assert opened.server.refused == 1
     assert not opened.frames
 
@@ -80,7 +81,7 @@ def proof(key, side, *parts):
     old_frame(12, bytes(32)) + old_frame(14, b""), b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", b"\x16\x03\x01" + bytes(100),
 ])  # fmt: skip
 def test_every_stranger_hears_the_same_words_and_nothing_of_what_it_sent(opened, sent):
-    stranger = connect(opened.address, 5)
+    stranger = connect(opened.address, PATIENCE)
     stranger.socket.sendall(sent)
     refusal = opened.heard(stranger)
     if refusal.kind == Kind.CHALLENGE:
@@ -91,15 +92,15 @@ def test_every_stranger_hears_the_same_words_and_nothing_of_what_it_sent(opened,
 
 
 def test_a_recorded_proof_opens_nothing(opened):
-    line = connect(opened.address, 5)
-    line.send(Frame(Kind.KNOCK, bytes(32)), 5)
+    line = connect(opened.address, PATIENCE)
+    line.send(Frame(Kind.KNOCK, bytes(32)), PATIENCE)
     first = opened.heard(line).payload
-    line.send(Frame(Kind.PROOF, proof(SECRET, b"trainer", bytes(32), first)), 5)
+    line.send(Frame(Kind.PROOF, proof(SECRET, b"trainer", bytes(32), first)), PATIENCE)
     assert opened.heard(line) == Frame(Kind.PROOF, proof(SECRET, b"server", bytes(32), first))
-    again = connect(opened.address, 5)
-    again.send(Frame(Kind.KNOCK, bytes(32)), 5)
+    again = connect(opened.address, PATIENCE)
+    again.send(Frame(Kind.KNOCK, bytes(32)), PATIENCE)
     assert opened.heard(again).payload != first
-    again.send(Frame(Kind.PROOF, proof(SECRET, b"trainer", bytes(32), first)), 5)
+    again.send(Frame(Kind.PROOF, proof(SECRET, b"trainer", bytes(32), first)), PATIENCE)
     assert opened.heard(again).kind == Kind.REFUSE
     line.close()
     again.close()
@@ -116,17 +117,17 @@ def test_a_server_that_does_not_know_the_token_is_told_nothing(answer):
 
     def false_server():
         line = Connection(listener.accept()[0])
-        heard.append(line.receive(5))
-        line.send(Frame(Kind.CHALLENGE, bytes(32)), 5)
-        heard.append(line.receive(5))
-        line.send(answer(heard[0].payload, heard[1].payload), 5)
+        heard.append(line.receive(PATIENCE))
+        line.send(Frame(Kind.CHALLENGE, bytes(32)), PATIENCE)
+        heard.append(line.receive(PATIENCE))
+        line.send(answer(heard[0].payload, heard[1].payload), PATIENCE)
         heard.append(line.socket.recv(100) if line.socket.setblocking(True) is None else None)
 
     serving = threading.Thread(target=false_server, daemon=True)
     serving.start()
     with pytest.raises(UsageError, match="does not know the token of the run; check the address, and the token on both sides"):
-        handshake.join(f"127.0.0.1:{listener.getsockname()[1]}", SECRET, 5)
-    serving.join(10)
+        handshake.join(f"127.0.0.1:{listener.getsockname()[1]}", SECRET, PATIENCE)
+    serving.join(PATIENCE)
     assert [getattr(one, "kind", one) for one in heard] == [Kind.KNOCK, Kind.PROOF, b""]
     listener.close()
 

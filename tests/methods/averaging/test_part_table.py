@@ -8,10 +8,11 @@ import pytest
 from communities import community_graph
 from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
-from waiting import until
+from waiting import PATIENCE, join, until
 
 from bulksample.methods.averaging.part_table import PartTable
 from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.averaging.roster import Roster
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -59,7 +60,7 @@ def test_pieces_of_a_part_are_drawn_apart_from_those_of_others_and_from_the_part
 @pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])
 def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_to_one_that_joins(method):
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
-    more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redivide_after": 0.0}
+    more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": PATIENCE, "redivide_after": 0.0}
     server = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
     reports = []
     running = threading.Thread(target=lambda: reports.append(server.run()), daemon=True)
@@ -68,7 +69,7 @@ def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_t
 
     def joined():
         """A trainer that has said that all is loaded."""
-        trainer = make_trainer(invited_config(address, 30.0), graph)
+        trainer = make_trainer(invited_config(address, PATIENCE), graph)
         trainers.append(trainer)
         return trainer
 
@@ -96,20 +97,21 @@ def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_t
     assert back.context.view.adjacency.n == victim.context.view.adjacency.n
     until(lambda: server.method.participant.rounds[-1]["responders"] == [0, 1, 2])
     server.context.progress.finished = True
-    running.join(30)
-    for thread in threads:
-        thread.join(30)
+    join(running, *threads)
     (report,) = reports
     assert (report["joined"], report["lost"], report["parts_redivided"]) == (4, 1, 1)
     assert len(results) == 3
     assert all(one["ended"] for one in results)
 
 
-def test_without_a_time_no_part_is_divided():
+def test_without_a_time_no_part_is_divided(monkeypatch):
+    """Rounds begin with one trainer of two, as if the other had not come in time."""
+    wait_for = Roster.wait_for
+    monkeypatch.setattr(Roster, "wait_for", lambda self, count, until: wait_for(self, 1, until))
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     thread = joining(address, graph, results)
-    more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": 1.0}
+    more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": PATIENCE}
     report = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more}), graph).run()
-    thread.join(30)
+    join(thread)
     assert report["parts_redivided"] == 0
     assert results[0][0].context.view.adjacency.n < graph.n

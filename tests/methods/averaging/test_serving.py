@@ -16,7 +16,7 @@ from communities import community_graph
 from launch import ROOT
 from sweeps import sweep
 from trainers import RUN_TOKEN, free_port, invited_once_it_listens
-from waiting import until
+from waiting import PATIENCE, join, until
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -53,11 +53,10 @@ def joining(address, graph, results):
 def served(graph, trainers, **options):
     address, results = f"127.0.0.1:{free_port()}", []
     threads = [joining(address, graph, results) for _ in range(trainers)]
-    asked = {**SMALL, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": 30.0, "grace": 30.0, **options}
+    asked = {**SMALL, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": PATIENCE, "grace": PATIENCE, **options}
     server = make_trainer(TrainConfig.of(**asked), graph)
     report = server.run()
-    for thread in threads:
-        thread.join(30)
+    join(*threads)
     return server, report, results
 
 
@@ -175,7 +174,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
     def stranger():
         while not said:
             try:
-                make_trainer(invited_config(address, 5.0), community_graph(seed=1))
+                make_trainer(invited_config(address, PATIENCE), community_graph(seed=1))
             except UsageError as error:
                 said.append(str(error))
             except PeerLost:
@@ -184,7 +183,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
     other = threading.Thread(target=stranger, daemon=True)
     other.start()
     results = []
-    asked = {**SMALL, **WHOLE, "method": "random-tma", "tolerate_failures": True, "trainers": 1, "listen": address, "timeout": 30.0}
+    asked = {**SMALL, **WHOLE, "method": "random-tma", "tolerate_failures": True, "trainers": 1, "listen": address, "timeout": PATIENCE}
 
     def friend():
         other.join()
@@ -193,7 +192,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
     late = threading.Thread(target=friend, daemon=True)
     late.start()
     report = make_trainer(TrainConfig.of(**asked), graph).run()
-    late.join(30)
+    join(late)
     assert "the graph of this run is" in said[0]
     assert report["joined"] == 1
 
@@ -278,15 +277,33 @@ def test_what_has_no_meaning_is_refused(options, message):
 
 # ---- real processes
 
+# A step of a slow trainer takes at least six times as long as it would otherwise, however slow the machine is.
 SLOW = """
 import sys, time
 from bulksample.methods.averaging.remote_trainer import RemoteTrainer
-whole = RemoteTrainer.end_step
+whole, began = RemoteTrainer.end_step, time.monotonic()
 def end_step(self, *arguments):
-    time.sleep({seconds})
-    return whole(self, *arguments)
+    global began
+    if {seconds}:
+        time.sleep(max({seconds}, 5 * (time.monotonic() - began)))
+    ended = whole(self, *arguments)
+    began = time.monotonic()
+    return ended
 RemoteTrainer.end_step = end_step
 sys.argv = {argv!r}
+from bulksample.cli import main
+main()
+"""
+
+# Once both trainers have joined, a server without any of them gives up after a second, and not after the timeout.
+SERVER = """
+import sys, time
+from bulksample.methods.averaging.roster import Roster
+whole = Roster.wait_for
+def wait_for(self, count, until):
+    whole(self, count, until if self.joined < 2 else time.monotonic() + 1)
+Roster.wait_for = wait_for
+sys.argv = ["bulksample", *sys.argv[1:]]
 from bulksample.cli import main
 main()
 """
@@ -301,7 +318,7 @@ class Processes:
         words = ["--method", "random-tma", "--tolerate-failures", "--trainers", trainers, "--listen", self.address, "--fanouts", "5,5"]
         words += ["--hidden", 16, "--batch-size", 16, "--threads", 1, "--metrics", folder / "lines", "--json", folder / "report", *more]
         self.all = []
-        self.server = self.start(["-m", "bulksample", "train", str(folder / "g"), *map(str, words)], log="server")
+        self.server = self.start(["-c", SERVER, "train", str(folder / "g"), *map(str, words)], log="server")
 
     def start(self, words, log="trainer"):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -316,18 +333,22 @@ class Processes:
         argv = ["bulksample", "train", str(self.folder / "g"), "--join", self.address, "--quiet"]
         return self.start(["-c", SLOW.format(seconds=slow, argv=argv)])
 
-    def until(self, happened, seconds=120):
+    def until(self, happened):
         """Wait for something that happens while the server runs."""
-        assert until(lambda: happened() or self.server.poll() is not None, seconds, self.said)
+        assert until(lambda: happened() or self.server.poll() is not None, self.said)
         assert self.server.poll() is None, self.said()
 
+    def lines(self):
+        """Return the records of rounds; one that is being written has no end yet."""
+        file = self.folder / "lines"
+        return file.read_text().split("\n")[:-1] if file.exists() else []
+
     def rounds(self):
-        lines = self.folder / "lines"
-        return len(lines.read_text().splitlines()) if lines.exists() else 0
+        return len(self.lines())
 
     def weight_bytes(self, number):
         """Return the bytes of the weights that travelled in a round."""
-        return json.loads((self.folder / "lines").read_text().splitlines()[number])["bytes_sent"]["model"]
+        return json.loads(self.lines()[number])["bytes_sent"]["model"]
 
     def said(self):
         return "\n".join(Path(self.folder / name).read_text() for name in ("server", "trainer") if (self.folder / name).exists())
@@ -346,7 +367,9 @@ def processes(request, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
+@pytest.mark.parametrize(
+    "processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", PATIENCE, "--timeout", PATIENCE)], indirect=True
+)
 def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_no_other(processes):
     fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.6)
     processes.until(lambda: processes.rounds() >= 4)
@@ -358,7 +381,7 @@ def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_
     processes.until(lambda: processes.said().count(" joined from ") == 4)
     processes.until(lambda: processes.weight_bytes(-1) == processes.weight_bytes(2))  # when as many answer as before
     processes.server.send_signal(signal.SIGTERM)
-    assert processes.server.wait(120) == 75, processes.said()
+    assert processes.server.wait(PATIENCE) == 75, processes.said()
     report = json.loads((processes.folder / "report").read_text())
     assert "was lost in round" in processes.said()
     assert (report["joined"], report["lost"]) == (4, 1)
@@ -368,22 +391,22 @@ def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_
     assert lists[missing[0] - 1] == lists[-1] == {0, 1, 2}  # before, and when it was back
     steps = {part: sum(one["steps"].get(part, 0) for one in report["rounds"] if len(one["steps"]) == 3) for part in "012"}
     assert sorted(steps.values())[1] >= 2 * min(steps.values())  # the others made their steps
-    assert fast.wait(30) == slow.wait(30) == 0
+    assert fast.wait(PATIENCE) == slow.wait(PATIENCE) == 0
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 40)], indirect=True)
+@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", PATIENCE)], indirect=True)
 def test_a_run_without_trainers_ends_and_says_so(processes):
     both = [processes.trainer(), processes.trainer()]
     processes.until(lambda: processes.rounds() >= 2)
     for trainer in both:
         os.kill(trainer.pid, signal.SIGKILL)
-    assert processes.server.wait(150) == 75, processes.said()
+    assert processes.server.wait(PATIENCE) == 75, processes.said()
     assert "no trainer is left in round" in processes.said()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 60)], indirect=True)
+@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", PATIENCE)], indirect=True)
 def test_trainers_end_with_the_server_and_a_stopped_one_is_not_waited_for(processes):
     one, stopped = processes.trainer(), processes.trainer()
     processes.until(lambda: processes.rounds() >= 2)
@@ -392,7 +415,7 @@ def test_trainers_end_with_the_server_and_a_stopped_one_is_not_waited_for(proces
     processes.until(lambda: processes.rounds() >= before + 5)
     os.kill(stopped.pid, signal.SIGCONT)
     processes.server.send_signal(signal.SIGKILL)
-    assert one.wait(60) == stopped.wait(60) == 75, processes.said()
+    assert one.wait(PATIENCE) == stopped.wait(PATIENCE) == 75, processes.said()
 
 
 @pytest.mark.long
@@ -402,7 +425,7 @@ def test_the_command_line_starts_its_own_trainers(tmp_path):
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     command = ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--tolerate-failures", "--json", str(tmp_path / "r")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, *command], env=environment, timeout=200, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, *command], env=environment, timeout=PATIENCE, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     report = json.loads((tmp_path / "r").read_text())
     assert (report["joined"], report["averages"], report["trainers"]) == (2, 4, 2)

@@ -256,12 +256,12 @@ def test_the_command_line(stored, tmp_path):
         "view-chunks": 2, "chunking": "static", "seed-weights": "node", "shrink": 0.5, "halo-rows": 50, "checkpoint": tmp_path / "c",
     }  # fmt: skip
     words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]
-    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])], timeout=150)
+    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])])
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r").read_text())
     assert (report["method"], report["graph"], report["super_epochs"], report["shrinkage"]) == ("grappa", "partitioned", 2, 0.5)
     assert report["repartition_bytes"] > 0
     more = [*words, "--epochs", "6", "--resume", "auto", "--json", tmp_path / "more"]
-    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *more])], timeout=150)
+    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *more])])
     assert ended.code == 0, ended
     assert json.loads((tmp_path / "more").read_text())["epochs"] == 6

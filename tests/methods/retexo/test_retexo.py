@@ -345,7 +345,7 @@ def test_the_command_line(stored, tmp_path, method):
     stages = 2 if method == "retexo" else 3
     if method == "retexo":
         words += ["--refine", 3, "--gradient-codec", "bf16"]
-    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])], timeout=100)
+    ended = run_ranks(3, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])])
     assert ended.code == 0, ended
     report = json.loads((tmp_path / "r").read_text())
     assert (report["method"], report["graph"]) == (method, "partitioned")

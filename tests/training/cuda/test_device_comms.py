@@ -51,12 +51,13 @@ import json, sys, torch
 sys.path.insert(0, {folder!r})
 from test_device_comms import exercise
 from bulksample.distributed.comm.world import world
+from waiting import PATIENCE
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.training.cuda.device_comms import GroupTensorComm, MpiTensorComm
 from bulksample.training.tensor_comm import HostTensorComm
 from bulksample.distributed.comm.mpi import MpiComm
 
-with world(60) as comm:
+with world(PATIENCE) as comm:
     grid = ProcessGrid(comm, 2)
     found = []
     for among in (comm, grid.row_comm, grid.column_comm):
@@ -90,7 +91,7 @@ with world(60) as comm:
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
     """The numbers are whole, so the order of a sum does not matter."""
-    ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), 90, launcher=launcher)
+    ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), launcher=launcher)
     assert ended.code == 0, ended
     assert json.loads(ended.out) == [[10, 3, 4], [10, 3, 6], [10, 7, 4], [10, 7, 6]]
 
@@ -139,10 +140,14 @@ def test_a_group_that_fails_or_times_out_is_a_lost_peer():
 LOST = """
 import os, torch
 from bulksample.distributed.comm.world import world
+from waiting import PATIENCE
 from bulksample.training.cuda.device_comms import GroupTensorComm
 
-with world(6) as comm:
+with world(PATIENCE) as comm:
     over = GroupTensorComm(comm, "gloo")
+    comm.barrier()
+    if {seconds}:
+        comm.watch.timeout = {seconds}
     comm.exchange_counts = lambda rows, *what: __import__("numpy").array(rows)  # so that only the group waits
     if comm.rank == 1:
         {what}
@@ -151,12 +156,12 @@ with world(6) as comm:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("what", "said"), [
-    ("raise SystemExit(0)", "rank 1 left early while this rank is in"), ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
-    ("import time; time.sleep(60)", "waited 6 s for alltoall features 36 bytes for 36 by gloo"),
+@pytest.mark.parametrize(("what", "seconds", "said"), [
+    ("raise SystemExit(0)", 0, "rank 1 left early while this rank is in"), ("os.kill(os.getpid(), 9)", 0, "was killed by signal 9"),
+    ("import time; time.sleep(10_000)", 6, "waited 6 s for alltoall features 36 bytes for 36 by gloo"),
 ])  # fmt: skip
-def test_a_rank_missing_from_a_group_ends_all_ranks(what, said):
-    ended = run_ranks(3, LOST.format(what=what), 60)
+def test_a_rank_missing_from_a_group_ends_all_ranks(what, seconds, said):
+    ended = run_ranks(3, LOST.format(what=what, seconds=seconds))
     assert ended.code == 75, ended
     assert said in ended.err, ended
 
@@ -249,6 +254,7 @@ import json, torch
 torch.set_num_threads(1)
 from communities import community_graph
 from bulksample.distributed.comm.world import world
+from waiting import PATIENCE
 from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.methods.config import TrainConfig
@@ -258,7 +264,7 @@ class Gloo(ComputeContext):
     def tensors(self, comm):
         return GroupTensorComm(comm, "gloo")
 
-with world(60) as comm:
+with world(PATIENCE) as comm:
     small = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "batch_norm": True}
     config, graph = TrainConfig.of(**small), community_graph(150)
     reports = [make_trainer(config, graph, comm, compute=compute).run() for compute in (ComputeContext(), Gloo())]
@@ -270,7 +276,7 @@ with world(60) as comm:
 @pytest.mark.long
 def test_gradients_summed_by_a_group_train_the_same_model():
     """Two ranks, since a sum of two has the same bits in either order."""
-    ended = run_ranks(2, TRAINED, 120)
+    ended = run_ranks(2, TRAINED)
     assert ended.code == 0, ended
     staged, grouped = json.loads(ended.out)
     assert (staged.pop(), grouped.pop()) == ("host", "gloo")

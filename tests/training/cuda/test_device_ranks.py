@@ -212,8 +212,9 @@ sys.path.insert(0, {folder!r})
 from emulation.card import emulated_place, reaching_place
 from test_device_ranks import trained
 from bulksample.distributed.comm.world import world
+from waiting import PATIENCE
 
-with world(120) as comm:
+with world(PATIENCE) as comm:
     found = []
     for place in (reaching_place(), emulated_place()):
         found.append(trained({source!r}, comm, place, replication={c}, epochs=1, **{options!r}))
@@ -234,7 +235,7 @@ def test_processes_on_devices_sample_as_one_rank_on_its_cpu_does(stored, p, c, o
     """Tensors travel over the host, as if ranks shared a GPU, and directly, as if each rank had its own."""
     alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0, **options)[2]
     code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c, options=options)
-    ended = run_ranks(p, code, 150)
+    ended = run_ranks(p, code)
     assert ended.code == 0, ended
     reports, drawn, (grouped, staged) = json.loads(ended.out)
     assert reports == [["gloo", "gloo", "gloo", "device"], ["host", "host", "host", "host"]]

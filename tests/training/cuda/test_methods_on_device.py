@@ -11,6 +11,7 @@ from emulation.apart import WHERE, Apart, Apartness, ApartPlace
 from emulation.host import compiler
 from recorder import Recorder
 from trainers import RUN_TOKEN, free_port, invited_once_it_listens
+from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
@@ -131,12 +132,13 @@ def served(graph, where):
     threads = [threading.Thread(target=joined, args=(address, graph, where, seen), daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    asked = {"method": "llcg", "tolerate_failures": True, "trainers": 2, "listen": address, "interval": "2", "timeout": 60.0, "grace": 60.0}
+    asked = {"method": "llcg", "tolerate_failures": True, "trainers": 2, "listen": address, "interval": "2"}
+    asked |= {"timeout": PATIENCE, "grace": PATIENCE}
     with Apartness() if where is ApartPlace else nullcontext():
         server = make_trainer(TrainConfig.of(**SMALL | asked), graph, compute=where())
         report = server.run()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     return vector_of(server.model), report, seen
 
 
