@@ -40,7 +40,7 @@ bench-peers: $(VENV)/run.stamp
 	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
 
 sweep: $(VENV)/sweep.stamp
-	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python tests/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ pytest.importorskip("coverage", reason="pip install coverage would bring it")
 
 import keep
 from coverage import Coverage
+
 from sweep import branches, mutants, native_edits, python_edits
 from sweep.line_tests import LineTests, run_tests
 from sweep.mutant import drawn, named, short

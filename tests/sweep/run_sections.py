@@ -1,6 +1,6 @@
 """Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
 
-    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--after N] [--minutes M]
+    python tests/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--after N] [--minutes M]
                                          [--seed 2024] [--continue] [--failed]
 
 Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
@@ -26,11 +26,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-BENCH = Path(__file__).resolve().parents[1]
-ROOT = BENCH.parent
-if __name__ == "__main__":
-    sys.path[:1] = [str(BENCH), str(ROOT)]  # not this folder, whose modules would hide those of tests/
-    sys.path.append(str(ROOT / "tests"))  # and the package of this checkout, whose commit is recorded, even if another one is installed
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":  # the package of this checkout, whose commit is recorded, even if another one is installed
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 
 from sweep import SECTIONS  # noqa: E402
 from sweep.journal import Journal, version  # noqa: E402

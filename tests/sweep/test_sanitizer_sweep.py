@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+
 from sweep import sanitized_build as build
 from sweep import sanitizers
 

@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import Ended
-from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
-from sweep.child import in_child
-from sweep.journal import Journal
-from sweep.run_sections import cases_of, command_of, sweep
 from training_runs import run_training
 
 from bulksample.data import store
@@ -22,6 +18,10 @@ from bulksample.distributed.comm.ledger import PHASES, Ledger
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
 from bulksample.methods.config import WHOLE_GRAPH
+from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
+from sweep.child import in_child
+from sweep.journal import Journal
+from sweep.run_sections import cases_of, command_of, sweep
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
