@@ -60,6 +60,11 @@ def workers(case: dict[str, Any]) -> int:
     return 2 if case["file"].endswith(".py") else 1
 
 
+def survived(case: dict[str, Any]) -> bool:
+    """True for a mutant that survived its short tests and has a reason, or a test that kills it."""
+    return case["mutant"] in json.loads(REASONS.read_text())
+
+
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """Run the tests of a mutant."""
     edit = edits(case["file"])[case["mutant"]]

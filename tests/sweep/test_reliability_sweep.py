@@ -21,7 +21,7 @@ from bulksample.methods.config import WHOLE_GRAPH
 from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
 from sweep.child import in_child
 from sweep.journal import Journal
-from sweep.run_sections import cases_of, command_of, sweep
+from sweep.run_sections import cases_of, command_of, sweep, told
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
@@ -44,6 +44,13 @@ def test_another_commit_starts_anew_unless_it_is_told_to_go_on(tmp_path, goes_on
     assert len(journal.outcomes) == kept
     sweep(SECTION, journal, 3)
     assert record.summarize(journal, 1)["commits"] == (["a", "b"] if goes_on else ["b"])
+
+
+def test_survivors_run_beside_the_first_cases_and_both_are_counted(tmp_path):
+    journal = Journal(tmp_path / "s.jsonl", CASES, "a")
+    sweep(SECTION, journal, 1, [3, 4])
+    assert sorted(journal.outcomes) == [0, 3, 4]
+    assert (told(journal, range(1)), told(journal, [3, 4])) == ("1 fine", "1 failed: bad; 1 fine")
 
 
 def test_cases_that_failed_run_again_on_request(tmp_path):
