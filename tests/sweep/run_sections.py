@@ -13,7 +13,7 @@ The summary goes to `bench/results/reliability/`. It counts cases planned and ca
 A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
 ``{"passed": bool, "seen": str}``. A case and an outcome may hold more: ``group`` names a row of the table, ``counted`` numbers to add up in
 it. A section may have ``workers(case)``, which returns 2 for a case that may run beside another one, ``survived(case)``, true for one that
---survivors runs, ``missing()``, which says why it cannot run, and ``MINUTES``: then it lasts for a time, and its ``cases`` take minutes too.
+--survivors runs, ``missing()``, which says why it cannot run, and ``MINUTES``: it lasts for a time, and its ``cases`` take minutes too.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_a_mutant_is_judged_by_its_tests(project, server, monkeypatch, old, new,
 
 @pytest.fixture(scope="module")
 def server(project):
-    made = mutants.Server(project, ("pytest",))
+    made = mutants.started(project, ("pytest",))
     yield made
     made.close()
 
