@@ -7,7 +7,8 @@
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make sweep     damaged files, kills, faults, mutants, a fuzzer and a soak; SECTION=files runs one section, LIMIT=50 its first cases,
-#                AFTER=50 those after the 50 of the summary that is kept; MINUTES=2 shortens the searches of `fuzz` and `soak`
+#                AFTER=50 those after the 50 of the summary that is kept; MINUTES=2 shortens the searches of `fuzz` and `soak`;
+#                SECTION=mutants SURVIVORS=1 tries the mutants that survived again, beside the first LIMIT cases
 # make lint      ruff, its formatter and strict mypy; `pre-commit install` runs them before each commit
 # make docs      the site of docs/ and README.md, into build/site
 
@@ -51,7 +52,7 @@ bench-peers: $(VENV)/run.stamp
 	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
 
 sweep: $(VENV)/sweep.stamp
-	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python tests/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SURVIVORS),--survivors)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -35,7 +35,7 @@ class Chosen:
     def __init__(self, config):
         self.config = config
         self.list = parts.ToClear.read(config.option.to_clear)
-        self.base = parts.before_the_change(self.list.passed)
+        self.base = self.list.before()
         self.counts = {"left": 0, "of_today": 0}
         self.outcomes = {}
         self.failed = []

@@ -38,4 +38,4 @@ def write_mag(root, **changes):
 def gz(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(",".join(str(cell) for cell in np.atleast_1d(row)) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))

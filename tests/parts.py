@@ -144,11 +144,13 @@ def _product(item) -> str:
 class ToClear:
     """Failures of earlier parts, which the next change must clear, in a file; ``passed`` is the last commit that passed here.
 
-    A test counts from the change after the one that met it, so the file keeps with each name the commit before that change.
+    A test counts from the change after the one that met it, so the file keeps with each name the commit before that change, and `base`,
+    the commit before the change that passed last, for a run that repeats it.
     """
 
     path: Path | None
     passed: str | None = None
+    base: str | None = None
     failures: dict[str, str | None] = field(default_factory=dict)
 
     @classmethod
@@ -156,7 +158,11 @@ class ToClear:
         if path is None or not path.exists():
             return cls(path)
         held = json.loads(path.read_text())
-        return cls(path, held["passed"], held["failures"])
+        return cls(path, held["passed"], held["base"], held["failures"])
+
+    def before(self) -> str | None:
+        """Return the commit before the change that is tested now."""
+        return self.base if self.passed and self.passed == git("rev-parse", "HEAD") else before_the_change(self.passed)
 
     def binding(self, base: str | None) -> list[str]:
         """The tests that must pass now."""
@@ -169,5 +175,6 @@ class ToClear:
         new = {name: base for name, outcome in outcomes.items() if outcome == "part" and name not in kept}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         made = self.path.with_suffix(f".{os.getpid()}")
-        made.write_text(json.dumps({"passed": head or self.passed, "failures": kept | new}, indent=1))
+        passed = {"passed": head, "base": base} if head else {"passed": self.passed, "base": self.base}
+        made.write_text(json.dumps({**passed, "failures": kept | new}, indent=1))
         made.replace(self.path)

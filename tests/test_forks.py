@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import signal
-import traceback
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import torch
 from communities import community_graph
 from engines import engine
 from launch import run_fresh
+from sweep.child import in_fork
 from waiting import PATIENCE
 
 import bulksample as bs
@@ -27,15 +26,7 @@ def graph():
 
 def in_child(body):
     """Run `body` in a forked child; the test fails if it returns False, raises or hangs."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(int(PATIENCE))
-        try:
-            os._exit(0 if body() else 1)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_fork(lambda: {"good": bool(body())}, PATIENCE) == {"good": True}
 
 
 def digests(adjacency, name="sage", fanouts=(5, 5), epoch=0):

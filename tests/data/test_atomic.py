@@ -79,7 +79,7 @@ assert steps > 3 and left > 1, (steps, left)
 
 def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_and_nothing_else(tmp_path):
     ran = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-c", KILLED, tmp_path], cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=PATIENCE
     )
     assert ran.returncode == 0, ran.stderr
 

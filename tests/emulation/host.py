@@ -64,12 +64,16 @@ def library(sanitized=False, directory=None, recorded=False):
 @cache
 def driver():
     """The path of a stand-in for the driver's library, whose functions are those of `library`."""
-    source = HERE / "driver.cpp"
-    built = BUILT / f"libcuda-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
+    return compiled(HERE / "driver.cpp", BUILT, FLAGS)
+
+
+def compiled(source, folder, flags):
+    """The path of a library made of one source, compiled once for each state of it."""
+    built = folder / f"{source.stem}-{hashlib.sha256(source.read_bytes() + repr(flags).encode()).hexdigest()[:16]}.so"
     if not built.exists():
-        BUILT.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         made = built.with_suffix(f".{os.getpid()}")
-        _compile(*FLAGS, "-o", made, source)
+        _compile("-o", made, source, *flags)
         made.replace(built)
     return built
 

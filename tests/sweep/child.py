@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,28 @@ from typing import Any, NamedTuple
 _MOST_MEMORY = 16 * 2**30  # bytes of addresses; damage must not exhaust the machine
 
 
+class Server:
+    """A process that answers one line of JSON with another, and ends when its input is closed."""
+
+    def __init__(self, command: list[str], **environment: str) -> None:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen([sys.executable, *command], env={**os.environ, **environment}, **pipes)
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        asks, answers = self._process.stdin, self._process.stdout
+        assert asks is not None
+        assert answers is not None
+        asks.write(f"{json.dumps(request)}\n")
+        asks.flush()
+        answer: dict[str, Any] = json.loads(answers.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
 class Ended(NamedTuple):
     """The exit code of a command, and what it wrote to standard error."""
 
@@ -29,18 +52,8 @@ class Ended(NamedTuple):
 @cache
 def import_once() -> None:
     """Import what commands import, so that children need not."""
-    for name in (
-        "cli.app",
-        "cli.output",
-        "cli.usage",
-        "training.checkpoint",
-        "methods.run",
-        "methods.predict",
-        "nn.layers",
-        "samplers.sage",
-    ):
-        import_module(f"bulksample.{name}")
-    for name in ("safetensors.torch", "yaml", "rich.table", "rich.console", "rich.progress"):
+    own = ("cli.app", "cli.output", "cli.usage", "training.checkpoint", "methods.run", "methods.predict", "nn.layers", "samplers.sage")
+    for name in (*(f"bulksample.{one}" for one in own), "safetensors.torch", "yaml", "rich.table", "rich.console", "rich.progress"):
         import_module(name)
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import random
 import signal
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -95,9 +96,8 @@ def _wait(launched: Ranks, place: Path, early: bool, seconds: float) -> None:
     before = set(place.glob("step-*"))
     while launched.process.poll() is None and not early and set(place.glob("step-*")) <= before:
         time.sleep(0.01)
-    until = time.monotonic() + seconds
-    while launched.process.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)
+    with suppress(subprocess.TimeoutExpired):
+        launched.process.wait(seconds)
 
 
 def _stop(launched: Ranks, number: int, whom: int | str) -> bool:

@@ -1,4 +1,4 @@
-"""Small graphs for the tests of `bulksample.data`, and ways to damage what is stored of them."""
+"""Small graphs to store, and ways to damage what is stored of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bulksample.sparse import fixed_point
 
 N, CLASSES = 8, 3
 UNPICKLED = Path("/tmp/bulksample-unpickled")
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
 def small_graph(weighted: bool = True, sparse: bool = False) -> Graph:
@@ -88,10 +88,15 @@ def edit_manifest(folder: Path, change, sign: bool = True) -> None:
     body = json.loads(path.read_text())
     body = change(body) or body
     if sign:
-        body["digest"] = ""
-        text = json.dumps({k: v for k, v in body.items() if k != "digest"}, sort_keys=True, separators=(",", ":"))
-        body["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        sign_manifest(body)
     path.write_text(json.dumps(body))
+
+
+def sign_manifest(body: dict) -> None:
+    """Give a manifest the digest that its content has."""
+    body["digest"] = ""
+    text = json.dumps({k: v for k, v in body.items() if k != "digest"}, sort_keys=True, separators=(",", ":"))
+    body["digest"] = hashlib.sha256(text.encode()).hexdigest()
 
 
 def replace_array(folder: Path, role: str, array: np.ndarray | bytes, agree: bool = True) -> None:

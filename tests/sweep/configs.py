@@ -36,13 +36,8 @@ BROKEN = {
     "two documents": "epochs: 3\n---\nepochs: 4\n", "a directive": "%YAML 9.9\n---\nepochs: 3\n", "an unknown tag": "model: !thing {hidden: 8}\n",
 }  # fmt: skip
 NOISE = {
-    "control": b"\x01",
-    "NUL": b"\0",
-    "escape": b"\x1b",
-    "half a letter": b"\xc3(",
-    "no UTF-8": b"\xff\xfe",
-    "a surrogate": b"\xed\xa0\x80",
-}
+    "control": b"\x01", "NUL": b"\0", "escape": b"\x1b", "half a letter": b"\xc3(", "no UTF-8": b"\xff\xfe", "a surrogate": b"\xed\xa0\x80",
+}  # fmt: skip
 VALUES = ("many", "[1, [2]]", "{a: 1}", "1e400x", "--3")
 
 

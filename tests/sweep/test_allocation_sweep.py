@@ -1,6 +1,7 @@
 """Memory that runs out in the extension is an error, loses nothing and changes nothing; and the sweep would notice if it did."""
 
 import pytest
+
 from sweep import allocations, scarce
 
 pytestmark = pytest.mark.skipif(bool(scarce.missing()), reason=scarce.missing())

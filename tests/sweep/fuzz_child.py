@@ -1,7 +1,7 @@
 """Feed a target inputs that reach new code until the time is over or one fails: a program, because atheris ends its process.
 
-    python bench/sweep/fuzz_child.py TARGET --into DIR --seconds S [--module sweep.fuzz_targets]
-    python bench/sweep/fuzz_child.py TARGET --into DIR --repeat FILE
+    python tests/sweep/fuzz_child.py TARGET --into DIR --seconds S [--module sweep.fuzz_targets]
+    python tests/sweep/fuzz_child.py TARGET --into DIR --repeat FILE
 
 DIR/corpus keeps the inputs that reached new code, and a later run starts from them. An input that fails is saved as DIR/crash-...,
 DIR/timeout-... or DIR/oom-..., and repeated by the second command. It fails if it raises another error than the target documents, takes
@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-BENCH = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DEADLINE, MOST_MEMORY, LONGEST = 60, 2**31, 2**14  # seconds, bytes of memory and of an input
 INSTRUMENTED = ("bulksample", "yaml")  # the Python whose branches are counted
 ADDRESSES = 2**34  # bytes of addresses, so that one allocation cannot exhaust the machine between two looks at its memory
@@ -35,8 +35,7 @@ def main() -> None:
     parser.add_argument("--deadline", type=int, default=DEADLINE, help="seconds that an input may take")
     parser.add_argument("--repeat", type=Path, help="one input to repeat, instead of a search")
     options = parser.parse_args()
-    # not this folder, whose modules would hide those of tests/; and the package of this checkout, whatever is installed
-    sys.path[:1] = [str(BENCH), str(BENCH.parent), str(BENCH.parent / "tests")]
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]  # the package of this checkout, even if another one is installed
     import atheris
 
     with TemporaryDirectory(prefix="bulksample-fuzz-") as place:

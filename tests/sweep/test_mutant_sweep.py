@@ -10,6 +10,7 @@ pytest.importorskip("coverage", reason="pip install coverage would bring it")
 
 import keep
 from coverage import Coverage
+
 from sweep import branches, mutants, native_edits, python_edits
 from sweep.line_tests import LineTests, run_tests
 from sweep.mutant import drawn, named, short
@@ -158,7 +159,7 @@ def test_a_mutant_is_judged_by_its_tests(project, server, monkeypatch, old, new,
 
 @pytest.fixture(scope="module")
 def server(project):
-    made = mutants.Server(project, ("pytest",))
+    made = mutants.started(project, ("pytest",))
     yield made
     made.close()
 

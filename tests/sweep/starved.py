@@ -1,4 +1,4 @@
-"""The process that `scarce.Starved` talks to: it forks a child for each case, which runs an operation while memory runs out."""
+"""The process that `scarce.starved` starts: it forks a child for each case, which runs an operation while memory runs out."""
 
 from __future__ import annotations
 

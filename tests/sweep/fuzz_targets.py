@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from samples import as_arrays, sign_manifest
 
 from bulksample.config.file import read as read_config
 from bulksample.config.file import write as write_config
@@ -33,8 +34,7 @@ from bulksample.methods.config import TrainConfig
 from .configs import BROKEN, WHOLE
 from .fuzz_target import Attempt, Target
 from .small_graphs import KINDS, digest_of, graph
-from .stores import sign
-from .whole_inputs import N, arrays, edge_list, matrix_market
+from .whole_inputs import N, edge_list, matrix_market
 
 MOST_VERTICES = 10**4  # of a graph that is sampled
 
@@ -97,7 +97,7 @@ def _signed(data: bytes) -> bytes:
     """Return a manifest with the digest that its content has, or unchanged if it is none."""
     try:
         body = json.loads(data)
-        sign(body)
+        sign_manifest(body)
         return json.dumps(body).encode()
     except (ValueError, TypeError, RecursionError):
         return data
@@ -142,7 +142,7 @@ def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
         "edges": shapes.get("indices", (0,))[0], "weight_unit": 1.0, "num_features": shapes.get("features", (0, 8))[-1], "num_classes": 3,
         "arrays": entries,
     }  # fmt: skip
-    sign(body)
+    sign_manifest(body)
     return body
 
 
@@ -154,7 +154,7 @@ def archives() -> list[bytes]:
     made = []
     for kind, save in (("dense", np.savez), ("sparse", np.savez_compressed)):
         stream = io.BytesIO()
-        save(stream, **arrays(kind, 6))
+        save(stream, **as_arrays(graph(kind, 6)))
         made.append(stream.getvalue())
     return made
 
@@ -164,7 +164,7 @@ def members() -> list[bytes]:
     made = []
     for kind in ("dense", "sparse"):
         parts = []
-        for name, array in arrays(kind, 6).items():
+        for name, array in as_arrays(graph(kind, 6)).items():
             stream = io.BytesIO()
             np.save(stream, array)
             parts += [name.encode(), stream.getvalue()]

@@ -1,6 +1,6 @@
 """Run tests on a mutant, in a fork of a process that has imported all but the package.
 
-    python bench/sweep/mutant_server.py ROOT MODULE ...
+    python tests/sweep/mutant_server.py ROOT MODULE ...
 
 imports the modules, then answers lines of JSON on standard input. A request holds ``{"tests", "seconds"}`` and a mutant:
 ``{"module", "file", "source"}`` with the text that the module is to have, or ``{"module", "file"}`` with another file for an extension.

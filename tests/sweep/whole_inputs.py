@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-
-from bulksample import CSR
+from ogb_layouts import gz
+from samples import as_arrays
 
 from .child import command, in_child
 from .small_graphs import graph, stored_digest
@@ -33,17 +33,6 @@ def matrix_market() -> bytes:
     return b"\n".join([BANNER, b"%d %d %d" % (N, N, EDGES), *(b"%d %d %.2f" % tuple(line) for line in lines)]) + b"\n"
 
 
-def arrays(kind: str, n: int = N) -> dict[str, np.ndarray]:
-    """Return the arrays of the npz format."""
-    made = graph(kind, n)
-    x = made.features
-    sparse = isinstance(x, CSR)
-    features = {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)} if sparse else {"x": x}
-    masks = {f"{split}_mask": mask for split, mask in made.masks.items()}
-    structure = {"indptr": made.adjacency.indptr, "indices": made.adjacency.indices, "y": made.labels}
-    return {**structure, "num_classes": np.array(made.num_classes), **features, **masks, **made.extra}
-
-
 def write_columns(folder: Path) -> None:
     """Write an edge list, and its features, labels and splits beside it."""
     made = graph("dense", N)
@@ -62,10 +51,7 @@ def write_ogb(folder: Path) -> None:
     tables |= {"raw/edge": np.stack([rows, made.adjacency.indices], axis=1), "raw/node-feat": made.features}
     tables |= {"raw/num-node-list": np.array([N]), "raw/num-edge-list": np.array([len(rows)]), "raw/node-label": np.maximum(made.labels, 0)}
     for name, table in tables.items():
-        path = folder / "ogbn_arxiv" / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [",".join(str(cell) for cell in np.atleast_1d(row)) for row in table]
-        path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+        gz(folder / "ogbn_arxiv" / f"{name}.csv.gz", table)
 
 
 WRITERS = {
@@ -73,8 +59,8 @@ WRITERS = {
     "edgelist.gz": lambda folder: (folder / "edges.txt.gz").write_bytes(gzip.compress(edge_list(), mtime=0)),
     "columns": write_columns,
     "mtx": lambda folder: (folder / "matrix.mtx").write_bytes(matrix_market()),
-    "npz": lambda folder: np.savez(folder / "graph.npz", **arrays("dense")),
-    "npz compressed": lambda folder: np.savez_compressed(folder / "graph.npz", **arrays("sparse")),
+    "npz": lambda folder: np.savez(folder / "graph.npz", **as_arrays(graph("dense", N))),
+    "npz compressed": lambda folder: np.savez_compressed(folder / "graph.npz", **as_arrays(graph("sparse", N))),
     "ogb": write_ogb,
 }
 COLUMNS = ("--vertices", N, "--features", "features.npy", "--labels", "labels.npy", "--split", "split.npz")

@@ -8,19 +8,18 @@ from contextlib import suppress
 from importlib import import_module
 
 import pytest
+
 from sweep import fuzz, fuzz_frames
 from sweep.fuzz_targets import joined, split
 
-HERE = "faulty_targets"
-CASE = {"group": "test", "module": HERE, "seconds": 1, "seed": 1}
+CASE = {"group": "test", "module": "sweep.faulty_targets", "seconds": 1, "seed": 1}
 ALL = [(case["module"], case["target"]) for case in fuzz.cases(1)]
 
 
 @pytest.fixture
-def atheris(monkeypatch):
+def atheris():
     if why := fuzz.missing():
         pytest.skip(why)
-    monkeypatch.setenv("PYTHONPATH", str(fuzz.ROOT / "tests" / "bench"))
 
 
 def test_each_reader_has_ten_minutes():

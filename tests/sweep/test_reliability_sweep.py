@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import Ended
-from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
-from sweep.child import in_child
-from sweep.journal import Journal
-from sweep.run_sections import cases_of, command_of, sweep
 from training_runs import run_training
 from waiting import PATIENCE
 
@@ -23,6 +19,10 @@ from bulksample.distributed.comm.ledger import PHASES, Ledger
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
 from bulksample.methods.config import WHOLE_GRAPH
+from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
+from sweep.child import in_child
+from sweep.journal import Journal
+from sweep.run_sections import cases_of, command_of, sweep, told
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
@@ -45,6 +45,13 @@ def test_another_commit_starts_anew_unless_it_is_told_to_go_on(tmp_path, goes_on
     assert len(journal.outcomes) == kept
     sweep(SECTION, journal, 3)
     assert record.summarize(journal, 1)["commits"] == (["a", "b"] if goes_on else ["b"])
+
+
+def test_survivors_run_beside_the_first_cases_and_both_are_counted(tmp_path):
+    journal = Journal(tmp_path / "s.jsonl", CASES, "a")
+    sweep(SECTION, journal, 1, [3, 4])
+    assert sorted(journal.outcomes) == [0, 3, 4]
+    assert (told(journal, range(1)), told(journal, [3, 4])) == ("1 fine", "1 failed: bad; 1 fine")
 
 
 def test_cases_that_failed_run_again_on_request(tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import threading
 from functools import cache
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import branches, native_edits, python_edits
+from .child import Server
 from .line_tests import ROOT, LineTests
 from .mutant import Edit, drawn, named, order, source_of
 
@@ -58,6 +58,11 @@ def cases(seed: int) -> list[dict[str, Any]]:
 def workers(case: dict[str, Any]) -> int:
     """Return 2 for mutants of the package, which run in pairs; those of csrc/ share a folder of objects."""
     return 2 if case["file"].endswith(".py") else 1
+
+
+def survived(case: dict[str, Any]) -> bool:
+    """True for a mutant that survived its short tests and has a reason, or a test that kills it."""
+    return case["mutant"] in json.loads(REASONS.read_text())
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -144,27 +149,9 @@ def lines_that_call(file: str) -> list[int]:
     return [number for number, line in enumerate(source_of("bulksample/backends/native.py").splitlines(), 1) if calls.search(line)]
 
 
-class Server:
-    """A process that has imported all but the package, and forks for each request."""
-
-    def __init__(self, root: Path, modules: tuple[str, ...]) -> None:
-        script = str(Path(__file__).with_name("mutant_server.py"))
-        self._process = subprocess.Popen(
-            [sys.executable, script, str(root), *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
+def started(root: Path, modules: tuple[str, ...]) -> Server:
+    """Start a process that has imported all but the package, and forks for each request."""
+    return Server([str(Path(__file__).with_name("mutant_server.py")), str(root), *modules])
 
 
 _of_thread = threading.local()
@@ -173,6 +160,6 @@ _of_thread = threading.local()
 def server() -> Server:
     """Return the process that runs tests of this repository; each thread has its own."""
     if not hasattr(_of_thread, "server"):
-        _of_thread.server = Server(ROOT, IMPORTS)
+        _of_thread.server = started(ROOT, IMPORTS)
     own: Server = _of_thread.server
     return own

@@ -50,13 +50,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        path: Path,
-        cases: list[dict[str, Any]],
-        commit: str,
-        goes_on: bool = False,
-        again: bool = False,
-        after: int = 0,
+        self, path: Path, cases: list[dict[str, Any]], commit: str, goes_on: bool = False, again: bool = False, after: int = 0
     ) -> None:
         self.path, self.cases, self.commit, self.after = path, cases, commit, after
         self.outcomes: dict[int, dict[str, Any]] = {}

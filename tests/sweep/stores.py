@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -12,6 +10,8 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from samples import edit_manifest, entry, put
 
 from bulksample.data import store
 from bulksample.errors import EXIT_BAD_DATA
@@ -72,29 +72,12 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         if case["opened"]:
             store.load(folder)
         if case["damage"] == "edit":
-            edit(folder / "manifest.json", case["place"], case["value"], case["signed"])
+            *entries, name = case["place"]
+            change = entry("labels", **{name: case["value"]}) if entries else put(name, case["value"])
+            edit_manifest(folder, change, case["signed"] and name != "digest")
         else:
             apply(case["damage"], folder / case["file"], random.Random(str(case)))
         ended = command("train", folder, *TRAIN)
         return {"code": ended.code, "err": ended.err, "digest": stored_digest(folder) if ended.code == 0 else ""}
 
     return judged(attempt, digest, (EXIT_BAD_DATA,))
-
-
-def edit(manifest: Path, place: list[str], value: Any, signed: bool) -> None:
-    """Set a field of a manifest; `signed` makes its digest right again, as a faulty writer would."""
-    body = json.loads(manifest.read_text())
-    within = body
-    for key in place[:-1]:
-        within = within[key]
-    within[place[-1]] = value
-    if signed and place != ["digest"]:
-        sign(body)
-    manifest.write_text(json.dumps(body))
-
-
-def sign(body: dict[str, Any]) -> None:
-    """Give a manifest the digest that its content has."""
-    body["digest"] = ""
-    text = json.dumps({key: item for key, item in body.items() if key != "digest"}, sort_keys=True, separators=(",", ":"))
-    body["digest"] = hashlib.sha256(text.encode()).hexdigest()

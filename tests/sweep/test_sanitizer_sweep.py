@@ -3,9 +3,10 @@
 import subprocess
 
 import pytest
+from waiting import LONGEST, PATIENCE
+
 from sweep import sanitized_build as build
 from sweep import sanitizers
-from waiting import LONGEST, PATIENCE
 
 DEFECTS = {
     "address": ("char* p = new char[8]; return p[argc + 7];", "heap-buffer-overflow"),
