@@ -4,14 +4,15 @@ import json
 import re
 
 from launch import ROOT, run_fresh
+from waiting import PATIENCE
 
 LOST = 75
-DEADLINE = 3
+DEADLINE = 3  # seconds, where a job ends by it: when a rank stops, or leaves on a thread alone
 
 
 def training(graph, *more, epochs=1000):
     """Return arguments that train in small steps."""
-    options = {"fanouts": "3,3", "hidden": 8, "batch-size": 16, "epochs": epochs, "threads": 1, "timeout": DEADLINE}
+    options = {"fanouts": "3,3", "hidden": 8, "batch-size": 16, "epochs": epochs, "threads": 1}
     return ["train", graph, "--quiet", *(str(word) for name, value in options.items() for word in (f"--{name}", value)), *more]
 
 
@@ -19,7 +20,7 @@ def sampling(graph, replication, exchange, sampler):
     """Return arguments that sample enough bulks for 150 collectives on each rank."""
     options = {
         "graph": "partitioned", "replication": replication, "exchange": exchange, "sampler": sampler, "fanouts": "5,5", "seeds": "all",
-        "batch-size": 1, "bulk-size": 1, "threads": 1, "timeout": DEADLINE,
+        "batch-size": 1, "bulk-size": 1, "threads": 1,
     }  # fmt: skip
     return ["sample", graph, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
 
@@ -27,6 +28,7 @@ def sampling(graph, replication, exchange, sampler):
 def run_with_fault(p, rank, act, where, command):
     """Run a command on p ranks with a fault on one of them."""
     fault = {"rank": rank, "act": act, "where": where}
+    command = [*command, "--timeout", str(DEADLINE if act in ("stop", "exit") else PATIENCE)]
     print(p, fault, command)
     return run_fresh(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *command])
 

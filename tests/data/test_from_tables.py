@@ -263,7 +263,8 @@ def test_wrong_schemas_are_refused(case):
         ({"time_unit": "sec"}, "time_unit: got 'sec'; use D, h"),
         ({"until": "yesterday"}, "until: got 'yesterday'"),
         ({"until": True}, "until: got True"),
-        ({"fit_until": np.datetime64("NaT")}, "fit_until: got"),
+        ({"fit_until": np.datetime64("NaT", "s")}, "fit_until: got"),
+        ({"fit_until": "NaT"}, "fit_until: got 'NaT'"),
         ({"until": "2020-01-01T00:00:00.5"}, "until: .* finer time_unit"),
     ],
 )

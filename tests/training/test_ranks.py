@@ -149,8 +149,10 @@ from bulksample.training.callbacks import JsonLines
 from bulksample.training.step import Stepper
 whole = Stepper.step
 def step(self, minibatch, epoch, number, stop):
-    if self._context.comm.rank == 1 and (epoch, number) == (1, 2):
-        {fault}
+    if (epoch, number) == (1, 2):
+        self._context.comm.watch.timeout = {deadline}
+        if self._context.comm.rank == 1:
+            {fault}
     return whole(self, minibatch, epoch, number, stop)
 Stepper.step = step
 sys.argv = {argv!r}
@@ -162,7 +164,7 @@ main()
 @pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(stored, tmp_path):
     argv = command(stored, "--epochs", 3, "--checkpoint", tmp_path)
-    ended = run_fresh(2, FAULTY.format(fault="os.kill(os.getpid(), signal.SIGUSR1)", argv=argv[1:]))
+    ended = run_fresh(2, FAULTY.format(fault="os.kill(os.getpid(), signal.SIGUSR1)", deadline=PATIENCE, argv=argv[1:]))
     assert ended.code == 75, ended
     assert "stopped by a signal after step" in ended.err, ended
     assert len(list(tmp_path.glob("step-*"))) == 2
@@ -191,9 +193,10 @@ def unbroken(stored, tmp_path_factory):
     ],
 )
 def test_a_fault_on_one_rank_ends_the_job_and_a_resumed_one_is_the_same_run(stored, unbroken, tmp_path, fault, shown):
-    more = ["--epochs", 3, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2, "--resume", "auto", "--timeout", 3]
+    more = ["--epochs", 3, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2, "--resume", "auto"]
     argv = command(stored, *more)
-    ended = run_fresh(2, FAULTY.format(fault=fault, argv=argv[1:]))
+    deadline = 3 if "STOP" in fault else PATIENCE  # from the fault on
+    ended = run_fresh(2, FAULTY.format(fault=fault, deadline=deadline, argv=argv[1:]))
     assert ended.code != 0, ended
     assert shown in ended.err, ended
     ended = run_fresh(2, [*argv, "--json", str(tmp_path / "r.json")])
