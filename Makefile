@@ -21,7 +21,8 @@ TWO := -n 2 --dist worksteal  # most tests keep one core busy
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-LIST := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bulksample/to_clear.json  # failures of parts of earlier days
+# failures of the parts of earlier days
+LIST := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bulksample/to_clear.json
 
 .PHONY: demo test test-long test-all test-change test-times bench bench-peers sweep lint docs clean
 
