@@ -2,7 +2,7 @@
 # make test      install what the tests need and run those a newcomer waits for; about 12 CPU-minutes
 # make test-long the tests marked `long`: sweeps, launches of many processes, commands shown in docs/
 # make test-all  both
-# make bench     the benchmarks that need no GPU; results are printed
+# make bench     the experiments that need neither a GPU nor data; results are printed. `python bench/run.py` lists all
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make sweep     damaged files, kills, faults, mutants, a fuzzer and a soak; SECTION=files runs one section, LIMIT=50 its first cases,
 #                AFTER=50 those after the 50 of the summary that is kept; MINUTES=2 shortens the searches of `fuzz` and `soak`
@@ -16,6 +16,7 @@ DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 TWO := -n 2 --dist worksteal  # most tests keep one core busy
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
+BENCH := sampling ladies laws growth memory spmm links relations answer-rooms exchange exchange-bulk messages serving plan
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
 .PHONY: demo test test-long test-all bench bench-peers sweep lint docs clean
@@ -34,10 +35,10 @@ test-long: $(VENV)/test.stamp
 test-all: test test-long
 
 bench: $(VENV)/run.stamp
-	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done
+	for name in $(BENCH); do $(BIN)/python bench/run.py $$name || exit 1; done
 
 bench-peers: $(VENV)/run.stamp
-	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
+	$(BIN)/python bench/run.py peers $(addprefix --python ,$(PEERS)) --json build/bench/peers.json --plot build/bench/peers.svg
 
 sweep: $(VENV)/sweep.stamp
 	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES))

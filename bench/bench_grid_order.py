@@ -1,7 +1,5 @@
 """Compare both mappings of a process grid to machines, on four simulated machines of two ranks with shaped links between them.
 
-    python bench/bench_grid_order.py FOLDER [--rate 10mbit] [--rounds 3] [--json FILE]
-
 FOLDER keeps the graph: a block model of 20,000 vertices with 128 features. The topology is replicated and features lie in block rows with
 c = 4, so a process column has 2 of 8 ranks. `columns` puts both on one machine; `rows` puts them on two. Each machine is a network
 namespace with a link of the rate (see `netlab`). Rounds alternate; an epoch is the median of those after the first. Bytes between machines
@@ -11,18 +9,17 @@ must be equal. Needs root.
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import netlab
-from harness import machine, report, summary
-from ranks import graph_in, launch, mpirun, refuse
+from harness import summary
+from ranks import graph_in, launch, mpirun
 
 from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.distributed.matrix.grid import Order
@@ -73,24 +70,9 @@ def measure(graph: Path, rate: str, rounds: int) -> dict[str, Any]:
     return {"orders": lines, "columns_times_as_fast": summary(ratios)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rate", default="10mbit", help="of the link of each machine, in both directions")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if not netlab.is_inside():
-        if reason := netlab.refusal():
-            refuse(reason)
-        if "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
-            refuse("hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one")
-        with tempfile.TemporaryDirectory() as folder:
-            sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
-    before = machine()
-    found = measure(graph_in(options.folder, 20_000, 15, 128), options.rate, options.rounds)
-    report({"machine": before, "load_after": machine()["load"], "rate": options.rate, "rounds": options.rounds, **found}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+def grid_order(
+    folder: Path, rate: Annotated[str, "of the link of each machine, in both directions"] = "10mbit", rounds: int = 3
+) -> dict[str, Any]:
+    netlab.go_inside()
+    found = measure(graph_in(folder, 20_000, 15, 128), rate, rounds)
+    return {"load_after": os.getloadavg()[0], "rate": rate, "rounds": rounds, **found}
