@@ -9,7 +9,6 @@ torch_geometric's model takes dense features. FILE is written after every run; a
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from harness import RUNNER, Data, Names, Numbers, some_of
+from harness import RUNNER, Data, Names, Numbers, some_of, spread
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import svds
 
@@ -90,8 +89,7 @@ def add(row: dict[str, Any], seed: int, report: dict[str, Any]) -> None:
     row["seeds"].append(seed)
     row["scores"].append(100 * report[f"test_{report['metric']}"])
     row["runs"].append({"seed": seed, "steps": report["steps"], "seconds_per_epoch": report["seconds_per_epoch"]})
-    row["mean"] = statistics.mean(row["scores"])
-    row["std"] = statistics.stdev(row["scores"]) if len(row["scores"]) > 1 else 0.0
+    row |= spread(row["scores"])
     print(f"{row['graph']:18} {row['sampler']:10} ranks {row['ranks']}: {row['mean']:.1f} ± {row['std']:.1f}", row["seeds"], flush=True)
 
 

@@ -25,6 +25,7 @@ from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.training.callbacks import Callback
 
 MODEL = BlockModel(
     classes=16, class_skew=0.0, degree_spread=0.9, homophily=0.33, communities=1, features=64, class_signal=1.5, community_signal=0.0,
@@ -41,23 +42,14 @@ CONTESTANTS: dict[str, dict[str, Any]] = {
 SETTING = {"model": "gcn", "layers": 3, "hidden": 64, "lr": 0.01, "dropout": 0.5, "partition": "random", "threads": 1, "eval_every": 5}
 
 
-class Epochs:
+class Epochs(Callback):
     """A callback that keeps the lines of all epochs."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
-    def begin(self, *_: int) -> None:
-        pass
-
-    def step(self, *_: float) -> None:
-        pass
-
     def epoch(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
-
-    def end(self) -> None:
-        pass
 
 
 def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:

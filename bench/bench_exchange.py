@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,6 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
-from bulksample.report.chart_style import new_figure
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")
@@ -157,26 +155,11 @@ def table_line(line: dict) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def draw(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw words by grid, one panel per sampler."""
-    with new_figure(len(results), (6.0, 4.0)) as (figure, every):
-        for axes, (name, lines) in zip(every, results.items(), strict=True):
-            grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
-            for policy in POLICIES:
-                words = [(line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD or np.nan for line in lines]
-                axes.plot(grids, words, "o", label=policy)
-            axes.plot(grids, [line["published"]["words"] for line in lines], "x", color="grey", label="published")
-            axes.set(title=name, xlabel="p, c", ylabel="words sent, all ranks", yscale="log")
-            axes.tick_params(axis="x", rotation=60)
-            axes.legend()
-        figure.savefig(path)
-
-
 def exchange(
     scale: Annotated[int, "the graph has 2^scale vertices"] = 17,
     degree: Annotated[int, "mean degree of the model; about 50 remain after duplicates are dropped"] = 73,
     ranks: Numbers = (4, 8, 16), sage_batch: int = 1024, ladies_batch: int = 512,
-    minibatches: Annotated[int, "mini-batches per rank, in one bulk"] = 1, plot: Path | None = None,
+    minibatches: Annotated[int, "mini-batches per rank, in one bulk"] = 1,
 ) -> dict[str, Any]:  # fmt: skip
     matrix = like_products(scale, degree)
     sizes = {"vertices": matrix.shape[0], "edges": matrix.nnz, "mean_degree": matrix.nnz / matrix.shape[0]}
@@ -190,8 +173,6 @@ def exchange(
     for name, (sampler, batch_size) in works.items():
         print(f"\n{name}: million words of 4 bytes\n{HEADER}")
         results[name] = run(Workload(matrix, sampler, batch_size, minibatches), ranks)
-    if plot:
-        draw(results, plot)
     return {**sizes, "results": results}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from bulksample import CSR, LocalAdjacency, backends, samplers
 from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
 from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.report.chart_style import new_figure
 
 
 def point(work: Workload, ranks: int, calls: list[list], replication: int) -> dict:
@@ -60,22 +58,9 @@ def break_even(points: list[dict], replication: int) -> float | None:
     return None
 
 
-def draw(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw the words of `rows` over those of `owner`, one panel per sampler."""
-    with new_figure(len(results), (6.0, 4.0)) as (figure, every):
-        for axes, (name, points) in zip(every, results.items(), strict=True):
-            for replication in sorted({one["replication"] for one in points}):
-                line = [one for one in points if one["replication"] == replication]
-                axes.plot([one["minibatches"] for one in line], [one["quotient"] for one in line], "o-", label=f"c = {replication}")
-            axes.axhline(1, color="grey")
-            axes.set(title=name, xlabel="mini-batches per rank and bulk", ylabel="words of rows / owner", xscale="log", yscale="log")
-            axes.legend()
-        figure.savefig(path)
-
-
 def exchange_bulk(
     scale: Annotated[int, "the graph has 2^scale vertices"] = 17, ranks: int = 4,
-    minibatches: Annotated[Numbers, "mini-batches per rank, in one bulk"] = (1, 2, 4, 8, 16, 32), plot: Path | None = None,
+    minibatches: Annotated[Numbers, "mini-batches per rank, in one bulk"] = (1, 2, 4, 8, 16, 32),
 ) -> dict[str, Any]:  # fmt: skip
     matrix = like_products(scale, 73)
     results = {
@@ -84,6 +69,4 @@ def exchange_bulk(
     }
     counts = sorted({one["replication"] for points in results.values() for one in points})
     even = {name: {str(c): break_even(points, c) for c in counts} for name, points in results.items()}
-    if plot:
-        draw(results, plot)
     return {"vertices": matrix.shape[0], "edges": matrix.nnz, "ranks": ranks, "results": results, "break_even": even}

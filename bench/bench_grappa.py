@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from harness import Numbers, some_of
+from harness import Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import npz, store
@@ -164,7 +164,7 @@ def run(directory: Path, graph: str, layers: int, name: str, ranks: int, seed: i
 
 def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
     row["scores"][str(seed)] = 100 * found["test_accuracy"]
-    row["mean"], row["std"] = statistics.mean(row["scores"].values()), _spread(list(row["scores"].values()))
+    row |= spread(row["scores"].values())
     kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes", "replication_factor", "drawn_share")
     row.update({key: found[key] for key in kept if key in found} | {"gradient_bytes": found["bytes_sent"]["gradients"]})
     print(f"{row['graph']:12} L={row['layers']} seed {seed} {row['row']:50} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
@@ -196,7 +196,3 @@ def _rows(part: str, layers: int) -> list[str]:
         return list(GATED if part == "gates" else OTHERS)
     rest = [name for name in ROWS if name not in GATED + OTHERS]
     return [name for name in rest if layers == 2 or (layers == 3 and "swapped" not in name)]
-
-
-def _spread(scores: list[float]) -> float:
-    return statistics.stdev(scores) if len(scores) > 1 else 0.0

@@ -9,17 +9,16 @@ must be equal. Needs root.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import netlab
 from harness import summary
-from ranks import graph_in, launch, mpirun
+from ranks import graph_in, mpirun, report
 
 from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.distributed.matrix.grid import Order
@@ -30,17 +29,13 @@ ORDERS: tuple[Order, ...] = ("columns", "rows")
 
 def run(lab: netlab.Lab, launcher: str, graph: Path, order: str) -> dict[str, Any]:
     """Train on all hosts; return the seconds of an epoch, the loss, and bytes of an epoch by where they went."""
-    with tempfile.TemporaryDirectory() as folder:
-        lines, result = Path(folder) / "lines.jsonl", Path(folder) / "result.json"
-        program = [
-            sys.executable, "-m", "bulksample", "train", str(graph), "--fanouts", "10,5", "--batch-size", "64", "--hidden", "16",
-            "--topology", "replicated", "--features", "partitioned", "--replication", str(C), "--grid-order", order, "--evaluate", "none",
-            "--epochs", str(EPOCHS), "--threads", "1", "--quiet", "--metrics", str(lines), "--json", str(result),
-        ]  # fmt: skip
-        before = sum(lab.sent_bytes())
-        launch(netlab.over_mpi(lab.hosts, launcher, HOSTS * PER_HOST, program, PER_HOST), TIMEOUT)
-        wire = sum(lab.sent_bytes()) - before
-        told, epochs = json.loads(result.read_text()), [json.loads(line) for line in lines.read_text().splitlines()]
+    words = [
+        "train", str(graph), "--fanouts", "10,5", "--batch-size", "64", "--hidden", "16", "--topology", "replicated", "--features",
+        "partitioned", "--replication", str(C), "--grid-order", order, "--evaluate", "none", "--epochs", str(EPOCHS), "--threads", "1",
+    ]  # fmt: skip
+    start, before = partial(lab.command, launcher, per_host=PER_HOST), sum(lab.sent_bytes())
+    told = report(words, HOSTS * PER_HOST, start, TIMEOUT)
+    wire, epochs = sum(lab.sent_bytes()) - before, told["lines"]
     last = epochs[-1]
     return {
         "seconds": statistics.median(line["seconds"] for line in epochs[1:]),

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from harness import Data, Names, Numbers, some_of
+from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import store
@@ -177,7 +177,7 @@ def accuracies(
         for key, other in (("difference", "full"), ("difference_to_normed", "normed")):
             if other in row and "retexo" in row:
                 row[f"{key}s"] = differences(row["retexo"]["scores"], row[other]["scores"])
-                row[key] = spread(row[f"{key}s"])
+                row[key] = with_error(row[f"{key}s"])
         yield
         print(f"{graph:18} {model:5} " + "  ".join(f"{key} {row[key]}" for key in ("difference", *arms) if key in row), flush=True)
 
@@ -206,10 +206,10 @@ def accuracy(arm: dict[str, Any], directory: Path, words: str, choices: tuple[st
     arm["accuracy"] = spread(arm["scores"])
 
 
-def spread(values: dict[str, float]) -> dict[str, float]:
+def with_error(values: dict[str, float]) -> dict[str, float]:
     """Return mean, standard deviation, and standard error of the mean."""
-    deviation = statistics.stdev(values.values()) if len(values) > 1 else 0.0
-    return {"mean": statistics.mean(values.values()), "std": deviation, "error": deviation / len(values) ** 0.5, "seeds": len(values)}
+    found = spread(values.values())
+    return {**found, "error": found["std"] / len(values) ** 0.5, "seeds": len(values)}
 
 
 # ---- weak features
@@ -227,8 +227,7 @@ def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], 
                 runs = [alone(places["weak"], f"{words} {method}", seed) for seed in seeds]
                 scores = [100 * run["test_accuracy"] for run in runs]
                 row[name] = {
-                    "mean": statistics.mean(scores),
-                    "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+                    **spread(scores),
                     "scores": scores,
                     "bytes": counted(places["weak"], f"{words} {method}", 100, ranks)[1]["everything"],
                 }

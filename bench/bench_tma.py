@@ -13,7 +13,6 @@ after each run, and a later call continues from it.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from harness import Data, Names, Numbers, some_of
+from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import npz, store
@@ -111,8 +110,7 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
     seed, (ranks, how) = asked["seed"], ROWS[row["row"]]
     found = on_threads(ranks, lambda comm: trained(directory, asked | how, steps, comm), timeout=600.0)[0]
     row["scores"][str(seed)] = 100 * found["test_mrr" if row["task"] == "links" else "test_accuracy"]
-    scores = list(row["scores"].values())
-    row["mean"], row["std"] = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+    row |= spread(row["scores"].values())
     row.update({key: found[key] for key in KEPT if key in found} | {"model_bytes": found["bytes_sent"]["model"]})
     print(f"{row['graph']:18} seed {seed} {row['row']:22} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
 
@@ -140,8 +138,7 @@ def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]
             a, b = (rows.get((graph, row), {"scores": {}})["scores"] for row in (one, other))
             differences = [a[seed] - b[seed] for seed in sorted(set(a) & set(b))]
             if differences:
-                std = statistics.stdev(differences) if len(differences) > 1 else 0.0
-                mean = statistics.mean(differences)
+                mean, std = spread(differences).values()
                 found.append({"graph": graph, "what": name, "points": mean, "std": std, "seeds": len(differences)})
     return found
 

@@ -9,7 +9,6 @@ FILE is written after each run, and a later call continues from it.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from bench_tma import COMMON, EVERY, hard_sbm
-from harness import Numbers
+from harness import Numbers, spread
 
 from bulksample import Graph
 from bulksample.data import store
@@ -88,16 +87,12 @@ def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         cost: dict[str, Any] = {"method": method, "present": present, "clusters": clusters, "steps": steps, "seeds": len(both)}
         for what in ("test", "fourth", "others"):
             if what in whole[both[0]]:
-                cost[what] = _spread([whole[seed][what] - runs[seed][what] for seed in both])
+                cost[what] = spread([whole[seed][what] - runs[seed][what] for seed in both])
         if "share_of_class" in whole[both[0]]:
             drops = {seed: np.subtract(whole[seed]["accuracy_of_class"], runs[seed]["accuracy_of_class"]) for seed in both}
             cost["correlation"] = [float(np.corrcoef(runs[seed]["share_of_class"], drops[seed])[0, 1]) for seed in both]
         found.append(cost)
     return found
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 def tma_lost(seeds: Numbers = (0, 1, 2, 3, 4), steps: Numbers = (80, 400), kept: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -113,5 +108,5 @@ def tma_lost(seeds: Numbers = (0, 1, 2, 3, 4), steps: Numbers = (80, 400), kept:
                 if str(seed) not in row["runs"]:
                     row["runs"][str(seed)] = run(graph, Path(folder) / "graph", *name, length, seed)
                     print(f"seed {seed} {name} {length} steps: {row['runs'][str(seed)]['test']:.1f}", file=sys.stderr, flush=True)
-                made = [{**row, "test": _spread([run["test"] for run in row["runs"].values()])} for row in rows.values() if row["runs"]]
+                made = [{**row, "test": spread([run["test"] for run in row["runs"].values()])} for row in rows.values() if row["runs"]]
                 yield {"rows": made, "costs": costs(made)}

@@ -8,7 +8,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,6 +92,18 @@ def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[
 def summary(figures: list[float]) -> dict[str, float]:
     """Return median, minimum and maximum."""
     return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
+
+
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """Return mean and standard deviation; that of one value is 0."""
+    found = list(values)
+    return {"mean": statistics.mean(found), "std": statistics.stdev(found) if len(found) > 1 else 0.0}
+
+
+def check_edges(name: str, edges: float, expected: float, tolerance: float = 0.02) -> None:
+    """Exit with the reason if a peer draws another number of edges: its time would mean nothing."""
+    if abs(edges / expected - 1) > tolerance:
+        raise SystemExit(f"{name} drew {edges} edges where {expected} were expected: its time would mean nothing")
 
 
 def compare(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, dict[str, float]]:

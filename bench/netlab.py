@@ -139,9 +139,9 @@ class Lab:
         """Return the bytes that each host has sent over its link, headers included."""
         return [json.loads(_do(f"ip -n {host} -j -s link show dev eth0"))[0]["stats64"]["tx"]["bytes"] for host in self.hosts]
 
-    def command(self, mpirun: str, ranks: int, program: list[str]) -> list[str]:
-        """Return the command that runs a program on the given ranks with MPICH's mpirun, one rank per host in turn."""
-        return over_mpi(self.hosts, mpirun, ranks, program)
+    def command(self, mpirun: str, ranks: int, program: list[str], per_host: int = 1) -> list[str]:
+        """Return the command that runs a program on the given ranks with MPICH's mpirun, so many per host in turn."""
+        return over_mpi(self.hosts, mpirun, ranks, program, per_host)
 
 
 def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str], per_host: int = 1) -> list[str]:

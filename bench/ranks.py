@@ -80,22 +80,28 @@ def mpirun() -> str:
     return starter(2, None)[0]
 
 
-def sample(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """Run one epoch of `bulksample sample`; return its JSON with "peak_bytes" and "launch_seconds"."""
+def report(words: list[str], ranks: int, start: Start, timeout: float) -> dict[str, Any]:
+    """Run a command of bulksample on ranks; return its JSON with "peak_bytes" and "launch_seconds".
+
+    That of `train` has an object for each epoch in "lines".
+    """
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [*_PROGRAM, "sample", *work.options(), *grid.options(), "--json", str(result)]
-        return launch(start(grid.ranks, command), timeout) | json.loads(result.read_text())
+        result, lines = Path(folder) / "result.json", Path(folder) / "lines.jsonl"
+        metrics = ["--quiet", "--metrics", str(lines)] if words[0] == "train" else []
+        launched = launch(start(ranks, [*_PROGRAM, *words, *metrics, "--json", str(result)]), timeout)
+        found = launched | json.loads(result.read_text())
+        return found | ({"lines": [json.loads(line) for line in lines.read_text().splitlines()]} if metrics else {})
+
+
+def sample(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
+    """Run one epoch of `bulksample sample`; return its report."""
+    return report(["sample", *work.options(), *grid.options()], grid.ranks, start, timeout)
 
 
 def train(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """Run two epochs of `bulksample train`; return its JSON, with one object per epoch in "lines". Evaluation follows the second epoch."""
-    with tempfile.TemporaryDirectory() as folder:
-        result, lines = Path(folder) / "result.json", Path(folder) / "lines.jsonl"
-        command = [*_PROGRAM, "train", *work.options(), *grid.options(), *grid.feature_options(), "--hidden", str(work.hidden)]
-        command += ["--epochs", "2", "--eval-every", "2", "--quiet", "--metrics", str(lines), "--json", str(result)]
-        launched = launch(start(grid.ranks, command), timeout)
-        return launched | json.loads(result.read_text()) | {"lines": [json.loads(line) for line in lines.read_text().splitlines()]}
+    """Run two epochs of `bulksample train`; return its report. Evaluation follows the second epoch."""
+    words = ["train", *work.options(), *grid.options(), *grid.feature_options(), "--hidden", str(work.hidden)]
+    return report([*words, "--epochs", "2", "--eval-every", "2"], grid.ranks, start, timeout)
 
 
 def launch(command: list[str], timeout: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
 
-import bench_exchange
 import keep
 import slow_network
 import sweep_grid
@@ -12,7 +11,7 @@ from peers import contest
 
 DRAWN = {
     "grid": ("train", sweep_grid.plot, "results"), "slow_network": ("sample", slow_network.plot, "lines"),
-    "exchange": ("threads", bench_exchange.draw, "results"), "peers": ("sampling", contest.plot, "contests"),
+    "peers": ("sampling", contest.plot, "contests"),
 }  # fmt: skip
 
 
