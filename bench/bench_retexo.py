@@ -203,7 +203,7 @@ def accuracy(arm: dict[str, Any], directory: Path, words: str, choices: tuple[st
             arm["stages"][seed] = [100 * stage["test_accuracy"] for stage in run.get("stages", [])]
             arm.setdefault("seconds_per_round", {})[seed] = run["seconds_per_epoch"]
             yield
-    arm["accuracy"] = spread(arm["scores"])
+    arm["accuracy"] = with_error(arm["scores"])
 
 
 def with_error(values: dict[str, float]) -> dict[str, float]:

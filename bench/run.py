@@ -28,10 +28,10 @@ import keep
 import typer
 from harness import machine
 
-from bulksample.errors import UsageError
+from bulksample.errors import EXIT_BAD_DATA, EXIT_BAD_USE, BackendUnavailable, DataError, UsageError
 
 RUNNER = "python bench/run.py"
-EXIT_REFUSED = 2
+EXIT_CODES = {UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, DataError: EXIT_BAD_DATA}
 
 
 class Experiment(NamedTuple):
@@ -133,8 +133,8 @@ def run(name: str, words: list[str]) -> None:
     app.command(help="\b\n" + text.replace("\n\n", "\n\n\b\n"))(command(function, known.theme, keeps, words))
     try:
         app(words, prog_name=f"{RUNNER} {name}")
-    except UsageError as error:
-        refuse(str(error), name)
+    except tuple(EXIT_CODES) as error:
+        refuse(str(error), name, next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
 
 
 def command(function: Callable[..., Any], theme: str, keeps: list[str], words: list[str]) -> Callable[..., None]:
@@ -190,10 +190,10 @@ def save(found: Any, path: Path | None, part: tuple[str, str] | None) -> None:
         keep.add(*part, last, shlex.join([*RUNNER.split(), *words]))
 
 
-def refuse(reason: str, name: str = "bench") -> None:
-    """Print the reason and exit with code 2."""
+def refuse(reason: str, name: str = "bench", code: int = EXIT_BAD_USE) -> None:
+    """Print the reason and exit."""
     print(f"{name}: {reason}", file=sys.stderr)
-    raise SystemExit(EXIT_REFUSED)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":
