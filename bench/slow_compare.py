@@ -201,7 +201,7 @@ def slow_compare(options: CompareOptions) -> Iterator[dict[str, Any]]:
     found = {condition: compare(lab, condition, options) for condition in dict.fromkeys(conditions)}
     made = lines(found, {condition: courses(said, folder(condition, options)) for condition, said in found.items()})
     target = add_target(made, options.target)
-    about = {"hosts": options.hosts, "speed": options.speed, "slower": options.slower, "options": options.options}
+    about = {"hosts": options.hosts, "speed": options.speed, "slower": options.slower, "options": options.options or []}
     about |= {"seeds": next(iter(found.values()))["seeds"], "target": target}
     rows = [(condition, row) for condition, said in found.items() for row in said["methods"]]
     failed = sorted({f"{condition}: {row['method']}: {row['failed']}" for condition, row in rows if row["failed"]})
