@@ -4,7 +4,7 @@
 # make test-all  both
 # make test-change  what .ci/run takes: both, but for what neither the change nor the day of the week calls for (tests/parts.py)
 # make test-times   all tests, and where the processor's time goes, in build/test-times.json
-# make bench     the benchmarks that need no GPU; results are printed
+# make bench     the experiments that need neither a GPU nor data; results are printed. `python bench/run.py` lists all
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make sweep     damaged files, kills, faults, mutants, a fuzzer and a soak; SECTION=files runs one section, LIMIT=50 its first cases,
 #                AFTER=50 those after the 50 of the summary that is kept; MINUTES=2 shortens the searches of `fuzz` and `soak`;
@@ -16,9 +16,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
-INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL = $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 TWO := -n 2 --dist worksteal  # most tests keep one core busy
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
+BENCH := sampling ladies laws growth memory spmm links relations answer-rooms exchange exchange-bulk messages serving plan
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
 # failures of the parts of earlier days
@@ -47,10 +48,10 @@ test-times: $(VENV)/test.stamp
 	ALL=1 $(BIN)/python -m pytest $(TWO) -m "" --times build/test-times.json
 
 bench: $(VENV)/run.stamp
-	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done
+	for name in $(BENCH); do $(BIN)/python bench/run.py $$name || exit 1; done
 
 bench-peers: $(VENV)/run.stamp
-	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
+	$(BIN)/python bench/run.py peers $(addprefix --python ,$(PEERS)) --json build/bench/peers.json --plot build/bench/peers.svg
 
 sweep: $(VENV)/sweep.stamp
 	$(BIN)/python tests/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AFTER),--after $(AFTER)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SURVIVORS),--survivors)

@@ -1,7 +1,5 @@
 """Audit the laws of the samplers: chi-square over enumerated outcomes, and unbiasedness over two hops, corrected for the number of tests.
 
-    python bench/audit_laws.py [--draws 1000000] [--seed 20261] [--processes 2] [--json FILE]
-
 Every expected probability is enumerated here, by formulas that share no code with the samplers. A check yields p-values; Holm's correction
 makes the chance that a sound package fails any of them at most 1 %. Layer-dependent LABOR is biased by design, and is checked against
 its enumerated mean. `z` shows how large single values get by chance in 200 shorter runs of LABOR, and how that bias looks in them.
@@ -9,14 +7,12 @@ its enumerated mean. `z` shows how large single values get by chance in 200 shor
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from audit_outcomes import (
@@ -32,7 +28,6 @@ from audit_outcomes import (
     shadow_sets,
     uniform_pairs,
 )  # fmt: skip
-from harness import machine, report
 from scipy import stats
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
@@ -238,23 +233,17 @@ def audited(name: str, draws: int, seed: int) -> tuple[list[dict[str, Any]], dic
     return rows, {name: {"runs": len(z), "values": z.size, "largest": largest, "beyond 3": beyond, "mean": z.mean(axis=0).tolist()}}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=1_000_000, help="draws of each check; a mini-batch makes four or more")
-    parser.add_argument("--seed", type=int, default=20261, help="check i uses seed + 1000 i; fixed before the first run")
-    parser.add_argument("--processes", type=int, default=1, help="checks run at a time")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    work = [(name, options.draws, options.seed + 1000 * i) for i, name in enumerate(CHECKS)]
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+def audit_laws(
+    draws: Annotated[int, "draws of each check; a mini-batch makes four or more"] = 1_000_000,
+    seed: Annotated[int, "check i uses seed + 1000 i; fixed before the first run"] = 20261,
+    processes: Annotated[int, "checks run at a time"] = 1,
+) -> dict[str, Any]:
+    work = [(name, draws, seed + 1000 * i) for i, name in enumerate(CHECKS)]
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         done = list(pool.map(audited, *zip(*work, strict=True)))
     rows = [row for part, _ in done for row in part]
     for row, corrected in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row |= {"corrected": corrected, "holds": corrected >= LEVEL}
     spread = {name: figures for _, part in done for name, figures in part.items()}
-    result = {"machine": machine(), "draws": options.draws, "seed": options.seed, "level": LEVEL, "rows": rows, "z": spread}
-    report({**result, "failed": [row["check"] for row in rows if not row["holds"]]}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    failed = [row["check"] for row in rows if not row["holds"]]
+    return {"draws": draws, "seed": seed, "level": LEVEL, "rows": rows, "z": spread, "failed": failed}

@@ -1,7 +1,5 @@
 """Measure test accuracy on real graphs: full batch, sampled mini-batches, and the same model trained by torch_geometric.
 
-    python bench/bench_accuracy.py --data FOLDER [--graphs dblp,minesweeper] [--rows full,sage,sage@4] [--seeds 0,1,2] [--json FILE]
-
 FOLDER has the .npz files. Every run is a process of its own: `bulksample train`, under mpirun for several ranks (`sage@4`), or
 `pyg_accuracy.py`. Each rank takes one mini-batch per step, so 4 ranks take a quarter of the steps, with batches four times as large.
 `--width 128` replaces wider features by their 128 largest singular directions before anything is trained, for every row alike:
@@ -10,20 +8,21 @@ torch_geometric's model takes dense features. FILE is written after every run; a
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine
+from harness import RUNNER, Data, Names, Numbers, some_of, spread
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import svds
+
+from bulksample.errors import UsageError
 
 SETTINGS = {
     "amazon-computers": "--hidden 128 --lr 0.01 --feature-norm l2 --fanouts 15,10 --batch-size 128 --epochs 25",
@@ -35,6 +34,7 @@ SETTINGS = {
     "cora": "--hidden 64 --lr 0.01 --weight-decay 5e-4 --feature-norm l2 --fanouts 10,10 --batch-size 64 --epochs 50",
     "confpapers": "--label y_area --hidden 64 --lr 0.01 --dropout 0.3 --feature-norm l2 --fanouts 15,10 --batch-size 1024 --epochs 6",
 }
+DEFAULT_ROWS = ("full", "sage", "sage@4", "ladies", "fastgcn", "labor")
 SIX = [graph for graph in SETTINGS if graph not in ("blogcatalog", "cora")]
 FULL = "--epochs 300 --eval-every 5 --patience 8"  # 40 epochs without a better validation score end a run
 ROWS = {  # what each row adds to the settings of its graph
@@ -69,8 +69,7 @@ def train(store: Path, arguments: list[str], ranks: int, seed: int, torch_geomet
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         launcher = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
-        peer = [str(Path(__file__).with_name("pyg_accuracy.py"))]
-        program = peer if torch_geometric else ["-m", "bulksample", "train", "--quiet"]
+        program = [RUNNER, "pyg-accuracy"] if torch_geometric else ["-m", "bulksample", "train", "--quiet"]
         command = [*launcher, sys.executable, *program, str(store), *arguments, "--seed", str(seed), "--json", str(result)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         report: dict[str, Any] = json.loads(result.read_text())
@@ -90,8 +89,7 @@ def add(row: dict[str, Any], seed: int, report: dict[str, Any]) -> None:
     row["seeds"].append(seed)
     row["scores"].append(100 * report[f"test_{report['metric']}"])
     row["runs"].append({"seed": seed, "steps": report["steps"], "seconds_per_epoch": report["seconds_per_epoch"]})
-    row["mean"] = statistics.mean(row["scores"])
-    row["std"] = statistics.stdev(row["scores"]) if len(row["scores"]) > 1 else 0.0
+    row |= spread(row["scores"])
     print(f"{row['graph']:18} {row['sampler']:10} ranks {row['ranks']}: {row['mean']:.1f} ± {row['std']:.1f}", row["seeds"], flush=True)
 
 
@@ -103,38 +101,26 @@ def found_row(kept: list[dict[str, Any]], fresh: dict[str, Any]) -> dict[str, An
         kept.append(fresh)
         return fresh
     if found["command"] != fresh["command"]:
-        raise SystemExit(f"FILE has this row by other options; name another FILE: {found['command']}")
+        raise UsageError(f"FILE has this row by other options; name another FILE: {found['command']}")
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--graphs", default=",".join(SIX))
-    parser.add_argument("--rows", default="full,sage,sage@4,ladies,fastgcn,labor")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--width", type=int, help="most features of a vertex; wider ones are reduced. Default: as they are")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    seeds = [int(part) for part in options.seeds.split(",")]
-    kept: list[dict[str, Any]] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+def accuracy(
+    data: Data, graphs: some_of(*SETTINGS) = SIX, rows: Annotated[Names, "rows; sage@4: on four ranks"] = DEFAULT_ROWS,
+    seeds: Numbers = (0, 1, 2), width: Annotated[int | None, "most features of a vertex; wider ones are reduced"] = None,
+    kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    found: list[dict[str, Any]] = (kept or {}).get("rows", [])
     with tempfile.TemporaryDirectory() as folder:
-        for graph in options.graphs.split(","):
-            source, store = options.data / f"{graph}.npz", Path(folder) / graph
-            file = reduced(source, options.width, Path(folder) / f"{graph}.npz") if options.width else source
-            width = None if file == source else options.width
+        for graph in graphs:
+            source, store = data / f"{graph}.npz", Path(folder) / graph
+            file = reduced(source, width, Path(folder) / f"{graph}.npz") if width else source
             command = [sys.executable, "-m", "bulksample", "data", "import", "npz", str(file), "-o", str(store)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            for text, seed in product(options.rows.split(","), seeds):
+            for text, seed in product(rows, seeds):
                 name, _, ranks = text.partition("@")
-                row = found_row(kept, empty_row(graph, name, int(ranks or 1), width))
-                if seed in row["seeds"]:
-                    continue
-                arguments = [*SETTINGS[graph].split(), *ROWS[name].split()]
-                add(row, seed, train(store, arguments, int(ranks or 1), seed, name.startswith("pyg-")))
-                if options.json:
-                    options.json.write_text(json.dumps({"machine": machine(), "rows": kept}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+                row = found_row(found, empty_row(graph, name, int(ranks or 1), None if file == source else width))
+                if seed not in row["seeds"]:
+                    arguments = [*SETTINGS[graph].split(), *ROWS[name].split()]
+                    add(row, seed, train(store, arguments, int(ranks or 1), seed, name.startswith("pyg-")))
+                yield {"rows": found}

@@ -1,7 +1,5 @@
 """Measure what rounded messages cost in accuracy and save in bytes, on a graph where it shows: random parts, neighbors of other classes.
 
-    python bench/bench_adaqp.py [--seeds 0,1,2,3,4] [--vertices 10000] [--epochs 50] [--json FILE]
-
 The graph is a degree-corrected block model with 16 classes, a third of the edges inside a class, and weak features. So a model must
 aggregate, and most neighbors are on other ranks. Contestants share graphs, parts, weights and dropout for each seed; differences are
 paired. Ranks are threads, with the losses and bytes of processes. Traffic counts messages (forward and backward), relative to float32 of
@@ -10,15 +8,15 @@ the same form. The naive form, the base of published ratios, sends the input in 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import machine, report
+from harness import Numbers, some_of
 
 from bulksample.data import store
 from bulksample.data.blockmodel import BlockModel
@@ -27,6 +25,7 @@ from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.training.callbacks import Callback
 
 MODEL = BlockModel(
     classes=16, class_skew=0.0, degree_spread=0.9, homophily=0.33, communities=1, features=64, class_signal=1.5, community_signal=0.0,
@@ -38,28 +37,19 @@ CONTESTANTS: dict[str, dict[str, Any]] = {
     "8 bits": {"method": "adaqp", "bits": "8"},
     "4 bits": {"method": "adaqp", "bits": "4"},
     "2 bits": {"method": "adaqp", "bits": "2"},
-    "2 bits, nearest": {"method": "adaqp", "bits": "2", "message_rounding": "nearest"},
+    "2 bits nearest": {"method": "adaqp", "bits": "2", "message_rounding": "nearest"},
 }
 SETTING = {"model": "gcn", "layers": 3, "hidden": 64, "lr": 0.01, "dropout": 0.5, "partition": "random", "threads": 1, "eval_every": 5}
 
 
-class Epochs:
+class Epochs(Callback):
     """A callback that keeps the lines of all epochs."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
-    def begin(self, *_: int) -> None:
-        pass
-
-    def step(self, *_: float) -> None:
-        pass
-
     def epoch(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
-
-    def end(self) -> None:
-        pass
 
 
 def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
@@ -110,37 +100,23 @@ def table(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--contestants", default=",".join(CONTESTANTS).replace(", nearest", " nearest"))
-    parser.add_argument("--vertices", type=int, default=10_000)
-    parser.add_argument("--degree", type=int, default=32)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--reassign-every", type=int, default=10)
-    parser.add_argument("--form", default="strong")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    names = [name.replace("2 bits nearest", "2 bits, nearest") for name in options.contestants.split(",")]
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    found: dict[str, Any] = {"machine": machine(), "setting": {**SETTING, **{k: v for k, v in vars(options).items() if k != "json"}}}
+def adaqp(
+    seeds: Numbers = (0, 1, 2, 3, 4), contestants: some_of(*CONTESTANTS) = tuple(CONTESTANTS), vertices: int = 10_000, degree: int = 32,
+    ranks: int = 4, epochs: int = 50, reassign_every: int = 10, form: str = "strong",
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    asked = {
+        "seeds": seeds, "contestants": contestants, "vertices": vertices, "degree": degree, "ranks": ranks, "epochs": epochs,
+        "reassign_every": reassign_every, "form": form,
+    }  # fmt: skip
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory() as folder:
-        for seed in map(int, options.seeds.split(",")):
+        for seed in seeds:
             graph = Path(folder) / str(seed)
-            store.save(dcsbm(options.vertices, options.degree, MODEL, seed=seed), graph)
-            for name in names:
-                asked = {**CONTESTANTS[name], "epochs": options.epochs, "form": options.form, "seed": seed}
-                if name == "adaptive":
-                    asked["reassign_every"] = options.reassign_every
-                runs[name].append(trained(graph, options.ranks, **asked))
+            store.save(dcsbm(vertices, degree, MODEL, seed=seed), graph)
+            for name in contestants:
+                own = {**CONTESTANTS[name], "epochs": epochs, "form": form, "seed": seed}
+                own |= {"reassign_every": reassign_every} if name == "adaptive" else {}
+                runs[name].append(trained(graph, ranks, **own))
                 print(json.dumps({"seed": seed, "contestant": name, **runs[name][-1]}), flush=True)
             table(compared(runs))
-            found["rows"] = compared(runs)
-            if options.json:
-                options.json.write_text(json.dumps(found, indent=2) + "\n")
-    report(found, options.json)
-
-
-if __name__ == "__main__":
-    main()
+            yield {"setting": {**SETTING, **asked}, "rows": compared(runs)}

@@ -1,7 +1,5 @@
 """Predict what owners of relations would send in windows of time if answers lay in rooms of known lengths, over lengths sent ahead.
 
-    python bench/bench_answer_rooms.py [--scale 0.02] [--ranks 4] [--seeds 512] [--json FILE]
-
 Rooms save a collective a hop and 4 bytes a row, but a room is as long as its row draws without a window of time, and a window may hold few
 edges. So `HopForm.of` has rooms in windows only where all relations are padded; here each hop takes both forms, whatever it chooses. The
 graph is that of `data make hetero --times 10000`. Seeds are papers, asked about when half of the times are over; windows hold all earlier
@@ -11,14 +9,11 @@ send less.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from itertools import product
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine
 
 from bulksample import Stream, backends, samplers
 from bulksample.backends.relational import RelationLaw
@@ -75,24 +70,11 @@ def row(graph: HeteroGraph, fanouts: tuple[int, ...], window: int | None, ranks:
     return {**found, "once": int(predict_counts(rooms[0], layouts, 1)[0, 1].sum()), "quotient": found["rooms"] / found["lengths"]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.02, help="Million papers.")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=512, help="Seeds of a mini-batch.")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    graph = hetero(*papers(given.scale), times=TIMES, seed=1)
-    results: dict[str, Any] = {"machine": machine(), "scale": given.scale, "ranks": given.ranks, "seeds": given.seeds, "rows": []}
-    for entries in (False, True):
-        for fanouts in FANOUTS:
-            for name, window in WINDOWS.items():
-                found = row(graph, fanouts, window, given.ranks, given.seeds, entries)
-                results["rows"].append({"fanouts": fanouts, "window": name, "entries": entries, **found})
-                print(f"{fanouts!s:>9}  {name:<24}{'with entries' if entries else '':<14}{found['quotient']:.2f}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def answer_rooms(
+    scale: Annotated[float, "million papers"] = 0.02, ranks: int = 4, seeds: Annotated[int, "seeds of a mini-batch"] = 512
+) -> dict[str, Any]:
+    graph, rows = hetero(*papers(scale), times=TIMES, seed=1), []
+    for entries, fanouts, (name, window) in product((False, True), FANOUTS, WINDOWS.items()):
+        rows.append({"fanouts": fanouts, "window": name, "entries": entries, **row(graph, fanouts, window, ranks, seeds, entries)})
+        print(f"{fanouts!s:>9}  {name:<24}{'with entries' if entries else '':<14}{rows[-1]['quotient']:.2f}", flush=True)
+    return {"scale": scale, "ranks": ranks, "seeds": seeds, "rows": rows}

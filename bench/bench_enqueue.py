@@ -1,7 +1,5 @@
 """The host's time for a bulk on a GPU: launches enqueued in one call, and one by one; kernels that do nothing take the place of the device.
 
-    PYTHONPATH=.:tests python bench/bench_enqueue.py [--repeats 300] [--json FILE]
-
 Arrays are numpy's and the driver is a stand-in, so neither the allocations of CuPy nor the work of the real driver is included. Three hops
 of 15, 10 and 5 for 1,024 seeds a mini-batch, direct table; and for 8 seeds with times on 7 relations, each bulk then cut into its
 (empty) mini-batches. Processor time, medians in alternation.
@@ -9,20 +7,18 @@ of 15, 10 and 5 for 1,024 seeds a mini-batch, direct table; and for 8 seeds with
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import statistics
 import time
 import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import bulksample._native
 import numpy as np
 from emulation.host import arrays, driver
-from harness import alternate, machine, report, summary
+from harness import compare
 from relation_bulks import sampler_of
 from relations_zoo import library
 
@@ -110,19 +106,10 @@ def _median(work: Callable[[], object], repeats: int) -> Callable[[], float]:
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=300)
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    result: dict[str, Any] = {"machine": machine(), "microseconds": {}}
+def enqueue(repeats: int = 300) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for k in (1, 16):
         ways = {"enqueued in one call": True, "launched one by one": False}
         for what, measured in (("", microseconds), (", relations in time", relational)):
-            figures = alternate({name: measured(k, prepares, asked.repeats) for name, prepares in ways.items()}, 5)
-            result["microseconds"][f"k = {k}{what}"] = {name: summary(values) for name, values in figures.items()}
-    report(result, asked.json)
-
-
-if __name__ == "__main__":
-    main()
+            found[f"k = {k}{what}"] = compare({name: measured(k, prepares, repeats) for name, prepares in ways.items()}, 5)
+    return {"microseconds": found}

@@ -1,7 +1,5 @@
 """Measure what sampling a partitioned graph sends: every policy on every grid, beside the prediction and the published formula.
 
-    python bench/bench_exchange.py [--ranks 4,8,16] [--minibatches 1] [--sage-batch 1024] [--ladies-batch 512] [--json FILE] [--plot FILE]
-
 The graph resembles ogbn-products: a degree-corrected block model with 2^17 vertices and about 50 neighbors each, unweighted. Each rank
 samples one bulk with GraphSAGE 15,10,5 and one with LADIES 512,512,512, one mini-batch each. All grids take three to five minutes and
 4 GiB on two cores. Ranks are threads, so bytes are those of a cluster, and seconds are not reported.
@@ -21,14 +19,13 @@ another rank, with d entries in its row of A:
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from harness import machine
+from harness import Numbers
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
 from bulksample.data.blockmodel import PRESETS
@@ -43,7 +40,6 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
-from bulksample.report.chart_style import new_figure
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")
@@ -129,7 +125,7 @@ def published(work: Workload, ranks: int, replication: int, recorders: list[Call
     return found
 
 
-def run(work: Workload, all_ranks: list[int]) -> list[dict]:
+def run(work: Workload, all_ranks: Sequence[int]) -> list[dict]:
     lines = []
     for ranks in all_ranks:
         recorders = [CallRecorder(LocalAdjacency(work.matrix, backends.make())) for _ in range(ranks)]
@@ -159,49 +155,27 @@ def table_line(line: dict) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw words by grid, one panel per sampler."""
-    with new_figure(len(results), (6.0, 4.0)) as (figure, every):
-        for axes, (name, lines) in zip(every, results.items(), strict=True):
-            grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
-            for policy in POLICIES:
-                words = [(line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD or np.nan for line in lines]
-                axes.plot(grids, words, "o", label=policy)
-            axes.plot(grids, [line["published"]["words"] for line in lines], "x", color="grey", label="published")
-            axes.set(title=name, xlabel="p, c", ylabel="words sent, all ranks", yscale="log")
-            axes.tick_params(axis="x", rotation=60)
-            axes.legend()
-        figure.savefig(path)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=17, help="2^scale vertices")
-    parser.add_argument("--degree", type=int, default=73, help="mean degree of the model; about 50 remain after duplicates are dropped")
-    parser.add_argument("--ranks", default="4,8,16")
-    parser.add_argument("--sage-batch", type=int, default=1024)
-    parser.add_argument("--ladies-batch", type=int, default=512)
-    parser.add_argument("--minibatches", type=int, default=1, help="mini-batches per rank, in one bulk")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    matrix = dcsbm(2**options.scale, options.degree, replace(PRESETS["products"], features=0), seed=1).adjacency
+def exchange(
+    scale: Annotated[int, "the graph has 2^scale vertices"] = 17,
+    degree: Annotated[int, "mean degree of the model; about 50 remain after duplicates are dropped"] = 73,
+    ranks: Numbers = (4, 8, 16), sage_batch: int = 1024, ladies_batch: int = 512,
+    minibatches: Annotated[int, "mini-batches per rank, in one bulk"] = 1,
+) -> dict[str, Any]:  # fmt: skip
+    matrix = like_products(scale, degree)
     sizes = {"vertices": matrix.shape[0], "edges": matrix.nnz, "mean_degree": matrix.nnz / matrix.shape[0]}
-    sizes |= {"longest_row": int(matrix.degrees.max()), "minibatches_per_rank": options.minibatches}
+    sizes |= {"longest_row": int(matrix.degrees.max()), "minibatches_per_rank": minibatches}
     print(json.dumps(sizes))
     works = {
-        f"GraphSAGE 15,10,5, batch {options.sage_batch}": (samplers.make("sage", (15, 10, 5)), options.sage_batch),
-        f"LADIES 512,512,512, batch {options.ladies_batch}": (samplers.make("ladies", (512, 512, 512)), options.ladies_batch),
+        f"GraphSAGE 15,10,5, batch {sage_batch}": (samplers.make("sage", (15, 10, 5)), sage_batch),
+        f"LADIES 512,512,512, batch {ladies_batch}": (samplers.make("ladies", (512, 512, 512)), ladies_batch),
     }
     results = {}
     for name, (sampler, batch_size) in works.items():
         print(f"\n{name}: million words of 4 bytes\n{HEADER}")
-        results[name] = run(Workload(matrix, sampler, batch_size, options.minibatches), [int(part) for part in options.ranks.split(",")])
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), **sizes, "results": results}, indent=1) + "\n")
-    if options.plot:
-        plot(results, options.plot)
+        results[name] = run(Workload(matrix, sampler, batch_size, minibatches), ranks)
+    return {**sizes, "results": results}
 
 
-if __name__ == "__main__":
-    main()
+def like_products(scale: int, degree: int) -> CSR:
+    """Return the adjacency of the block model that resembles ogbn-products, with 2^scale vertices."""
+    return dcsbm(2**scale, degree, replace(PRESETS["products"], features=0), seed=1).adjacency

@@ -1,31 +1,24 @@
 """Predict what `rows` and `owner` send as a bulk grows: the curve over sampler, mini-batches per rank and c, with its break-even.
 
-    python bench/bench_exchange_bulk.py [--ranks 4] [--minibatches 1,2,4,8,16,32] [--json FILE] [--plot FILE]
-
 The graph and the samplers are those of `bench_exchange.py`, which stops unless measured bytes equal the prediction. So nothing is sent
 here. `rows` fetches a row once for all mini-batches of a bulk; this is the published point of large bulks. `owner` draws for each.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
-from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
-from bench_exchange import WORD, Workload
-from harness import machine
+from bench_exchange import WORD, Workload, like_products
+from harness import Numbers
 
 from bulksample import CSR, LocalAdjacency, backends, samplers
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
 from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
 from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.report.chart_style import new_figure
 
 
 def point(work: Workload, ranks: int, calls: list[list], replication: int) -> dict:
@@ -41,7 +34,7 @@ def point(work: Workload, ranks: int, calls: list[list], replication: int) -> di
     return found | {"quotient": found["rows"] / found["owner"], "even_after_bulks": ceil(extra / saved) if saved > 0 else None}
 
 
-def curve(matrix: CSR, sampler: str, fanouts: tuple[int, ...], batch: int, ranks: int, bulks: list[int]) -> list[dict]:
+def curve(matrix: CSR, sampler: str, fanouts: tuple[int, ...], batch: int, ranks: int, bulks: Sequence[int]) -> list[dict]:
     """Predict every bulk size and every c < p."""
     points = []
     for k in bulks:
@@ -65,42 +58,15 @@ def break_even(points: list[dict], replication: int) -> float | None:
     return None
 
 
-def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw the words of `rows` over those of `owner`, one panel per sampler."""
-    with new_figure(len(results), (6.0, 4.0)) as (figure, every):
-        for axes, (name, points) in zip(every, results.items(), strict=True):
-            for replication in sorted({one["replication"] for one in points}):
-                line = [one for one in points if one["replication"] == replication]
-                axes.plot([one["minibatches"] for one in line], [one["quotient"] for one in line], "o-", label=f"c = {replication}")
-            axes.axhline(1, color="grey")
-            axes.set(title=name, xlabel="mini-batches per rank and bulk", ylabel="words of rows / owner", xscale="log", yscale="log")
-            axes.legend()
-        figure.savefig(path)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=17, help="2^scale vertices")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--minibatches", default="1,2,4,8,16,32", help="mini-batches per rank, in one bulk")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    matrix = dcsbm(2**options.scale, 73, replace(PRESETS["products"], features=0), seed=1).adjacency
-    bulks = [int(part) for part in options.minibatches.split(",")]
+def exchange_bulk(
+    scale: Annotated[int, "the graph has 2^scale vertices"] = 17, ranks: int = 4,
+    minibatches: Annotated[Numbers, "mini-batches per rank, in one bulk"] = (1, 2, 4, 8, 16, 32),
+) -> dict[str, Any]:  # fmt: skip
+    matrix = like_products(scale, 73)
     results = {
-        "GraphSAGE 15,10,5, batch 1024": curve(matrix, "sage", (15, 10, 5), 1024, options.ranks, bulks),
-        "LADIES 512,512,512, batch 512": curve(matrix, "ladies", (512, 512, 512), 512, options.ranks, bulks),
+        "GraphSAGE 15,10,5, batch 1024": curve(matrix, "sage", (15, 10, 5), 1024, ranks, minibatches),
+        "LADIES 512,512,512, batch 512": curve(matrix, "ladies", (512, 512, 512), 512, ranks, minibatches),
     }
     counts = sorted({one["replication"] for points in results.values() for one in points})
     even = {name: {str(c): break_even(points, c) for c in counts} for name, points in results.items()}
-    print(json.dumps(even))
-    result = {"machine": machine(), "vertices": matrix.shape[0], "edges": matrix.nnz, "ranks": options.ranks}
-    if options.json:
-        options.json.write_text(json.dumps(result | {"results": results, "break_even": even}, indent=1) + "\n")
-    if options.plot:
-        plot(results, options.plot)
-
-
-if __name__ == "__main__":
-    main()
+    return {"vertices": matrix.shape[0], "edges": matrix.nnz, "ranks": ranks, "results": results, "break_even": even}

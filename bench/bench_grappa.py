@@ -1,8 +1,5 @@
 """Compare the test accuracy of Grappa with full-graph training and with isolated parts, with every ablation; and of cofree and bns.
 
-    python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--parts gates,others,ablations]
-                                 [--ranks 8] [--workers 1] [--json FILE]
-
 The graph is a stochastic block model with 3000 vertices, 24000 undirected edges (60 % of them within one of five classes), features of
 width 32 (a unit vector per class, noise of 0.9), and a fifth of the vertices for training. FOLDER may hold cora.npz. Ranks are threads and
 every step is one pass over a view, so figures are accuracies and bytes, not times. The rows of the gates run first, seed by seed, then
@@ -12,20 +9,20 @@ partition and model.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from harness import machine, report
+import typer
+from harness import Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import npz, store
@@ -135,32 +132,26 @@ def gates(rows: dict[tuple[str, int, str], dict[str, Any]]) -> list[dict[str, An
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--layers", default="2,3,4")
-    parser.add_argument("--parts", default="gates,others,ablations")
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=1, help="concurrent runs; one uses about a fifth of a core")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def grappa(
+    data: Annotated[Path | None, typer.Option(metavar="FOLDER", help="folder of cora.npz; without it, block models alone")] = None,
+    seeds: Numbers = (0, 1, 2, 3, 4), layers: Numbers = (2, 3, 4),
+    parts: some_of("gates", "others", "ablations") = ("gates", "others", "ablations"), ranks: int = 8,
+    workers: Annotated[int, "concurrent runs; one uses about a fifth of a core"] = 1, kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     torch.set_num_threads(1)
-    seeds, depths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.layers))
-    rows = _kept(options.json)
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
-        stored = _stored(Path(folder), seeds, options.data)
+    rows = {(row["graph"], row["layers"], row["row"]): row for row in (kept or {"rows": []})["rows"]}
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        stored = _stored(Path(folder), seeds, data)
         waiting = {}
-        for part, seed, (graph, layers) in product(options.parts.split(","), seeds, _graphs(depths, options.data)):
-            for name in _rows(part, 3 if graph == "cora" else layers):
-                row = rows.setdefault((graph, layers, name), {"graph": graph, "layers": layers, "row": name, "scores": {}})
+        for part, seed, (graph, depth) in product(parts, seeds, _graphs(layers, data)):
+            for name in _rows(part, 3 if graph == "cora" else depth):
+                row = rows.setdefault((graph, depth, name), {"graph": graph, "layers": depth, "row": name, "scores": {}})
                 if str(seed) not in row["scores"]:
-                    waiting[pool.submit(run, stored[graph, seed], graph, layers, name, options.ranks, seed)] = row, seed
+                    waiting[pool.submit(run, stored[graph, seed], graph, depth, name, ranks, seed)] = row, seed
         for future in as_completed(waiting):
             _add(*waiting[future], future.result())
-            if options.json:
-                options.json.write_text(json.dumps(told(rows, options.ranks), indent=2) + "\n")
-    report(told(rows, options.ranks), options.json)
+            yield told(rows, ranks)
+    yield told(rows, ranks)
 
 
 def run(directory: Path, graph: str, layers: int, name: str, ranks: int, seed: int) -> dict[str, Any]:
@@ -173,7 +164,7 @@ def run(directory: Path, graph: str, layers: int, name: str, ranks: int, seed: i
 
 def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
     row["scores"][str(seed)] = 100 * found["test_accuracy"]
-    row["mean"], row["std"] = statistics.mean(row["scores"].values()), _spread(list(row["scores"].values()))
+    row |= spread(row["scores"].values())
     kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes", "replication_factor", "drawn_share")
     row.update({key: found[key] for key in kept if key in found} | {"gradient_bytes": found["bytes_sent"]["gradients"]})
     print(f"{row['graph']:12} L={row['layers']} seed {seed} {row['row']:50} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
@@ -182,17 +173,10 @@ def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
 def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
     """Summarize all finished runs."""
     made = [row for row in rows.values() if row["scores"]]
-    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": made, "gates": gates(rows)}
+    return {"ranks": ranks, "settings": COMMON, "rows": made, "gates": gates(rows)}
 
 
-def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
-    """Read the runs of an earlier call."""
-    if path is None or not path.exists():
-        return {}
-    return {(row["graph"], row["layers"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
-
-
-def _stored(folder: Path, seeds: list[int], data: Path | None) -> dict[tuple[str, int], Path]:
+def _stored(folder: Path, seeds: Sequence[int], data: Path | None) -> dict[tuple[str, int], Path]:
     """Store one block model per seed, and Cora once."""
     places = {("block-model", seed): folder / f"block-model-{seed}" for seed in seeds}
     for (_, seed), place in places.items():
@@ -202,7 +186,7 @@ def _stored(folder: Path, seeds: list[int], data: Path | None) -> dict[tuple[str
     return places | {("cora", seed): folder / "cora" for seed in seeds}
 
 
-def _graphs(depths: list[int], data: Path | None) -> list[tuple[str, int]]:
+def _graphs(depths: Sequence[int], data: Path | None) -> list[tuple[str, int]]:
     return [("block-model", layers) for layers in depths] + ([("cora", 2)] if data else [])
 
 
@@ -212,11 +196,3 @@ def _rows(part: str, layers: int) -> list[str]:
         return list(GATED if part == "gates" else OTHERS)
     rest = [name for name in ROWS if name not in GATED + OTHERS]
     return [name for name in rest if layers == 2 or (layers == 3 and "swapped" not in name)]
-
-
-def _spread(scores: list[float]) -> float:
-    return statistics.stdev(scores) if len(scores) > 1 else 0.0
-
-
-if __name__ == "__main__":
-    main()

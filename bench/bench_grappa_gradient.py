@@ -1,7 +1,5 @@
 """Measure how close the gradient of isolated parts comes to that of training on the whole graph, by view, chunks and weights.
 
-    python bench/bench_grappa_gradient.py [--seeds 0,1,2,3,4] [--draws 42] [--layers 2,3] [--ranks 8] [--json FILE]
-
 The model trains for 20 epochs on the whole block model of bench_grappa.py; then its weights are fixed. Each super-epoch gives one gradient
 g_t. G is the gradient of the whole graph, m the mean of all g_t. A row has the mean of cos(g_t, G), then
 
@@ -16,8 +14,8 @@ rows hold the value of every seed, and the table shows their mean with its 95 % 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ import numpy as np
 import torch
 from bench_grappa import Inverse, block_model
 from claim_figures import interval
-from harness import machine, report
+from harness import Numbers
 
 from bulksample.data import store
 from bulksample.distributed.comm.base import Comm
@@ -140,28 +138,19 @@ def shown(values: list[float]) -> str:
     return interval(float(np.mean(values)), error, len(values), 2, "") if len(values) > 1 else f"{values[0]:.2f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--draws", type=int, default=42)
-    parser.add_argument("--layers", default="2,3")
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def grappa_gradient(
+    seeds: Numbers = (0, 1, 2, 3, 4), draws: int = 42, layers: Numbers = (2, 3), ranks: int = 8
+) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
-    seeds, rows = [int(seed) for seed in options.seeds.split(",")], []
-    for layers in map(int, options.layers.split(",")):
+    rows: list[dict[str, Any]] = []
+    for depth in layers:
         found = []
         for seed in seeds:
             with tempfile.TemporaryDirectory() as folder:
                 store.save(block_model(seed), Path(folder) / "graph")
-                found.append(measure(Path(folder) / "graph", seed, layers, options.ranks, options.draws))
+                found.append(measure(Path(folder) / "graph", seed, depth, ranks, draws))
         for view, name in found[0]:
             values = {figure: [one[view, name][figure] for one in found] for figure in FIGURES}
-            rows.append({"layers": layers, "view": view, "weights": name, **values})
-            print(f"| {layers} | {view} | {name} | {' | '.join(map(shown, values.values()))} |", flush=True)
-        report({"machine": machine(), "seeds": seeds, "draws": options.draws, "ranks": options.ranks, "rows": rows}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+            rows.append({"layers": depth, "view": view, "weights": name, **values})
+            print(f"| {depth} | {view} | {name} | {' | '.join(map(shown, values.values()))} |", flush=True)
+        yield {"seeds": seeds, "draws": draws, "ranks": ranks, "rows": rows}

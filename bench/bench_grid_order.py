@@ -1,7 +1,5 @@
 """Compare both mappings of a process grid to machines, on four simulated machines of two ranks with shaped links between them.
 
-    python bench/bench_grid_order.py FOLDER [--rate 10mbit] [--rounds 3] [--json FILE]
-
 FOLDER keeps the graph: a block model of 20,000 vertices with 128 features. The topology is replicated and features lie in block rows with
 c = 4, so a process column has 2 of 8 ranks. `columns` puts both on one machine; `rows` puts them on two. Each machine is a network
 namespace with a link of the rate (see `netlab`). Rounds alternate; an epoch is the median of those after the first. Bytes between machines
@@ -11,18 +9,16 @@ must be equal. Needs root.
 
 from __future__ import annotations
 
-import argparse
-import json
+import os
 import statistics
-import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import netlab
-from harness import machine, report, summary
-from ranks import graph_in, launch, mpirun, refuse
+from harness import summary
+from ranks import graph_in, mpirun, report
 
 from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.distributed.matrix.grid import Order
@@ -33,17 +29,13 @@ ORDERS: tuple[Order, ...] = ("columns", "rows")
 
 def run(lab: netlab.Lab, launcher: str, graph: Path, order: str) -> dict[str, Any]:
     """Train on all hosts; return the seconds of an epoch, the loss, and bytes of an epoch by where they went."""
-    with tempfile.TemporaryDirectory() as folder:
-        lines, result = Path(folder) / "lines.jsonl", Path(folder) / "result.json"
-        program = [
-            sys.executable, "-m", "bulksample", "train", str(graph), "--fanouts", "10,5", "--batch-size", "64", "--hidden", "16",
-            "--topology", "replicated", "--features", "partitioned", "--replication", str(C), "--grid-order", order, "--evaluate", "none",
-            "--epochs", str(EPOCHS), "--threads", "1", "--quiet", "--metrics", str(lines), "--json", str(result),
-        ]  # fmt: skip
-        before = sum(lab.sent_bytes())
-        launch(netlab.over_mpi(lab.hosts, launcher, HOSTS * PER_HOST, program, PER_HOST), TIMEOUT)
-        wire = sum(lab.sent_bytes()) - before
-        told, epochs = json.loads(result.read_text()), [json.loads(line) for line in lines.read_text().splitlines()]
+    words = [
+        "train", str(graph), "--fanouts", "10,5", "--batch-size", "64", "--hidden", "16", "--topology", "replicated", "--features",
+        "partitioned", "--replication", str(C), "--grid-order", order, "--evaluate", "none", "--epochs", str(EPOCHS), "--threads", "1",
+    ]  # fmt: skip
+    start, before = partial(lab.command, launcher, per_host=PER_HOST), sum(lab.sent_bytes())
+    told = report(words, HOSTS * PER_HOST, start, TIMEOUT)
+    wire, epochs = sum(lab.sent_bytes()) - before, told["lines"]
     last = epochs[-1]
     return {
         "seconds": statistics.median(line["seconds"] for line in epochs[1:]),
@@ -73,24 +65,9 @@ def measure(graph: Path, rate: str, rounds: int) -> dict[str, Any]:
     return {"orders": lines, "columns_times_as_fast": summary(ratios)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rate", default="10mbit", help="of the link of each machine, in both directions")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if not netlab.is_inside():
-        if reason := netlab.refusal():
-            refuse(reason)
-        if "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
-            refuse("hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one")
-        with tempfile.TemporaryDirectory() as folder:
-            sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
-    before = machine()
-    found = measure(graph_in(options.folder, 20_000, 15, 128), options.rate, options.rounds)
-    report({"machine": before, "load_after": machine()["load"], "rate": options.rate, "rounds": options.rounds, **found}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+def grid_order(
+    folder: Path, rate: Annotated[str, "of the link of each machine, in both directions"] = "10mbit", rounds: int = 3
+) -> dict[str, Any]:
+    netlab.go_inside()
+    found = measure(graph_in(folder, 20_000, 15, 128), rate, rounds)
+    return {"load_after": os.getloadavg()[0], "rate": rate, "rounds": rounds, **found}

@@ -1,7 +1,5 @@
 """Measure how the cost of sampling grows: with edges, mini-batches per call, fanout, and skew of degrees.
 
-    python bench/bench_growth.py [--series edges,bulk,alone,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
-
 GraphSAGE with the frontier rule `all`, batch size 1024, fanouts 15,10,5 and 8 mini-batches per call, unless the series varies them.
 Graphs are R-MAT graphs with about 30 entries per row and the products-like block model, kept on disk. The points of a series run in
 turn, one round of each. In the series `bulk`, "all" means the mini-batches of an epoch over 8 % of the vertices, the training share of
@@ -10,15 +8,13 @@ ogbn-products. `alone` samples one mini-batch per call. A measured series replac
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphs import load, seeds
-from harness import alternate, machine, summary
+from harness import Numbers, alternate, machine, some_of, summary
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.report.chart_style import new_figure
@@ -76,7 +72,7 @@ class Job:
         return 1e3 * seconds / minibatches
 
 
-def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[str, Any]]:
+def measure(points: list[Point], threads: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     jobs = {f"{point.at} {count}": Job(point, count) for point in points for count in threads}
     turns: dict[str, Callable[[], float]] = {**jobs}
     lines = []
@@ -91,7 +87,7 @@ def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[s
     return lines
 
 
-def plot(series: dict[str, Any], path: Path) -> None:
+def draw(series: dict[str, Any], path: Path) -> None:
     """Draw CPU nanoseconds per edge: the median, with bars from minimum to maximum."""
     with new_figure(len(series), (3.4, 3.0)) as (figure, every):
         for axes, (name, found) in zip(every, series.items(), strict=True):
@@ -113,24 +109,15 @@ def nanoseconds(points: list[dict[str, Any]], which: str) -> list[float]:
     return [1e6 * line["processor_milliseconds"][which] / line["edges_per_minibatch"] for line in points]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--series", default=",".join(SERIES))
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    series = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    for name in options.series.split(","):
+def growth(
+    series: some_of(*SERIES) = tuple(SERIES), threads: Numbers = (1, 2), rounds: int = 5, plot: Path | None = None,
+    kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    found = kept or {}
+    for name in series:
         print(f"\n{name}", flush=True)
-        points = measure(SERIES[name], [int(part) for part in options.threads.split(",")], options.rounds)
-        series[name] = {"machine": machine(), "rounds": options.rounds, "batch_size": BATCH_SIZE, "points": points}
-        if options.json:
-            options.json.write_text(json.dumps(series, indent=1) + "\n")
-    if options.plot:
-        plot({name: series[name] for name in SERIES if name in series}, options.plot)
-
-
-if __name__ == "__main__":
-    main()
+        before = machine()
+        found[name] = {"machine": before, "rounds": rounds, "batch_size": BATCH_SIZE, "points": measure(SERIES[name], threads, rounds)}
+        yield found
+    if plot:
+        draw({name: found[name] for name in SERIES if name in found}, plot)

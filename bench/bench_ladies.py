@@ -1,7 +1,5 @@
 """Compare LADIES of bulksample with a plain scipy formulation, in milliseconds per mini-batch.
 
-    python bench/bench_ladies.py [--graph rmat18] [--layers 3] [--width 512] [--batch-size 512] [--threads 1] [--json FILE]
-
 Both draw from the same graph and seeds, by the sums of squared row-normalized weights, and use all vertices found so far as the next
 frontier. The scipy formulation is the published one: slice rows, sum their squares by column, draw with numpy without replacement from
 all n vertices, slice columns, correct by 1 / (s p), normalize rows. With ``--published`` its frontier has only draws and seeds, as in the
@@ -10,14 +8,13 @@ published code, which is less work.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from graphs import GRAPHS, load, seeds
-from harness import alternate, machine, report, summary
+from graphs import load, seeds
+from harness import compare
 from scipy import sparse
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
@@ -63,41 +60,16 @@ def scipy_ladies(matrix: CSR, fanouts: list[int], batches: list[np.ndarray], pub
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", choices=list(GRAPHS), default="rmat18")
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--minibatches", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--published", action="store_true")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    matrix, fanouts = load(options.graph), [options.width] * options.layers
-    batches = seeds(matrix, options.minibatches, options.batch_size)
-    contestants = {name: ours(name, matrix, fanouts, options.threads, batches) for name in ("ladies", "fastgcn")}
-    contestants["scipy ladies"] = scipy_ladies(matrix, fanouts, batches, options.published)
-    figures = alternate(contestants, options.rounds)
-    report(
-        {
-            "unit": "milliseconds a minibatch",
-            "machine": machine(),
-            "graph": options.graph,
-            "vertices": matrix.shape[0],
-            "edges": matrix.nnz,
-            "threads": options.threads,
-            "fanouts": fanouts,
-            "batch_size": options.batch_size,
-            "minibatches": options.minibatches,
-            "rounds": options.rounds,
-            "published_frontier": options.published,
-            "results": {name: summary(values) for name, values in figures.items()},
-        },
-        options.json,
-    )
-
-
-if __name__ == "__main__":
-    main()
+def ladies(
+    graph: Literal["rmat18", "rmat20", "products"] = "rmat18", layers: int = 3, width: int = 512, batch_size: int = 512,
+    minibatches: int = 8, rounds: int = 5, threads: int = 1, published: Annotated[bool, "frontiers of the published code"] = False,
+) -> dict[str, Any]:  # fmt: skip
+    matrix, fanouts = load(graph), [width] * layers
+    batches = seeds(matrix, minibatches, batch_size)
+    contestants = {name: ours(name, matrix, fanouts, threads, batches) for name in ("ladies", "fastgcn")}
+    contestants["scipy ladies"] = scipy_ladies(matrix, fanouts, batches, published)
+    return {
+        "unit": "milliseconds a minibatch", "graph": graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "threads": threads,
+        "fanouts": fanouts, "batch_size": batch_size, "minibatches": minibatches, "rounds": rounds, "published_frontier": published,
+        "results": compare(contestants, rounds),
+    }  # fmt: skip

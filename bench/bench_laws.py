@@ -1,7 +1,5 @@
 """Compare node-wise draws: uniform, with replacement, weighted, LABOR; beside the cost of the random words that keys need.
 
-    python bench/bench_laws.py [--graph rmat20 | --file GRAPH.npz] [--laws uniform,labor] [--threads 1] [--rounds 5] [--json FILE]
-
 Weighted draws and LABOR make a block of random words for each neighbor of every row with more than s neighbors (or with weights).
 The table shows the time of as many blocks at the rate of `Backend.random_words` on one thread, measured in the same rounds. It keeps
 four words of each block, where a key needs two. Times are wall-clock and CPU milliseconds per mini-batch. GRAPH.npz has `indptr` and
@@ -11,15 +9,14 @@ four words of each block, where a key needs two. Times are wall-clock and CPU mi
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from graphs import GRAPHS, load, seeds
-from harness import alternate, machine, report, summary
+from graphs import load, seeds
+from harness import Numbers, compare, some_of, summary
 
 from bulksample import CSR, LocalAdjacency, MiniBatch, Selection, Stream, backends, samplers
 from bulksample.sparse import fixed_point
@@ -31,7 +28,7 @@ LAWS: dict[str, tuple[str, dict[str, Any], bool]] = {  # sampler, options, True 
 }  # fmt: skip
 
 
-def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: list[int], keyed: bool) -> int:
+def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: Sequence[int], keyed: bool) -> int:
     """Count the neighbors that need a key."""
     found = 0
     for minibatch in bulk if keyed else []:
@@ -44,7 +41,7 @@ def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: list[int], keyed: bo
 class Job:
     """One law, sampled repeatedly."""
 
-    def __init__(self, law: str, matrix: CSR, fanouts: list[int], batches: list[np.ndarray], threads: int) -> None:
+    def __init__(self, law: str, matrix: CSR, fanouts: Sequence[int], batches: list[np.ndarray], threads: int) -> None:
         name, settings, weighted = LAWS[law]
         self._adjacency = LocalAdjacency(matrix if weighted else matrix.with_values(None), backends.make("native", threads))
         self._sampler, self._chosen = samplers.make(name, fanouts, **settings), Selection.of(batches, matrix.shape[0])
@@ -77,40 +74,28 @@ def nanoseconds_a_block() -> float:
     return 1e9 * (time.process_time() - began) / (BLOCKS * repeats)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", choices=list(GRAPHS), default="rmat20")
-    parser.add_argument("--file", type=Path, help="a graph with indptr and indices. Default: --graph is generated")
-    parser.add_argument("--laws", default=",".join(LAWS), help="laws joined by commas. Default: all")
-    parser.add_argument("--fanouts", default="15,10,5")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--minibatches", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    matrix, fanouts = of_file(options.file) if options.file else load(options.graph), [int(part) for part in options.fanouts.split(",")]
+def laws(
+    graph: Literal["rmat18", "rmat20", "products"] = "rmat20",
+    file: Annotated[Path | None, "a graph with indptr and indices. Default: --graph is generated"] = None,
+    laws: some_of(*LAWS) = tuple(LAWS), fanouts: Numbers = (15, 10, 5), batch_size: int = 1024, minibatches: int = 4, rounds: int = 5,
+    threads: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    matrix = of_file(file) if file else load(graph)
     weights, _ = fixed_point(np.random.default_rng(0).integers(1, 1001, matrix.nnz), matrix.shape[0])
-    batches = seeds(matrix, options.minibatches, options.batch_size)
-    jobs = {law: Job(law, matrix.with_values(weights), fanouts, batches, options.threads) for law in options.laws.split(",")}
+    batches = seeds(matrix, minibatches, batch_size)
+    jobs = {law: Job(law, matrix.with_values(weights), fanouts, batches, threads) for law in laws}
     turns: dict[str, Callable[[], float]] = {**jobs, "block": nanoseconds_a_block}
-    figures = alternate(turns, options.rounds)
-    block, results = summary(figures.pop("block")), {}
-    for law, milliseconds in figures.items():
+    found = compare(turns, rounds)
+    block, results = found.pop("block"), {}
+    for law, milliseconds in found.items():
         job, processor = jobs[law], summary(jobs[law].processor[1:])
         results[law] = {
-            "milliseconds": summary(milliseconds), "processor_milliseconds": processor, "vertices": job.vertices, "edges": job.edges,
+            "milliseconds": milliseconds, "processor_milliseconds": processor, "vertices": job.vertices, "edges": job.edges,
             "candidates": job.candidates, "million_edges_per_processor_second": job.edges / processor["median"] / 1e3,
             "random_words_milliseconds": job.candidates * block["median"] / 1e6,
             "nanoseconds_a_candidate": processor["median"] * 1e6 / job.candidates if job.candidates else None,
         }  # fmt: skip
-    report({
-        "machine": machine(), "graph": options.file.stem if options.file else options.graph, "vertices": matrix.shape[0],
-        "edges": matrix.nnz, "threads": options.threads, "fanouts": fanouts,
-        "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
-        "nanoseconds_a_block": block, "results": results,
-    }, options.json)  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "graph": file.stem if file else graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "threads": threads, "fanouts": fanouts,
+        "batch_size": batch_size, "minibatches": minibatches, "rounds": rounds, "nanoseconds_a_block": block, "results": results,
+    }  # fmt: skip

@@ -1,7 +1,5 @@
 """Measure link prediction: the dot decoder beside one that gathers rows, and edge splitting beside `numpy.isin`.
 
-    python bench/bench_links.py [--threads 1] [--rounds 7] [--json FILE]
-
 The decoder scores edges and their negatives and computes the gradient, at the size of one step on 418,000 edges of a graph with 14,000
 vertices. Splitting is `bulksample data split-edges` of an R-MAT graph with 100 negatives; contestants differ in how they look up pairs
 among edges. They are checked against each other first and run in turn; milliseconds per call. Gathering writes 5 rows per edge, and as
@@ -10,17 +8,15 @@ many for gradients: 1.1 GB. The sparse products read 8 rows of Z per edge, which
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from harness import alternate, machine, milliseconds, report, summary
+from harness import alternate, milliseconds, summary
 
 from bulksample import CSR
-from bulksample.data import edge_split as links
+from bulksample.data import edge_split
 from bulksample.data.rmat import rmat
 from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
@@ -53,14 +49,14 @@ def splitting(rounds: int) -> dict[str, Any]:
     graph = rmat(14, 16, seed=1)
 
     def split() -> np.ndarray:
-        return links.split_edges(graph, 0.05, 0.1, 100, 0)[1].negatives["test"]
+        return edge_split.split_edges(graph, 0.05, 0.1, 100, 0)[1].negatives["test"]
 
     def by_isin() -> np.ndarray:
-        ours, links.joined = links.joined, _by_isin
+        ours, edge_split.joined = edge_split.joined, _by_isin
         try:
             return split()
         finally:
-            links.joined = ours
+            edge_split.joined = ours
 
     ways = {"bulksample": split, "numpy.isin": by_isin}
     assert np.array_equal(split(), by_isin())
@@ -80,16 +76,6 @@ def figures(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
     return {"milliseconds": told, "times_as_fast": other / ours}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    made = {"decoder": decoder(options.rounds), "splitting": splitting(options.rounds)}
-    report({"machine": machine(), "torch": torch.__version__, "threads": options.threads, **made}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+def links(threads: int = 1, rounds: int = 7) -> dict[str, Any]:
+    torch.set_num_threads(threads)
+    return {"torch": torch.__version__, "threads": threads, "decoder": decoder(rounds), "splitting": splitting(rounds)}

@@ -1,22 +1,19 @@
-"""Time the public loader: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`.
-
-python bench/bench_loader.py alone STORE            one process, the same model fed by either; seconds of an epoch, in alternation
-python bench/bench_loader.py ranks STORE --ranks 2  partitioned; `bulksample train` and a plain DistributedDataParallel loop, in alternation
-"""
+"""Time the public loader: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from harness import machine
+from harness import call
+from ranks import mpirun
 
 import bulksample as bs
 from bulksample.distributed.comm.ledger import Ledger
@@ -43,7 +40,7 @@ def epoch_of(model, steps):
 
 
 def alone(store, epochs, threads):
-    """Epochs by the engine's source of steps and by the public loader, in alternation."""
+    """Time epochs by the engine's source of steps and by the public loader, in alternation."""
     graph, backend = bs.load(store), bs.backends.make("auto", threads)
     torch.set_num_threads(threads)
     view = WholeView(graph, SerialComm(), backend, "")
@@ -73,8 +70,8 @@ def alone(store, epochs, threads):
 
 
 def ddp(store, epochs, threads):
-    """One rank of a plain DDP loop over a partitioned graph; prints the seconds of each epoch."""
-    world = bs.init(process_group="gloo")
+    """Run one rank of a plain DDP loop over a partitioned graph; rank 0 prints the seconds of each epoch."""
+    world, epochs, threads = bs.init(process_group="gloo"), int(epochs), int(threads)
     torch.set_num_threads(threads)
     graph = bs.load(store, world=world)
     loader = bs.Loader(graph, fanouts=FANOUTS, batch_size=BATCH, seeds="train", seed=1, threads=threads)
@@ -106,30 +103,19 @@ def ddp(store, epochs, threads):
         print(json.dumps({"epochs": taken}), flush=True)
 
 
-def ranks(store, epochs, count, threads, rounds):
-    """Rounds of both programs on `count` ranks, in alternation: wall-clock and CPU seconds of an epoch of rank 0, without evaluation."""
-    mpirun = str(Path(sys.executable).with_name("mpirun"))
+def on_ranks(store, epochs, count, threads, rounds):
+    """Run rounds of both programs on `count` ranks; return wall-clock and CPU seconds of an epoch of rank 0, without evaluation."""
+    launcher = mpirun()
     train = [
-        "-m",
-        "bulksample",
-        "train",
-        str(store),
-        "--graph",
-        "partitioned",
-        "--layers",
-        "2",
-        "--fanouts",
-        "10,5",
-        "--hidden",
-        str(HIDDEN),
-    ]
-    train += ["--batch-size", str(BATCH), "--dropout", "0", "--lr", "0.01", "--threads", str(threads), "--quiet", "--json", "-"]
-    train += ["--epochs", str(epochs), "--eval-every", "1000", "--seed", "1"]
-    own = [__file__, "ddp", str(store), "--epochs", str(epochs), "--threads", str(threads)]
+        sys.executable, "-m", "bulksample", "train", str(store), "--graph", "partitioned", "--layers", "2", "--fanouts", "10,5",
+        "--hidden", str(HIDDEN), "--batch-size", str(BATCH), "--dropout", "0", "--lr", "0.01", "--threads", str(threads), "--quiet",
+        "--json", "-", "--epochs", str(epochs), "--eval-every", "1000", "--seed", "1",
+    ]  # fmt: skip
+    own = call(ddp, store, epochs, threads)
     found = {"train": [], "ddp": []}
     for _ in range(rounds):
         for name, words in (("train", train), ("ddp", own)):
-            out = subprocess.run([mpirun, "-n", str(count), sys.executable, *words], check=True, capture_output=True, text=True).stdout
+            out = subprocess.run([launcher, "-n", str(count), *words], check=True, capture_output=True, text=True).stdout
             report = json.loads(out[out.index("{") :])
             if name == "train":
                 found[name].append((report["seconds_per_epoch"], report["compute_seconds"] / epochs))
@@ -144,26 +130,13 @@ def compared(ours, theirs):
     return {clock: statistics.median(a[i] / b[i] for a, b in zip(ours, theirs, strict=True)) for i, clock in clocks}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["alone", "ranks", "ddp"])
-    parser.add_argument("store", type=Path)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args()
-    if asked.what == "ddp":
-        ddp(asked.store, asked.epochs, asked.threads)
-        return
-    if asked.what == "alone":
-        found = alone(asked.store, asked.epochs, asked.threads)
-        ratios = compared(found["public"], found["engine"])
-    else:
-        found = ranks(asked.store, asked.epochs, asked.ranks, asked.threads, asked.rounds)
-        ratios = compared(found["ddp"], found["train"])
-    print(json.dumps({"machine": machine(), "ratios": ratios, **found}, indent=1))
+def loader_alone(store: Path, epochs: int = 5, threads: int = 1) -> dict[str, Any]:
+    """Time epochs of the same model fed by the public loader and by the trainer's own source, in one process and in alternation."""
+    found = alone(store, epochs, threads)
+    return {"ratios": compared(found["public"], found["engine"]), **found}
 
 
-if __name__ == "__main__":
-    main()
+def loader_ranks(store: Path, epochs: int = 5, rounds: int = 3, ranks: int = 2, threads: int = 1) -> dict[str, Any]:
+    """Time epochs of `bulksample train` and of a plain DistributedDataParallel loop over a partitioned graph, in alternation."""
+    found = on_ranks(store, epochs, ranks, threads, rounds)
+    return {"ratios": compared(found["ddp"], found["train"]), **found}

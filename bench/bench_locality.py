@@ -1,7 +1,5 @@
 """Measure seeds near their ranks: feature rows that other ranks send, hits of caches, and accuracy, with and without `seed_locality`.
 
-    python bench/bench_locality.py FOLDER/coauthor-physics.npz [--ranks 4] [--seeds 3] [--epochs 8] [--json FILE]
-
 Ranks are threads. The topology lies on every rank, the features in block rows by METIS. Three parts:
 
 - away: the vertices of mini-batches that other ranks hold, over all vertices. The benchmark stops unless the exchanges send as many ids.
@@ -12,15 +10,14 @@ Ranks are threads. The topology lies on every rank, the features in block rows b
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine, report
 
 from bulksample.data import npz, store
 from bulksample.distributed.comm.base import Comm
@@ -30,13 +27,8 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 SHAPE: dict[str, Any] = {
-    "fanouts": (10, 5),
-    "batch_size": 128,
-    "hidden": 64,
-    "threads": 1,
-    "topology": "replicated",
-    "features": "partitioned",
-}
+    "fanouts": (10, 5), "batch_size": 128, "hidden": 64, "threads": 1, "topology": "replicated", "features": "partitioned",
+}  # fmt: skip
 MODEL = {"lr": 0.01, "weight_decay": 5e-5, "dropout": 0.5, "eval_splits": "val,test"}
 WIDTH, ALPHAS, CHOICES, MEASURED = 16, (0.1, 0.2, 0.5), ("inclusion", "frequency", "degree"), (1, 2)
 
@@ -66,7 +58,7 @@ def fetched(folder: Path, ranks: int, options: dict[str, Any]) -> dict[str, Any]
     return {"asked": asked, "away": away, "sent": sent, "oracle": np.sum([one[3] for one in found], 0).tolist()}
 
 
-def locality(folder: Path, ranks: int, common: dict[str, Any]) -> dict[str, Any]:
+def travelled(folder: Path, ranks: int, common: dict[str, Any]) -> dict[str, Any]:
     """Return the share of rows from other ranks, and the hits of caches."""
     made = fetched(folder, ranks, common)
     if made["away"] != made["sent"]:
@@ -87,15 +79,10 @@ def accuracy(folder: Path, ranks: int, options: dict[str, Any]) -> float:
     return float(reports[0]["test_accuracy"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    graph, ranks = npz.read(given.file), given.ranks
+def locality(
+    file: Annotated[Path, "FOLDER/coauthor-physics.npz"], ranks: int = 4, seeds: Annotated[int, "number of seeds"] = 3, epochs: int = 8
+) -> dict[str, Any]:
+    graph = npz.read(file)
     kinds = {"global": None, "local": ranks}
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
@@ -103,15 +90,10 @@ def main() -> None:
         store.save(replace(graph, features=np.random.default_rng(0).random((graph.n, WIDTH), np.float32)), place / "dense")
         make("metis", graph.adjacency, ranks, 0, train=graph.masks["train"]).save(place / "parts.npz")
         common = {"partition": str(place / "parts.npz")}
-        found = {name: locality(place / "dense", ranks, {**common, "seed_locality": g}) for name, g in kinds.items()}
+        found = {name: travelled(place / "dense", ranks, {**common, "seed_locality": g}) for name, g in kinds.items()}
         scores: dict[str, list[float]] = {name: [] for name in kinds}
-        for seed in range(given.seeds):
-            for name, g in kinds.items():
-                scores[name].append(accuracy(place / "graph", ranks, {**common, "seed_locality": g, "seed": seed, "epochs": given.epochs}))
+        for seed, (name, g) in product(range(seeds), kinds.items()):
+            scores[name].append(accuracy(place / "graph", ranks, {**common, "seed_locality": g, "seed": seed, "epochs": epochs}))
     differences = [100 * (near - far) for near, far in zip(scores["local"], scores["global"], strict=True)]
     trained = {"test_accuracy": scores, "difference_points": differences, "mean_difference_points": statistics.mean(differences)}
-    report({"graph": graph.name, "ranks": ranks, "epochs": given.epochs, **found, "accuracy": trained, "machine": machine()}, given.json)
-
-
-if __name__ == "__main__":
-    main()
+    return {"graph": graph.name, "ranks": ranks, "epochs": epochs, **found, "accuracy": trained}

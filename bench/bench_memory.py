@@ -1,7 +1,5 @@
 """Compare the peak memory of a loader with the prediction of ``bulk_size="auto"``, on 14 pairs of graph and fanouts.
 
-    python bench/bench_memory.py [--threads 2] [--budget 256] [--only rmat18] [--json FILE]
-
 Each pair runs in a process of its own. It reads the graph into memory, touches the arrays of the adjacency, and lets a loader choose k
 for the budget (MiB) and yield five bulks. The peak is the growth of the resident set since the loader was created (VmHWM of Linux, reset
 there). It should be within 20 % of the loader's ``predicted_bytes``.
@@ -9,17 +7,15 @@ there). It should be within 20 % of the loader's ``predicted_bytes``.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from graphs import load
-from harness import machine, report
+from harness import call
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.loader import BulkLoader
@@ -68,31 +64,19 @@ def measure(pair: Pair, threads: int, budget: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def alone(index: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure one pair in a process of its own."""
-    command = [sys.executable, __file__, "--threads", str(options.threads), "--budget", str(options.budget), "--pair", str(index)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def alone(index: str, threads: str, budget: str) -> None:
+    """Measure one pair, and print what was found."""
+    print(json.dumps(measure(PAIRS[int(index)], int(threads), int(budget))))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--budget", type=int, default=256)
-    parser.add_argument("--only", help="only the pairs of this graph")
-    parser.add_argument("--pair", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if options.pair is not None:
-        print(json.dumps(measure(PAIRS[options.pair], options.threads, options.budget)))
-        return
+def memory(
+    threads: int = 2, budget: Annotated[int, "MiB"] = 256, only: Annotated[str | None, "only the pairs of this graph"] = None
+) -> dict[str, Any]:
     print("| graph | sampler, fanouts | b | k | bulk, MiB | predicted | peak | ratio |\n|---|---|--:|--:|--:|--:|--:|--:|")
     rows = []
     for i, pair in enumerate(PAIRS):
-        if options.only in (None, pair.graph):
-            rows.append(alone(i, options))
+        if only in (None, pair.graph):
+            done = subprocess.run(call(alone, i, threads, budget), check=True, capture_output=True, text=True)
+            rows.append(json.loads(done.stdout))
             print(LINE.format(**rows[-1], asked=",".join(map(str, pair.fanouts))), flush=True)
-    report({"machine": machine(), "threads": options.threads, "budget_mib": options.budget, "bulks": BULKS, "pairs": rows}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    return {"threads": threads, "budget_mib": budget, "bulks": BULKS, "pairs": rows}

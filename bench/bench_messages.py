@@ -1,7 +1,5 @@
 """Measure the messages of partitioned sampling on many ranks: collectives a hop, bytes beside the prediction, CPU time of a tiny hop.
 
-    python bench/bench_messages.py [--threads 128] [--processes 32] [--rounds 15] [--json FILE]
-
 Four parts, on a degree-corrected block model of 2^15 vertices:
 
 - ranks as threads, and ranks as processes under mpirun: each samples one bulk of two mini-batches with GraphSAGE 15,10,5. The benchmark
@@ -14,20 +12,16 @@ Four parts, on a degree-corrected block model of 2^15 vertices:
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, report
+from harness import call, summary
 from ranks import mpirun
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
@@ -176,7 +170,7 @@ def processor_ms(work: Callable[[], Any], rounds: int) -> dict[str, float]:
         for _ in range(10):
             work()
         found.append((time.process_time() - began) * 100)
-    return {"median": statistics.median(found[1:]), "min": min(found[1:]), "max": max(found[1:])}
+    return summary(found[1:])
 
 
 def process_rank() -> None:
@@ -187,28 +181,13 @@ def process_rank() -> None:
             print(json.dumps(everyone))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=128)
-    parser.add_argument("--processes", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.rank:
-        process_rank()
-        return
+def messages(threads: int = 128, processes: int = 32, rounds: int = 15) -> dict[str, Any]:
     matrix = graph()
-    hops = [mirrored(matrix, 128, rows, given.rounds) for rows in (64, 1024, 16_384)]
-    results: dict[str, Any] = {"machine": machine(), "mirrored_hops": hops}
-    results["fetches"] = fetches(given.threads, matrix)
-    results["threads"] = checked(on_threads(given.threads, lambda comm: sampled(comm, matrix), timeout=600), matrix)
-    if given.processes:
-        command = [mpirun(), "-n", str(given.processes), sys.executable, __file__, "--rank"]
+    results: dict[str, Any] = {"mirrored_hops": [mirrored(matrix, 128, rows, rounds) for rows in (64, 1024, 16_384)]}
+    results["fetches"] = fetches(threads, matrix)
+    results["threads"] = checked(on_threads(threads, lambda comm: sampled(comm, matrix), timeout=600), matrix)
+    if processes:
+        command = [mpirun(), "-n", str(processes), *call(process_rank)]
         ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
         results["processes"] = checked(json.loads(ended.stdout), matrix)
-    report(results, given.json)
-
-
-if __name__ == "__main__":
-    main()
+    return results

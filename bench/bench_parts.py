@@ -1,7 +1,5 @@
 """Measure a graph from its import to training on 8 ranks by way of parts: seconds, peak memory, bytes read, and papers100M by formula.
 
-    python bench/bench_parts.py FOLDER [--vertices 700000] [--degree 29] [--parts 8] [--json FILE]
-
 The graph resembles papers100M: a degree-corrected block model with 128 features, stored in FOLDER together with its parts. Each step is
 a process of its own, so its peak is its own: `data make`, `data import ogb` of the same graph in files as OGB writes papers100M,
 `partition --by stream` and one epoch of GraphSAGE without evaluation, a rank for each part. Ranks run one after the other's work on few
@@ -11,7 +9,6 @@ ranks of a machine share and the system takes back. The peak of an undivided pro
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -20,10 +17,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine, report
+from harness import call
 
 from bulksample.data.manifest import load_manifest
 from bulksample.data.ogb import peak_bytes
@@ -83,7 +80,7 @@ def measure(folder: Path, vertices: int, degree: float, parts: int) -> dict[str,
     ])  # fmt: skip
     quality = json.loads((folder / "partition.json").read_text())
     trained = folder / "train.json"
-    run([*starter(parts, None), sys.executable, __file__, str(divided), "--rank", str(trained)])
+    run([*starter(parts, None), *call(rank, divided, trained)])
     ranks = json.loads(trained.read_text())
     own = [part.bytes for part in load_parts(divided).parts]
     tables = 8 * manifest.vertices
@@ -104,7 +101,7 @@ def measure(folder: Path, vertices: int, degree: float, parts: int) -> dict[str,
 def _imported(command: list[str], store: Path, into: Path) -> dict[str, float]:
     """Import a stored graph from files in the layout of papers100M, which are written and deleted here; the result has the same entries."""
     files = into.with_name("ogb")
-    run([sys.executable, __file__, str(store), "--files", str(files)])  # the peak of a process counts that of the one which started it
+    run(call(write_files, store, files))  # the peak of a process counts that of the one which started it
     measured = run([*command, "data", "import", "ogb", str(files), "--directed", "-o", str(into), "--overwrite"])
     shutil.rmtree(files)
     entries = [load_manifest(folder).arrays["indices"].sha256 for folder in (store, into)]
@@ -113,9 +110,9 @@ def _imported(command: list[str], store: Path, into: Path) -> dict[str, float]:
     return measured
 
 
-def write_files(store: Path, files: Path) -> None:
+def write_files(store: str, folder: str) -> None:
     """Write a stored graph in the layout of papers100M."""
-    graph = load(store, check="none")
+    graph, files = load(store, check="none"), Path(folder)
     (files / "raw").mkdir(parents=True, exist_ok=True)
     ends = np.stack([graph.adjacency.indices.astype(np.int64), graph.adjacency.row_of_entry()])
     np.savez(
@@ -143,26 +140,8 @@ def papers(ranks: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--vertices", type=int, default=700_000)
-    parser.add_argument("--degree", type=float, default=29)
-    parser.add_argument("--parts", type=int, default=8)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rank", help=argparse.SUPPRESS)
-    parser.add_argument("--files", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.rank:
-        rank(str(given.folder), given.rank)
-        return
-    if given.files:
-        write_files(given.folder, given.files)
-        return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    figures = measure(given.folder, given.vertices, given.degree, given.parts)
-    report({**figures, "machine": machine()}, given.json)
-
-
-if __name__ == "__main__":
-    main()
+def parts(
+    folder: Annotated[Path, "keeps the graph and its parts"], vertices: int = 700_000, degree: float = 29, parts: int = 8
+) -> dict[str, Any]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return measure(folder, vertices, degree, parts)

@@ -1,7 +1,5 @@
 """Hold predictions of `bulksample plan` against real runs of 4 ranks: bytes by kind, and seconds of an epoch and of an evaluation.
 
-    python bench/bench_plan.py [FOLDER] [--rounds 5 | --quick] [--json FILE]
-
 FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A round measures the network (`info --network`), then before each
 run a replicated `sample` and a replicated, evaluated `train`, from whose three files `plan` predicts the run. `--quick` takes two rounds,
 some five minutes on two cores. The runs:
@@ -22,23 +20,24 @@ ratios outside 0.67 to 1.5. The exit code is 1 where bytes differ.
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from foreseen import Foresight, over_ranks, together
-from harness import machine, report, summary
+from harness import quick, summary
 from ranks import Grid, Work, graph_in, launch
+from typer import Argument
 
 from bulksample.report.launch import starter
 
 RANKS, EPOCHS, TIMEOUT = 4, 5, 600.0
-ROUNDS, QUICK = 5, 2
 AIM = (1 / 1.5, 1.5)
 PUBLISHED = ["--topology", "replicated", "--features", "partitioned", "--replication", "1", "--evaluate", "none"]
 CASES: dict[str, list[str]] = {
@@ -178,19 +177,10 @@ def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, i
     return line
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="keeps the graph; default: a temporary folder")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} rounds")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    rounds, before = QUICK if options.quick else options.rounds, machine()
+@quick(rounds=2)
+def plan(folder: Annotated[Path | None, Argument(help="keeps the graph")] = None, rounds: int = 5) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
-        found = measure(graph_in(options.folder or Path(temporary), 60_000, 15, 64), rounds)
-    report({"machine": before, "load_after": machine()["load"], "rounds": rounds, **found}, options.json)
-    raise SystemExit(0 if all(line["equal"] for line in found["cases"].values()) else 1)
-
-
-if __name__ == "__main__":
-    main()
+        found = measure(graph_in(folder or Path(temporary), 60_000, 15, 64), rounds)
+    yield {"load_after": os.getloadavg()[0], "rounds": rounds, **found}
+    if not all(line["equal"] for line in found["cases"].values()):
+        raise SystemExit(1)

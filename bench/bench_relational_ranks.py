@@ -1,7 +1,5 @@
 """Train on the Formula 1 graph in block rows, and compare each process grid with one rank: features and embeddings, then relations too.
 
-    python bench/bench_relational_ranks.py --data FOLDER [--json FILE]
-
 FOLDER holds the tables of `examples/relational_f1.py`. The model predicts whether a car finished a race, from rows of earlier races.
 Results, drivers, constructors and circuits have no features here, so each of their vertices has an embedding. Ranks are threads of one
 process. For every grid: the digest of all mini-batches of an epoch; gradients of embeddings in the first step beside those of one rank
@@ -12,17 +10,16 @@ in one fused pass, and in block rows, hop by hop; in turn.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine
+from typer import Option
 
 import bulksample as bs
 from bulksample import backends
@@ -194,16 +191,5 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the Formula 1 tables")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    result = {"machine": machine(), **measure(given.data), "sampling_on_one_rank": cost_of_block_rows(graph_of(given.data))}
-    print(json.dumps(result, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def relational_ranks(data: Annotated[Path, Option(metavar="FOLDER", help="folder of the Formula 1 tables")]) -> dict[str, Any]:
+    return {**measure(data), "sampling_on_one_rank": cost_of_block_rows(graph_of(data))}

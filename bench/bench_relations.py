@@ -1,7 +1,5 @@
 """Measure sampled edges per second on relations, with and without time, beside the homogeneous pass on the union of all relations.
 
-    python bench/bench_relations.py [--share 0.1] [--fanouts 15,10] [--threads 1] [--rounds 7] [--python PATH] [--json FILE]
-
 The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, field 100 k) and seven relations of 29 M edges, times
 `--share`; sources bend towards 0, destinations are uniform. All contestants draw for the same seeds, 1024 papers a mini-batch, in bulks:
 
@@ -17,16 +15,16 @@ of a row, of one vertex in one relation, is printed as well: a narrow window dra
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
-from harness import alternate, machine, report, summary
-from peers.run import Worker
+from harness import Numbers, check_edges, compare
+from peers.contest import Worker
 
 from bulksample import Graph, HeteroGraph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
 from bulksample.relations.adjacency import RelationAdjacency, union_of
@@ -86,19 +84,19 @@ class Contestant:
         return {"edges": sum(m.num_edges for m in drawn), "rows": rows}
 
 
-def peer(graph: HeteroGraph, args: argparse.Namespace, fanouts: tuple[int, ...], folder: Path) -> Worker:
+def peer(graph: HeteroGraph, seeds: np.ndarray, threads: int, python: str, fanouts: tuple[int, ...], folder: Path) -> Worker:
     """Start DGL on the same relations and seeds."""
     for place, relation in enumerate(graph.relations):
         np.save(folder / f"{place}.indptr.npy", relation.adjacency.indptr)
         np.save(folder / f"{place}.indices.npy", relation.adjacency.indices)
-    np.save(folder / "seeds.npy", seeds_of(graph, args.minibatches, args.batch_size).reshape(args.minibatches, -1))
+    np.save(folder / "seeds.npy", seeds)
     task = {
-        "what": "relations", "threads": args.threads, "fanouts": fanouts, "folder": str(folder), "seeds": str(folder / "seeds.npy"),
+        "what": "relations", "threads": threads, "fanouts": fanouts, "folder": str(folder), "seeds": str(folder / "seeds.npy"),
         "relations": [relation.key for relation in graph.relations], "counts": {kind.name: kind.count for kind in graph.types},
         "seed_type": graph.types[0].name,
     }  # fmt: skip
     (folder / "task.json").write_text(json.dumps(task))
-    worker = Worker(args.python, "dgl_relations", folder / "task.json", 1)
+    worker = Worker(python, "dgl_relations", folder / "task.json", 1)
     if worker.left_out is not None:
         raise SystemExit(f"DGL takes no part: {worker.left_out}")
     return worker
@@ -109,51 +107,40 @@ def peer_rounds(worker: Worker, threads: int, edges: int) -> Callable[[], float]
 
     def run() -> float:
         turn = worker.round()
-        if abs(turn["edges"] / edges - 1) > 0.02:
-            raise SystemExit(f"{worker.name} drew {turn['edges']} edges where {edges} were expected: its time would mean nothing")
+        check_edges(worker.name, turn["edges"], edges)
         return float(turn["edges"] / turn["processor" if threads == 1 else "seconds"] / 1e6)
 
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=0.1)
-    parser.add_argument("--fanouts", default="15,10")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--minibatches", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--python", help="a Python with DGL")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    fanouts = tuple(int(part) for part in args.fanouts.split(","))
-    graph = igbh(args.share)
+def relations(
+    share: Annotated[float, "size of the graph, relative to IGBH's"] = 0.1, fanouts: Numbers = (15, 10), threads: int = 1, rounds: int = 7,
+    minibatches: int = 4, batch_size: int = 1024, python: Annotated[str | None, "a Python with DGL"] = None,
+) -> dict[str, Any]:  # fmt: skip
+    graph, k, b = igbh(share), minibatches, batch_size
     union = HeteroGraph.from_homogeneous(Graph(union_of(graph).with_values(None)))
-    sage, k, b = samplers.make("sage", fanouts), args.minibatches, args.batch_size
+    sage = samplers.make("sage", fanouts)
     rules = {"uniform": TimeRule(), "window": TimeRule(window=SPAN // 4), "last": TimeRule(strategy="last")}
     law = {"relations": RelationSampler(sage), "trees": RelationSampler(sage, disjoint=True, stride=b)}
     law |= {name: RelationSampler(sage, time=rule, stride=b) for name, rule in rules.items()}
-    own = {name: Contestant(graph, sampler, args.threads, k, b) for name, sampler in law.items()}
+    own = {name: Contestant(graph, sampler, threads, k, b) for name, sampler in law.items()}
     wide = samplers.make("sage", tuple(3 * s for s in fanouts))  # a paper ends three relations
-    own["union"] = Contestant(union, RelationSampler(wide), args.threads, k, b)
+    own["union"] = Contestant(union, RelationSampler(wide), threads, k, b)
     runs: dict[str, Callable[[], float]] = {**own}
     bulks = {name: one.size() for name, one in own.items()}
     with tempfile.TemporaryDirectory() as folder:
-        worker = peer(graph, args, fanouts, Path(folder)) if args.python else None
+        worker = peer(graph, seeds_of(graph, k, b).reshape(k, b), threads, python, fanouts, Path(folder)) if python else None
         if worker is not None:
-            runs["dgl"] = peer_rounds(worker, args.threads, bulks["relations"]["edges"])
-        figures = alternate(runs, args.rounds)
+            runs["dgl"] = peer_rounds(worker, threads, bulks["relations"]["edges"])
+        medians = compare(runs, rounds)
         if worker is not None:
             worker.end()
-    medians = {name: summary(values) for name, values in figures.items()}
-    ratios = {name: round(medians[name]["median"] / medians["relations"]["median"], 3) for name in runs}
-    in_trees = {name: round(medians[name]["median"] / medians["trees"]["median"], 3) for name in rules}
-    sizes = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "fanouts": fanouts, "threads": args.threads}
-    nanoseconds = {name: round(1e3 * bulk["edges"] / medians[name]["median"] / bulk["rows"], 1) for name, bulk in bulks.items()}
-    found = {"million_edges_per_second": medians, "to_relations": ratios, "to_trees": in_trees, "nanoseconds_per_row": nanoseconds}
-    report({"machine": machine(), **sizes, "bulks": bulks, **found}, args.json)
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "fanouts": fanouts, "threads": threads,
+        "bulks": bulks, "million_edges_per_second": medians,
+        "to_relations": {name: round(medians[name]["median"] / medians["relations"]["median"], 3) for name in runs},
+        "to_trees": {name: round(medians[name]["median"] / medians["trees"]["median"], 3) for name in rules},
+        "nanoseconds_per_row": {
+            name: round(1e3 * bulk["edges"] / medians[name]["median"] / bulk["rows"], 1) for name, bulk in bulks.items()
+        },
+    }  # fmt: skip

@@ -1,7 +1,5 @@
 """Compare RETEXO with full-graph training: bytes, accuracy, seconds, and the loss of layer-by-layer training.
 
-    python bench/bench_retexo.py --data FOLDER [--work FOLDER] [--ranks 4] [--seeds 0,1,2] [--parts bytes,accuracy,weak] [--json FILE]
-
 FOLDER has the .npz files. Bytes are those of a whole run without evaluation, which the formulas do not cover.
 
 - bytes: `full`, strong and naive, over `retexo`, for 200 rounds. Two shorter runs are measured, since every round sends the same; the
@@ -16,20 +14,18 @@ FOLDER has the .npz files. Bytes are those of a whole run without evaluation, wh
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine, report
+from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import store
@@ -167,21 +163,22 @@ def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int,
 
 
 def accuracies(
-    rows: list[dict[str, Any]], places: dict[str, Path], seeds: list[int], models: list[str], arms: list[str], keep: Callable[[], None]
-) -> None:
-    """Run the missing rows; call `keep` after every run."""
+    rows: list[dict[str, Any]], places: dict[str, Path], seeds: Sequence[int], models: Sequence[str], arms: Sequence[str]
+) -> Iterator[None]:
+    """Run the missing rows; yield after every run."""
     for graph, model in product([name for name in ACCURACY if name in places], models):
         row = next((row for row in rows if (row["graph"], row["model"]) == (graph, model)), None)
         if row is None:
             rows.append(row := {"graph": graph, "model": model})
         for arm in arms:
             words = f"{ARMS[arm]} --model {model} --layers 2 --eval-every 2 {ACCURACY[graph]}"
-            accuracy(row.setdefault(arm, {"trials": {}, "scores": {}, "stages": {}}), places[graph], words, CHOICES[graph], seeds, keep)
+            found = row.setdefault(arm, {"trials": {}, "scores": {}, "stages": {}})
+            yield from accuracy(found, places[graph], words, CHOICES[graph], seeds)
         for key, other in (("difference", "full"), ("difference_to_normed", "normed")):
             if other in row and "retexo" in row:
                 row[f"{key}s"] = differences(row["retexo"]["scores"], row[other]["scores"])
-                row[key] = spread(row[f"{key}s"])
-        keep()
+                row[key] = with_error(row[f"{key}s"])
+        yield
         print(f"{graph:18} {model:5} " + "  ".join(f"{key} {row[key]}" for key in ("difference", *arms) if key in row), flush=True)
 
 
@@ -190,15 +187,13 @@ def differences(scores: dict[str, float], others: dict[str, float]) -> dict[str,
     return {seed: scores[seed] - others[seed] for seed in others if seed in scores}
 
 
-def accuracy(
-    arm: dict[str, Any], directory: Path, words: str, choices: tuple[str, ...], seeds: list[int], keep: Callable[[], None]
-) -> None:
+def accuracy(arm: dict[str, Any], directory: Path, words: str, choices: tuple[str, ...], seeds: Sequence[int]) -> Iterator[None]:
     """Choose a setting by validation on separate seeds, and score it; skip finished runs."""
     for choice, seed in product(choices if len(choices) > 1 else (), map(str, _TRIALS)):
         trials = arm["trials"].setdefault(choice, {})
         if seed not in trials:
             trials[seed] = 100 * alone(directory, f"{words} {choice}", int(seed))["val_accuracy"]
-            keep()
+            yield
     chosen = max(choices, key=lambda choice: statistics.mean(arm["trials"].get(choice, {"": 0}).values()))
     arm["command"] = f"bulksample train {directory.name} {words} {chosen}"
     for seed in map(str, seeds):
@@ -207,14 +202,14 @@ def accuracy(
             arm["scores"][seed] = 100 * run["test_accuracy"]
             arm["stages"][seed] = [100 * stage["test_accuracy"] for stage in run.get("stages", [])]
             arm.setdefault("seconds_per_round", {})[seed] = run["seconds_per_epoch"]
-            keep()
-    arm["accuracy"] = spread(arm["scores"])
+            yield
+    arm["accuracy"] = with_error(arm["scores"])
 
 
-def spread(values: dict[str, float]) -> dict[str, float]:
+def with_error(values: dict[str, float]) -> dict[str, float]:
     """Return mean, standard deviation, and standard error of the mean."""
-    deviation = statistics.stdev(values.values()) if len(values) > 1 else 0.0
-    return {"mean": statistics.mean(values.values()), "std": deviation, "error": deviation / len(values) ** 0.5, "seeds": len(values)}
+    found = spread(values.values())
+    return {**found, "error": found["std"] / len(values) ** 0.5, "seeds": len(values)}
 
 
 # ---- weak features
@@ -232,8 +227,7 @@ def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], 
                 runs = [alone(places["weak"], f"{words} {method}", seed) for seed in seeds]
                 scores = [100 * run["test_accuracy"] for run in runs]
                 row[name] = {
-                    "mean": statistics.mean(scores),
-                    "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+                    **spread(scores),
                     "scores": scores,
                     "bytes": counted(places["weak"], f"{words} {method}", 100, ranks)[1]["everything"],
                 }
@@ -292,39 +286,21 @@ def prepared(data: Path, work: Path, parts: list[str], only: set[str]) -> dict[s
     return places
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, help="folder for the stores; default: a temporary folder")
-    parser.add_argument("--parts", default="bytes,accuracy,weak")
-    parser.add_argument("--graphs", default=",".join(dict.fromkeys([*ACCURACY, "facebook-pagepage-128", "sbm", "weak"])))
-    parser.add_argument("--models", default="gcn,sage")
-    parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    parts, seeds = options.parts.split(","), [int(part) for part in options.seeds.split(",")]
-    models = options.models.split(",")
-    found: dict[str, Any] = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    found |= {"machine": machine(), "ranks": options.ranks}
-
-    def keep() -> None:
-        if options.json:  # an interrupted run keeps its rows
-            options.json.write_text(json.dumps(found, indent=2) + "\n")
-
+def retexo(
+    data: Data, work: Annotated[Path | None, "folder for the stores; default: a temporary folder"] = None,
+    parts: some_of("bytes", "accuracy", "weak") = ("bytes", "accuracy", "weak"),
+    graphs: Names = (*dict.fromkeys([*ACCURACY, "facebook-pagepage-128", "sbm", "weak"]),), models: Names = ("gcn", "sage"),
+    arms: some_of(*ARMS) = tuple(ARMS), ranks: int = 4, seeds: Numbers = (0, 1, 2), kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    found = {**(kept or {}), "ranks": ranks}
     with tempfile.TemporaryDirectory() as folder:
-        places = prepared(options.data, options.work or Path(folder), parts, set(options.graphs.split(",")))
+        places = prepared(data, work or Path(folder), parts, set(graphs))
         if "accuracy" in parts:
-            accuracies(found.setdefault("accuracy", []), places, seeds, models, options.arms.split(","), keep)
-        rows = {"bytes": byte_ratios(places, options.ranks), "weak": weak_features(places, seeds, models, options.ranks)}
+            for _ in accuracies(found.setdefault("accuracy", []), places, seeds, models, arms):
+                yield found
+        rows = {"bytes": byte_ratios(places, ranks), "weak": weak_features(places, seeds, models, ranks)}
         for part in [part for part in parts if part in rows]:
             found[part] = []
             for row in rows[part]:
                 found[part].append(row)
-                keep()
-    report(found, options.json)
-
-
-if __name__ == "__main__":
-    main()
+                yield found

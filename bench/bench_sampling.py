@@ -1,7 +1,5 @@
 """Measure sampled edges per second, with deduplication and relabelling, for bulksample and the installed peers.
 
-    python bench/bench_sampling.py [--scale 20] [--edges 30000000] [--threads 1] [--json FILE]
-
 All sample the same R-MAT graph from the same seeds, one mini-batch per thread, without features. bulksample expands every vertex again in
 each layer, as DGL does; with ``--frontier new`` it expands a vertex once, as torch_geometric does. Peers are torch_geometric's
 NeighborLoader sampler (on pyg-lib or torch-sparse) and DGL's NeighborSampler with int32 ids, not fused: the fused sampler draws too few
@@ -12,17 +10,17 @@ many edges as bulksample under the same rule, within 2 %. Quote ratios.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Annotated, Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read once, when a peer loads OpenMP; ours are an argument
 
 import numpy as np
-from harness import alternate, machine, report, summary
+from graphs import seeds
+from harness import Numbers, check_edges, compare
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.data.generate import rmat
@@ -30,7 +28,7 @@ from bulksample.data.generate import rmat
 Work = Callable[[np.ndarray], int]  # samples one minibatch, returns its edges
 
 
-def ours(matrix: CSR, fanouts: list[int], threads: int, frontier: str, batches: list[np.ndarray]) -> Callable[[], float]:
+def ours(matrix: CSR, fanouts: tuple[int, ...], threads: int, frontier: str, batches: list[np.ndarray]) -> Callable[[], float]:
     adjacency = LocalAdjacency(matrix, backends.make("native", threads))
     sampler = samplers.make("sage", fanouts, frontier=frontier)
     seeds = Selection.of(batches, matrix.shape[0])
@@ -49,21 +47,20 @@ def timed(name: str, work: Work, batches: Iterable[np.ndarray], threads: int, ex
         with ThreadPoolExecutor(threads) as pool:
             edges = sum(pool.map(work, batches))
         seconds = time.perf_counter() - began
-        if abs(edges / expected - 1) > 0.02:
-            raise SystemExit(f"{name} drew {edges} edges where {expected} were expected: its time would mean nothing")
+        check_edges(name, edges, expected)
         return edges / seconds / 1e6
 
     return run
 
 
-def drawn(matrix: CSR, fanouts: list[int], rule: str, batches: list[np.ndarray]) -> int:
+def drawn(matrix: CSR, fanouts: tuple[int, ...], rule: str, batches: list[np.ndarray]) -> int:
     """Count the edges of all mini-batches under a frontier rule."""
     sampler = samplers.make("sage", fanouts, frontier=rule)
     bulk = sampler.sample_bulk(LocalAdjacency(matrix, backends.make()), Selection.of(batches, matrix.shape[0]), Stream(1))
     return sum(minibatch.num_edges for minibatch in bulk)
 
 
-def pyg(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
+def pyg(matrix: CSR, fanouts: tuple[int, ...]) -> tuple[str, Work]:
     import torch
     from torch_geometric.data import Data
     from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
@@ -72,7 +69,7 @@ def pyg(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
     torch.set_num_threads(1)
     ends = np.stack([matrix.indices.astype(np.int64), matrix.row_of_entry()])  # source -> target
     data = Data(edge_index=torch.from_numpy(ends), num_nodes=matrix.shape[0])
-    sampler = NeighborSampler(data, num_neighbors=fanouts)
+    sampler = NeighborSampler(data, num_neighbors=list(fanouts))
 
     def work(batch: np.ndarray) -> int:
         return len(sampler.sample_from_nodes(NodeSamplerInput(None, torch.from_numpy(batch))).row)
@@ -80,7 +77,7 @@ def pyg(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
     return f"torch_geometric on {'pyg-lib' if WITH_PYG_LIB else 'torch-sparse'}", work
 
 
-def dgl(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
+def dgl(matrix: CSR, fanouts: tuple[int, ...]) -> tuple[str, Work]:
     import dgl
     import torch
 
@@ -94,47 +91,23 @@ def dgl(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
     return f"dgl {dgl.__version__}, not fused", work
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=20)
-    parser.add_argument("--edges", type=int, default=30_000_000)
-    parser.add_argument("--fanouts", default="15,10,5")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--minibatches", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    fanouts = [int(part) for part in options.fanouts.split(",")]
-    matrix = rmat(options.scale, edges=options.edges // 2, seed=1).adjacency
-    candidates = np.flatnonzero(matrix.degrees > 0)
-    order = candidates[np.random.default_rng(0).permutation(len(candidates))]
-    batches = np.split(order[: options.minibatches * options.batch_size], options.minibatches)
-    contestants = {f"bulksample, frontier {rule}": ours(matrix, fanouts, options.threads, rule, batches) for rule in ("all", "new")}
+def sampling(
+    scale: Annotated[int, "the graph has 2^scale vertices"] = 20, edges: int = 30_000_000, fanouts: Numbers = (15, 10, 5),
+    batch_size: int = 1024, minibatches: int = 16, rounds: int = 5, threads: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    matrix = rmat(scale, edges=edges // 2, seed=1).adjacency
+    batches = seeds(matrix, minibatches, batch_size)
+    contestants = {f"bulksample, frontier {rule}": ours(matrix, fanouts, threads, rule, batches) for rule in ("all", "new")}
     for peer, rule in ((pyg, "new"), (dgl, "all")):
         try:
             name, work = peer(matrix, fanouts)
+            work(batches[0])  # torch_geometric looks for its libraries now
         except ImportError as error:
             print(f"left out: {peer.__name__}: {error}")
             continue
-        contestants[name] = timed(name, work, batches, options.threads, drawn(matrix, fanouts, rule, batches))
-    figures = alternate(contestants, options.rounds)
-    report(
-        {
-            "unit": "million sampled edges per second",
-            "machine": machine(),
-            "threads": options.threads,
-            "fanouts": fanouts,
-            "batch_size": options.batch_size,
-            "minibatches": options.minibatches,
-            "rounds": options.rounds,
-            "vertices": matrix.shape[0],
-            "edges": matrix.nnz,
-            "results": {name: summary(values) for name, values in figures.items()},
-        },
-        options.json,
-    )
-
-
-if __name__ == "__main__":
-    main()
+        contestants[name] = timed(name, work, batches, threads, drawn(matrix, fanouts, rule, batches))
+    return {
+        "unit": "million sampled edges per second", "threads": threads, "fanouts": fanouts, "batch_size": batch_size,
+        "minibatches": minibatches, "rounds": rounds, "vertices": matrix.shape[0], "edges": matrix.nnz,
+        "results": compare(contestants, rounds),
+    }  # fmt: skip

@@ -1,7 +1,5 @@
 """Measure what strangers cost the server of trainers that may fail: rounds per second with them over rounds per second without.
 
-    python bench/bench_serving.py [--slices 40] [--json FILE]
-
 Two servers with two trainers each, which answer each PUSH after a pause that stands for their steps, with 1 MB of weights. Hostile peers
 visit one of them. Slices of five rounds alternate between both servers; hostile processes are stopped while the other server has its
 slice. The servers share this process; trainers and hostile peers are processes of their own:
@@ -15,7 +13,6 @@ slice. The servers share this process; trainers and hostile peers are processes 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import secrets
@@ -23,14 +20,12 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, report
+from harness import call, some_of
 
 from bulksample.errors import PeerLost, UsageError
 from bulksample.methods.averaging.answers import fault_of
@@ -142,7 +137,13 @@ class Server:
 
 def process(role: str, address: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, __file__, "--role", role, "--address", address], env=environment, stdout=subprocess.PIPE)
+    return subprocess.Popen(call(begin, role, address), env=environment, stdout=subprocess.PIPE)
+
+
+def begin(role: str, address: str) -> None:
+    """Say that the process has begun, and play a role."""
+    print("begins", flush=True)
+    ROLES[role](address)
 
 
 def compared(kind: str, visited: Server, alone: Server, slices: int) -> dict[str, Any]:
@@ -179,30 +180,15 @@ def stop(processes: list[subprocess.Popen[bytes]], number: int) -> None:
         one.send_signal(number)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slices", type=int, default=40)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
-    parser.add_argument("--address", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.role:
-        print("begins", flush=True)
-        ROLES[options.role](options.address)
-        return
+def serving(slices: int = 40, kinds: some_of(*KINDS) = tuple(KINDS)) -> dict[str, Any]:
     os.environ[TOKEN] = secrets.token_hex(32)
     servers = [Server(), Server()]
     honest = [process("answer", server.address) for server in servers for _ in range(TRAINERS)]
     for server in servers:
         server.roster.wait_for(TRAINERS, time.monotonic() + 60)
-    rows = [compared(kind, *servers, options.slices) for kind in options.kinds]
+    rows = [compared(kind, *servers, slices) for kind in kinds]
     for server in servers:
         server.roster.end()
     for one in honest:
         one.wait()
-    report({"machine": machine(), "weight_bytes": 4 * WEIGHTS, "trainers": TRAINERS, "pause_seconds": PAUSE, "rows": rows}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    return {"weight_bytes": 4 * WEIGHTS, "trainers": TRAINERS, "pause_seconds": PAUSE, "rows": rows}

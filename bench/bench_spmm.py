@@ -1,22 +1,20 @@
 """Compare sparse-times-dense products: our kernel, torch's CSR product, and a dense product.
 
-    python bench/bench_spmm.py [--threads 1] [--rounds 7] [--json FILE]
-
 Two choices of the package rest on it: the kernel of `SparseRows.times`, and when a layer multiplies by its weights before it aggregates
 (`layers._DENSE_COST`). The kernels are checked against each other first.
 """
 
 from __future__ import annotations
 
-import argparse
 import warnings
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from harness import alternate, machine, milliseconds, report, summary
+from harness import alternate, milliseconds, summary
 
 from bulksample import backends
+from bulksample.errors import UsageError
 from bulksample.nn.aggregate import SparseRows
 
 # destinations, sources, edges a row, width, weighted: the layers of a 3-layer model with fanouts 15,10,5, and sparse features
@@ -59,19 +57,9 @@ def measure(size: tuple[int, int, int, int, bool], rounds: int) -> dict:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+def spmm(threads: int = 1, rounds: int = 7) -> dict[str, Any]:
+    torch.set_num_threads(threads)
     warnings.simplefilter("ignore", UserWarning)
     if reason := backends.why_not("native"):
-        raise SystemExit(f"there is nothing to compare with torch: {reason}")
-    rows = [measure(size, options.rounds) for size in SIZES]
-    report({"machine": machine(), "torch": torch.__version__, "threads": options.threads, "sizes": rows}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+        raise UsageError(f"there is nothing to compare with torch: {reason}")
+    return {"torch": torch.__version__, "threads": threads, "sizes": [measure(size, rounds) for size in SIZES]}

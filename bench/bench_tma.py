@@ -1,8 +1,5 @@
 """Score model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
 
-    python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm-5] [--seeds 0,1,2,3,4] [--steps 80]
-        [--methods psgd-pa,llcg] [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
-
 Four trainers and a server run as threads, so figures are accuracies and bytes, not times. The model is GraphSAGE 2 x 64. Every local step
 uses all training vertices (or edges) of a part with all neighbors. An average follows every eighth step; the best average by validation
 counts, at the ends of about ten epochs. All rows make the same number of local steps, rounded up to whole epochs. --set changes options of
@@ -15,23 +12,24 @@ after each run, and a later call continues from it.
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from harness import machine, report
+from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import npz, store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.errors import UsageError
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -76,42 +74,35 @@ def hard_sbm(seed: int, n: int = 5000, blocks: int = 16, degree: int = 29, insid
     return Graph(adjacency, 1.0, x.astype(np.float32), labels.astype(np.int64), blocks, masks, {}, "hard-sbm").validate()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--task", choices=["nodes", "links"], default="nodes")
-    parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm-5")
-    parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--all-parts", action="store_true")
-    parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", dest="changed", type=_change)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def tma(
+    data: Data, task: Literal["nodes", "links"] = "nodes",
+    graphs: Names = ("cora", "dblp", "facebook-pagepage", "amazon-computers", "hard-sbm-5"), seeds: Numbers = (0, 1, 2, 3, 4),
+    steps: Annotated[int, "local steps of a run"] = 80, methods: some_of(*METHODS) = tuple(METHODS),
+    all_parts: Annotated[bool, "skip the rows that lose a part"] = False,
+    set: Annotated[Names, f"OPTION=VALUE of train, but none of {', '.join(sorted(SETTLED))}"] = (),
+    kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     torch.set_num_threads(1)
-    asked = COMMON | {"task": options.task} | dict(options.changed)
-    settings = json.loads(json.dumps(asked | EVERY | {"steps": options.steps}))
-    rows, methods = _kept(options.json, settings), options.methods.split(",")
-    if strangers := set(methods) - set(METHODS):
-        parser.error(f"no row has the method {', '.join(sorted(strangers))}; use {', '.join(METHODS)}")
-    wanted = [row for row, (_, how) in ROWS.items() if how["method"] in methods and not (options.all_parts and "lost_parts" in how)]
-    for name in options.graphs.split(","):
-        for seed in map(int, options.seeds.split(",")):
-            with tempfile.TemporaryDirectory() as folder:
-                graph = hard_sbm(seed) if name == "hard-sbm-5" else npz.read(options.data / f"{name}.npz")
-                degree = graph.adjacency.nnz / graph.n
-                if options.task == "links":
-                    graph, held = split_edges(graph, 0.05, 0.1, 100, seed)
-                store.save(graph, Path(folder) / "graph")
-                if options.task == "links":
-                    held.save(Path(folder) / "graph")
-                for row in wanted:
-                    kept = rows.setdefault((name, row), {"graph": name, "degree": degree, "row": row, "task": options.task, "scores": {}})
-                    if str(seed) not in kept["scores"]:
-                        run(Path(folder) / "graph", kept, {**asked, "seed": seed}, options.steps)
-                        if options.json:
-                            options.json.write_text(json.dumps(told(rows, settings), indent=2) + "\n")
-    report(told(rows, settings), None)
+    asked = COMMON | {"task": task} | dict(map(_change, set))
+    settings = json.loads(json.dumps(asked | EVERY | {"steps": steps}))
+    if kept and kept["settings"] != settings:
+        raise UsageError("FILE was run with other settings; use another FILE")
+    rows = {(row["graph"], row["row"]): row for row in kept["rows"]} if kept else {}
+    wanted = [row for row, (_, how) in ROWS.items() if how["method"] in methods and not (all_parts and "lost_parts" in how)]
+    for name, seed in product(graphs, seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            graph = hard_sbm(seed) if name == "hard-sbm-5" else npz.read(data / f"{name}.npz")
+            degree = graph.adjacency.nnz / graph.n
+            if task == "links":
+                graph, held = split_edges(graph, 0.05, 0.1, 100, seed)
+            store.save(graph, Path(folder) / "graph")
+            if task == "links":
+                held.save(Path(folder) / "graph")
+            for row in wanted:
+                found = rows.setdefault((name, row), {"graph": name, "degree": degree, "row": row, "task": task, "scores": {}})
+                if str(seed) not in found["scores"]:
+                    run(Path(folder) / "graph", found, {**asked, "seed": seed}, steps)
+                yield {"settings": settings, "rows": list(rows.values()), "findings": findings(rows)}
 
 
 def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int) -> None:
@@ -119,8 +110,7 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
     seed, (ranks, how) = asked["seed"], ROWS[row["row"]]
     found = on_threads(ranks, lambda comm: trained(directory, asked | how, steps, comm), timeout=600.0)[0]
     row["scores"][str(seed)] = 100 * found["test_mrr" if row["task"] == "links" else "test_accuracy"]
-    scores = list(row["scores"].values())
-    row["mean"], row["std"] = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+    row |= spread(row["scores"].values())
     row.update({key: found[key] for key in KEPT if key in found} | {"model_bytes": found["bytes_sent"]["model"]})
     print(f"{row['graph']:18} seed {seed} {row['row']:22} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
 
@@ -137,11 +127,6 @@ def _config(asked: dict[str, Any], **own: int) -> TrainConfig:
     return TrainConfig.made(asked | own, {name: f"--set {name}" for name in asked})
 
 
-def told(rows: dict[tuple[str, str], dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
-    """Summarize all finished runs, and differences for each graph, in points paired by seed."""
-    return {"machine": machine(), "settings": settings, "rows": list(rows.values()), "findings": findings(rows)}
-
-
 def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
     """Return differences between rows: mean and standard deviation over common seeds."""
     pairs = [(f"{method} lost a part", method, f"{method}, lost") for method in ("random-tma", "super-tma", "psgd-pa")]
@@ -153,8 +138,7 @@ def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]
             a, b = (rows.get((graph, row), {"scores": {}})["scores"] for row in (one, other))
             differences = [a[seed] - b[seed] for seed in sorted(set(a) & set(b))]
             if differences:
-                std = statistics.stdev(differences) if len(differences) > 1 else 0.0
-                mean = statistics.mean(differences)
+                mean, std = spread(differences).values()
                 found.append({"graph": graph, "what": name, "points": mean, "std": std, "seeds": len(differences)})
     return found
 
@@ -163,19 +147,5 @@ def _change(text: str) -> tuple[str, str]:
     """Parse an option of `train` and its value."""
     name, equals, value = text.partition("=")
     if not equals or name in SETTLED or name not in TrainConfig.model_fields:
-        raise argparse.ArgumentTypeError(f"got {text!r}; use OPTION=VALUE of train, but none of {', '.join(sorted(SETTLED))}")
+        raise UsageError(f"got {text!r}; use OPTION=VALUE of train, but none of {', '.join(sorted(SETTLED))}")
     return name, value
-
-
-def _kept(path: Path | None, settings: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Read the runs of an earlier call."""
-    if path is None or not path.exists():
-        return {}
-    kept = json.loads(path.read_text())
-    if kept["settings"] != settings:
-        raise SystemExit(f"{path} was run with other settings; use another FILE")
-    return {(row["graph"], row["row"]): row for row in kept["rows"]}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Measure the cost of a lost part for averaged models: on its own vertices, on the others, and by class.
 
-    python bench/bench_tma_lost.py [--seeds 0,1,2,3,4] [--steps 80,400] [--json FILE]
-
 Block model and settings are those of bench_tma.py; scores are test accuracy in percent. A row has a method, the parts in use and the
 number of super-nodes. "all" has four trainers on four parts, "lost" three trainers on three parts, "one" a single trainer on the same
 three parts without averaging, and "alike" three trainers on all vertices. Runs with four parts also report the accuracy on the test
@@ -11,11 +9,9 @@ FILE is written after each run, and a later call continues from it.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from bench_tma import COMMON, EVERY, hard_sbm
-from harness import machine, report
+from harness import Numbers, spread
 
 from bulksample import Graph
 from bulksample.data import store
@@ -91,7 +87,7 @@ def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         cost: dict[str, Any] = {"method": method, "present": present, "clusters": clusters, "steps": steps, "seeds": len(both)}
         for what in ("test", "fourth", "others"):
             if what in whole[both[0]]:
-                cost[what] = _spread([whole[seed][what] - runs[seed][what] for seed in both])
+                cost[what] = spread([whole[seed][what] - runs[seed][what] for seed in both])
         if "share_of_class" in whole[both[0]]:
             drops = {seed: np.subtract(whole[seed]["accuracy_of_class"], runs[seed]["accuracy_of_class"]) for seed in both}
             cost["correlation"] = [float(np.corrcoef(runs[seed]["share_of_class"], drops[seed])[0, 1]) for seed in both]
@@ -99,40 +95,18 @@ def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--steps", default="80,400")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def tma_lost(seeds: Numbers = (0, 1, 2, 3, 4), steps: Numbers = (80, 400), kept: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
-    kept = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
-    rows = {(row["method"], row["present"], row["clusters"], row["steps"]): row for row in kept}
-    seeds, lengths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.steps))
-
-    def told() -> dict[str, Any]:
-        made = [{**row, "test": _spread([run["test"] for run in row["runs"].values()])} for row in rows.values() if row["runs"]]
-        return {"machine": machine(), "rows": made, "costs": costs(made)}
-
+    rows = {(row["method"], row["present"], row["clusters"], row["steps"]): row for row in (kept or {"rows": []})["rows"]}
     for seed in seeds:
         graph = hard_sbm(seed)
         with tempfile.TemporaryDirectory() as folder:
             store.save(graph, Path(folder) / "graph")
-            for name, steps in [(name, length) for length in lengths for name in (SHORT if length == lengths[0] else LONG)]:
-                asked = dict(zip(("method", "present", "clusters", "steps"), (*name, steps), strict=True))
+            for name, length in [(name, count) for count in steps for name in (SHORT if count == steps[0] else LONG)]:
+                asked = dict(zip(("method", "present", "clusters", "steps"), (*name, length), strict=True))
                 row = rows.setdefault(tuple(asked.values()), {**asked, "runs": {}})
-                if str(seed) in row["runs"]:
-                    continue
-                row["runs"][str(seed)] = run(graph, Path(folder) / "graph", *name, steps, seed)
-                print(f"seed {seed} {name} {steps} steps: {row['runs'][str(seed)]['test']:.1f}", file=sys.stderr, flush=True)
-                if options.json:
-                    options.json.write_text(json.dumps(told(), indent=1) + "\n")
-    report(told(), None)
-
-
-if __name__ == "__main__":
-    main()
+                if str(seed) not in row["runs"]:
+                    row["runs"][str(seed)] = run(graph, Path(folder) / "graph", *name, length, seed)
+                    print(f"seed {seed} {name} {length} steps: {row['runs'][str(seed)]['test']:.1f}", file=sys.stderr, flush=True)
+                made = [{**row, "test": spread([run["test"] for run in row["runs"].values()])} for row in rows.values() if row["runs"]]
+                yield {"rows": made, "costs": costs(made)}

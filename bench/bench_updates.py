@@ -1,23 +1,19 @@
 """Measure how far honest trainers move between two averages, beside the bound of `--max-update`.
 
-    python bench/bench_updates.py GRAPH [--rounds 6] [--json FILE]
-
 Trains a server and two trainers that may fail, as threads of this process, with each learning rate and interval. A figure is the norm of
 a trainer's update over the norm of the parameters it was given, or over 1 if that is smaller: the quantity that the server bounds.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import secrets
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from harness import machine, report, summary
+from harness import summary
 
 from bulksample.errors import PeerLost
 from bulksample.methods.averaging import answers
@@ -63,19 +59,7 @@ def train(graph: str) -> None:
     make_trainer(config, graph).run()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graph", help="a graph in the store format")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def updates(graph: Annotated[str, "a graph in the store format"], rounds: int = 6) -> dict[str, Any]:
     os.environ[TOKEN] = secrets.token_hex(32)
-    rows = [
-        {"lr": rate, "interval": interval, "update": summary(trained(options.graph, options.rounds, lr=rate, interval=interval))}
-        for rate, interval in itertools.product(RATES, INTERVALS)
-    ]
-    report({"machine": machine(), "rows": rows}, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    pairs = itertools.product(RATES, INTERVALS)
+    return {"rows": [{"lr": lr, "interval": i, "update": summary(trained(graph, rounds, lr=lr, interval=i))} for lr, i in pairs]}

@@ -1,7 +1,5 @@
 """Predict the field of papers from the past alone, and show that a leak of the future is a score too good to be true.
 
-    python bench/bench_years.py --data FOLDER [--train 2014] [--test 2016] [--until 2018] [--seeds 0,1,2] [--json FILE]
-
 FOLDER has confpapers.npz: papers with a year, joined if they share an author. Models train on papers before one year and are scored on
 papers from another year on, before a third; later papers exist in the graph. A paper sees the title words of its neighbors, and,
 through a second relation, their fields.
@@ -14,14 +12,14 @@ FILE is written after every run; runs that it has are kept.
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from harness import machine
+from harness import Data, Numbers
 
 import bulksample as bs
 
@@ -49,42 +47,19 @@ def papers(path: Path, train: int, test: int, until: int, most: int) -> bs.Heter
     return bs.HeteroGraph((paper, known), relations, "confpapers").validate()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of confpapers.npz")
-    parser.add_argument("--train", type=int, default=2014, help="models train on papers before this year")
-    parser.add_argument("--test", type=int, default=2016, help="papers from this year on are the test")
-    parser.add_argument("--until", type=int, default=2018, help="the test ends before this year")
-    parser.add_argument("--most", type=int, default=20_000, help="seeds of each split")
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    honest = papers(given.data / "confpapers.npz", given.train, given.test, given.until, given.most)
+def years(
+    data: Data, train: Annotated[int, "models train on papers before this year"] = 2014,
+    test: Annotated[int, "papers from this year on are the test"] = 2016, until: Annotated[int, "the test ends before this year"] = 2018,
+    most: Annotated[int, "seeds of each split"] = 20_000, epochs: int = 4, seeds: Numbers = (0, 1, 2), kept: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    honest = papers(data / "confpapers.npz", train, test, until, most)
     leak = replace(honest, types=tuple(replace(kind, times=None) for kind in honest.types))
-    result: dict[str, Any] = {"runs": []}
-    if given.json and given.json.exists():
-        result = json.loads(given.json.read_text())
-    result |= {
-        "machine": machine(),
-        "train": given.train,
-        "test": given.test,
-        "until": given.until,
-        "most": given.most,
-        "epochs": given.epochs,
-    }
+    result = {"runs": [], **(kept or {}), "train": train, "test": test, "until": until, "most": most, "epochs": epochs}
     done = {(run["arm"], run["seed"]) for run in result["runs"]}
-    for seed in map(int, given.seeds.split(",")):
-        for arm, graph, strict in (("honest", honest, True), ("leak", leak, False)):
-            if (arm, seed) in done:
-                continue
-            report = bs.train(graph, seed=seed, epochs=given.epochs, strict=strict, **OPTIONS)
+    for seed, (arm, graph, strict) in product(seeds, (("honest", honest, True), ("leak", leak, False))):
+        if (arm, seed) not in done:
+            report = bs.train(graph, seed=seed, epochs=epochs, strict=strict, **OPTIONS)
             run = {"arm": arm, "seed": seed, **{key: report[key] for key in ("val_accuracy", "test_accuracy", "seconds_per_epoch")}}
             result["runs"].append(run)
             print(run, flush=True)
-            if given.json:
-                given.json.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        yield result

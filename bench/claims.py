@@ -1,7 +1,5 @@
 """Write the figures of docs/claims.md, and those of the notes that share them, from the kept results.
 
-    python bench/claims.py
-
 A page marks each figure with a name, as in ``0.165<!-- adaqp.bytes -->``. Here stands what each name is: a number of a `latest.json`, a
 quotient of two, or a mean of differences that are paired by seed, with its interval. The command replaces the text before every mark.
 """
@@ -152,6 +150,6 @@ def write(text: str) -> str:
     return MARKED.sub(lambda mark: f"{FIGURES[mark[1]]()}<!-- {mark[1]} -->", text)
 
 
-if __name__ == "__main__":
+def write_claims() -> None:
     for page in PAGES:
         page.write_text(write(page.read_text()))

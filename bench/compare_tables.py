@@ -1,7 +1,5 @@
 """Write the tables of the notes on `compare` and on RETEXO, and that of docs/methods/index.md, from the kept comparisons.
 
-    python bench/compare_tables.py
-
 A table of a note follows the line that begins with the name of its part in `latest.json`, as in ``**`cora`**: ...``.
 """
 
@@ -77,7 +75,7 @@ def write_overview(text: str) -> str:
     return _OVERVIEW.sub(lambda found: overview(), text)
 
 
-if __name__ == "__main__":
+def write_tables() -> None:
     for page in PAGES:
         page.write_text(write(page.parent.name, page.read_text()))
     OVERVIEW.write_text(write_overview(OVERVIEW.read_text()))

@@ -1,24 +1,21 @@
 """Run a GraphSAGE script of torch_geometric or DGL with its own loader and with ours, in one process, epochs in turn.
 
-    python bench/interop.py FOLDER --library {torch_geometric,dgl} --threads 1 --seeds 5 --json FILE
-
 Models and graphs are those of `examples/`. An epoch is timed by the wall clock and in CPU seconds; read the latter on a shared machine.
 torch_geometric's own loader needs pyg-lib or torch-sparse.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from harness import Numbers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -69,23 +66,17 @@ def of_dgl(folder: str, fanouts: list[int], hidden: int) -> tuple[Callable[..., 
     return lambda: (dgl_sage.Sage(x.shape[1], hidden, int(y.max()) + 1, len(fanouts)), accuracy), loaders, step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graph", help="folder of a bulksample store")
-    parser.add_argument("--library", choices=["torch_geometric", "dgl"], default="torch_geometric")
-    parser.add_argument("--fanouts", default="10,10,5", help="fanouts, starting at the seeds, for either library")
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=1, help="number of trainings with different initial weights")
-    parser.add_argument("--rounds", type=int, default=3, help="epochs of loading without training")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch; ours uses OMP_NUM_THREADS")
-    parser.add_argument("--json")
-    arguments = parser.parse_args()
+def interop(
+    graph: Annotated[str, "folder of a bulksample store"], library: Literal["torch_geometric", "dgl"] = "torch_geometric",
+    fanouts: Annotated[Numbers, "fanouts, starting at the seeds, for either library"] = (10, 10, 5), hidden: int = 64, epochs: int = 5,
+    seeds: Annotated[int, "number of trainings with different initial weights"] = 1,
+    rounds: Annotated[int, "epochs of loading without training"] = 3,
+    threads: Annotated[int, "threads of torch; ours uses OMP_NUM_THREADS"] = 1,
+) -> dict[str, Any]:  # fmt: skip
     warnings.filterwarnings("ignore")
-    torch.set_num_threads(arguments.threads)
-    fanouts = [int(s) for s in arguments.fanouts.split(",")]
-    make = of_torch_geometric if arguments.library == "torch_geometric" else of_dgl
-    made, loaders, step = make(arguments.graph, fanouts, arguments.hidden)
+    torch.set_num_threads(threads)
+    make = of_torch_geometric if library == "torch_geometric" else of_dgl
+    made, loaders, step = make(graph, list(fanouts), hidden)
     result: dict[str, dict[str, Any]] = {name: {"loading": [], "training": [], "test_accuracy": []} for name in loaders}
 
     def epoch(name: str, kind: str, model: Any = None, optimiser: Any = None) -> None:
@@ -101,25 +92,21 @@ def main() -> None:
         result[name][kind].append(seconds)
         print(name, kind, {key: round(value, 3) for key, value in seconds.items()}, flush=True)
 
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for name in loaders:
             epoch(name, "loading")
-    for seed in range(arguments.seeds):
+    for seed in range(seeds):
         trained = {}
         for name in loaders:
             torch.manual_seed(seed)
             model, accuracy = made()
             trained[name] = (model.train(), torch.optim.Adam(model.parameters(), lr=0.003), accuracy)
-        for _ in range(arguments.epochs):
+        for _ in range(epochs):
             for name, (model, optimiser, _) in trained.items():
                 epoch(name, "training", model, optimiser)
         for name, (model, _, accuracy) in trained.items():
             with torch.no_grad():
                 result[name]["test_accuracy"].append(accuracy(model.eval()))
             print(name, "test accuracy", result[name]["test_accuracy"][-1], flush=True)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), **result}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    asked = {"graph": graph, "library": library, "fanouts": ",".join(map(str, fanouts)), "hidden": hidden}
+    return {"arguments": {**asked, "epochs": epochs, "seeds": seeds, "rounds": rounds, "threads": threads}, **result}

@@ -1,20 +1,17 @@
 """Keep results of benchmarks in the repository, and read them back.
 
-    python bench/keep.py sampling                                       list the parts of a theme
-    python bench/keep.py sampling 1-thread                              print one part
-    python bench/keep.py sampling 1-thread --from FILE.json --command "python bench/bench_sampling.py --threads 1"
-
 The newest figures of a theme are in `bench/results/THEME/latest.json`. The file holds named parts; a part has the date of its run, the
 command that made it, and its `result`: the JSON object that the command wrote, unchanged.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 RESULTS = Path(__file__).parent / "results"
 WIDTH = 140
@@ -53,23 +50,21 @@ def write(theme: str, parts: dict[str, Any]) -> None:
     path.write_text(layout({"theme": theme, "parts": parts}) + "\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("theme", help="a folder of bench/results")
-    parser.add_argument("part", nargs="?", help="name of the part")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="JSON of a benchmark, to be kept as this part")
-    parser.add_argument("--command", default="", help="the command that wrote the file")
-    options = parser.parse_args()
-    parts = load(options.theme) if (RESULTS / options.theme / "latest.json").exists() else {}
-    if options.source and options.part:
-        today = datetime.date.today().isoformat()
-        parts[options.part] = {"date": today, "command": options.command, "result": json.loads(options.source.read_text())}
-        write(options.theme, parts)
-    elif options.part:
-        print(layout(parts[options.part]["result"]))
+def add(theme: str, part: str, result: Any, command: str) -> None:
+    """Replace or add a part of a theme: a result of today, and the command that made it."""
+    parts = load(theme) if (RESULTS / theme / "latest.json").exists() else {}
+    write(theme, parts | {part: {"date": datetime.date.today().isoformat(), "command": command, "result": result}})
+
+
+def results(
+    theme: Annotated[str, "a folder of bench/results"], part: Annotated[str | None, Argument(help="name of the part")] = None,
+    source: Annotated[Path | None, Option("--from", metavar="FILE", help="JSON of an experiment, to be kept as this part")] = None,
+    command: Annotated[str, Option(help="the command that wrote the file")] = "",
+) -> None:  # fmt: skip
+    """List the parts of a theme, print the result of one, or replace it by a file; `run.py NAME --keep PART` replaces one by a new run."""
+    if source and part:
+        add(theme, part, json.loads(source.read_text()), command)
+    elif part:
+        print(layout(read(theme, part)))
     else:
-        print("\n".join(f"{name}: {part['date']}, {part['command']}" for name, part in parts.items()))
-
-
-if __name__ == "__main__":
-    main()
+        print("\n".join(f"{name}: {part['date']}, {part['command']}" for name, part in load(theme).items()))

@@ -23,7 +23,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bulksample.errors import UsageError
 
 _INSIDE = "BULKSAMPLE_NETLAB"  # set in the second process
 _OWN = ["--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
@@ -62,6 +68,21 @@ def enter(script: list[str], **environment: str) -> int:
     finally:
         process.kill()  # unshare takes its child with it, and process 1 takes all others
         process.wait()
+
+
+def go_inside() -> None:
+    """Run this program inside network namespaces and exit with its code; raise `UsageError` if that is impossible."""
+    from ranks import mpirun
+
+    if is_inside():
+        return
+    reason = refusal()
+    if reason is None and "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
+        reason = "hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one"
+    if reason:
+        raise UsageError(reason)
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(enter(sys.argv, TMPDIR=folder))
 
 
 class Lab:
@@ -118,9 +139,9 @@ class Lab:
         """Return the bytes that each host has sent over its link, headers included."""
         return [json.loads(_do(f"ip -n {host} -j -s link show dev eth0"))[0]["stats64"]["tx"]["bytes"] for host in self.hosts]
 
-    def command(self, mpirun: str, ranks: int, program: list[str]) -> list[str]:
-        """Return the command that runs a program on the given ranks with MPICH's mpirun, one rank per host in turn."""
-        return over_mpi(self.hosts, mpirun, ranks, program)
+    def command(self, mpirun: str, ranks: int, program: list[str], per_host: int = 1) -> list[str]:
+        """Return the command that runs a program on the given ranks with MPICH's mpirun, so many per host in turn."""
+        return over_mpi(self.hosts, mpirun, ranks, program, per_host)
 
 
 def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str], per_host: int = 1) -> list[str]:
@@ -150,6 +171,19 @@ def bytes_per_second(rate: str) -> float:
     if not found:
         raise ValueError(f"a rate is a number of kbit, mbit or gbit such as 100mbit; got {rate!r}")
     return int(found[1]) * 10.0 ** {"k": 3, "m": 6, "g": 9}[found[2]] / 8
+
+
+def rates(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Parse and check ``10mbit,1gbit``."""
+    found = tuple(text.split(",")) if isinstance(text, str) else text
+    try:
+        [bytes_per_second(rate) for rate in found]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return found
+
+
+Rates = Annotated[Any, typer.Option(parser=rates, metavar="RATE,RATE", help="rates, such as 10mbit,100mbit,1gbit")]
 
 
 def _do(command: str) -> str:

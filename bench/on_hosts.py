@@ -1,15 +1,12 @@
 """Start a training program on the hosts of a lab (`netlab`), as a launcher of `bulksample compare`: MPI ranks, or a server and trainers.
 
-    python bench/on_hosts.py [--speeds 0.4,0.4,0.1] RANKS PROGRAM ...
-
 Each of h1 .. hRANKS runs one rank. A program with --tolerate-failures runs once on h0 as the server, and as many trainers join it from
-h1 .. hRANKS. So an averaging method has as many training processes as a gradient method has ranks. With speeds, each of these processes
-gets that share of a core while it trains (`on_a_host`); the server is not limited.
+h1 .. hRANKS. So an averaging method has as many training processes as a gradient method has ranks. Each of these processes
+gets its share of a core while it trains (`on_a_host`); the server is not limited.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import subprocess
@@ -26,19 +23,14 @@ SERVER, PORT, TOKEN = "h0", 5000, "BULKSAMPLE_TOKEN"
 _END_SECONDS = 10.0  # for trainers whose server has ended
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--speeds", help="share of a core for each rank or trainer, above 0 and at most 1")
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="PYTHON -m bulksample train FOLDER OPTIONS")
-    options = parser.parse_args()
-    hosts, speeds = [f"h{i + 1}" for i in range(options.ranks)], options.speeds or ",".join(["1"] * options.ranks)
-    plain, words = options.program[:3], options.program[3:]
+def on_hosts(shares: str, ranks: str, *program: str) -> None:
+    """Run a program, PYTHON -m bulksample train FOLDER OPTIONS, on so many hosts, with these shares of a core; exit with its code."""
+    hosts, plain, words = [f"h{i + 1}" for i in range(int(ranks))], list(program[:3]), list(program[3:])
     with tempfile.TemporaryDirectory() as folder:
-        start = [plain[0], str(Path(__file__).with_name("on_a_host.py")), folder, speeds]
+        start = [plain[0], str(Path(__file__).with_name("on_a_host.py")), folder, shares]
         if "--tolerate-failures" in words:
             sys.exit(serve(hosts, [*plain, *words], [*start, *words[:2]], Path(folder)))
-        sys.exit(subprocess.call(over_mpi(hosts, mpirun(), options.ranks, [*start, *words])))
+        sys.exit(subprocess.call(over_mpi(hosts, mpirun(), int(ranks), [*start, *words])))
 
 
 def serve(hosts: list[str], server: list[str], trainer: list[str], folder: Path) -> int:
@@ -61,7 +53,3 @@ def serve(hosts: list[str], server: list[str], trainer: list[str], folder: Path)
             one.kill()
             one.wait()
     return code
-
-
-if __name__ == "__main__":
-    main()

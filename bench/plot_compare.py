@@ -1,17 +1,15 @@
 """Draw test accuracy against bytes for the comparisons that are kept in bench/results/compare.
 
-    python bench/plot_compare.py [FILE.png]
-
 One panel a graph. A dot is the mean over seeds, its bar the standard deviation; bytes are those of a whole run on four ranks.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keep
+from typer import Argument
 
 from bulksample.report.chart_style import new_figure
 
@@ -23,8 +21,7 @@ COLOURS = {"gradients": "#1f77b4", "rows": "#d62728", "layers": "#2ca02c", "weig
 TICKS = (30, 100, 250, 400, 1_000, 3_000, 6_000)
 
 
-def main() -> None:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else keep.RESULTS / "compare" / "accuracy-against-bytes.png"
+def plot_compare(path: Annotated[Path, Argument()] = keep.RESULTS / "compare" / "accuracy-against-bytes.png") -> None:
     graphs = keep.load("compare")
     with new_figure(len(graphs), (3.4, 3.6)) as (figure, every):
         for axes, (graph, part) in zip(every, graphs.items(), strict=True):
@@ -47,7 +44,3 @@ def draw(axes: Any, graph: str, lines: dict[str, dict[str, Any]]) -> None:
     axes.minorticks_off()
     ticks = [tick for tick in TICKS if least < tick < most]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """Run torch_geometric's own loader tests with the loaders of bulksample in the place of its own.
 
 git clone https://github.com/pyg-team/pytorch_geometric && git -C pytorch_geometric checkout TAG    # the installed version
-python bench/pyg_loader_tests.py pytorch_geometric --json counts.json
 
 The tests are not changed: before they are imported, the names of `torch_geometric.loader` that bulksample replaces point to its loaders,
 and the decorators that skip a test without pyg-lib or torch-sparse do nothing. A test that needs another package is still skipped.
@@ -10,18 +9,20 @@ A test that fails for want of a `SparseTensor` counts as failed, unless torch-sp
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 import torch_geometric.loader
 import torch_geometric.testing
 import torch_geometric.typing
+from typer import Argument
 
 import bulksample.interop.pyg
+from bulksample.errors import UsageError
 
 FILES = ("neighbor_loader", "link_neighbor_loader", "hgt_loader", "shadow", "graph_saint", "cluster")
 NOT_NEEDED = {"pyg_lib", "torch_sparse"}
@@ -76,24 +77,18 @@ def counts(results: dict[str, str]) -> dict[str, dict[str, dict[str, int]]]:
     return {file: {found: dict(number) for found, number in kinds.items()} for file, kinds in table.items()}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path, help="a checkout of torch_geometric's repository")
-    parser.add_argument("--json", type=Path, help="file for the counts and the result of each test")
-    arguments, rest = parser.parse_known_args()
-    files = [arguments.checkout / "test" / "loader" / f"test_{name}.py" for name in FILES]
+def pyg_loader_tests(
+    checkout: Annotated[Path, "a checkout of torch_geometric's repository"],
+    more: Annotated[list[str] | None, Argument(help="options of pytest, after --")] = None,
+) -> Iterator[dict[str, Any]]:
+    files = [checkout / "test" / "loader" / f"test_{name}.py" for name in FILES]
     missing = [str(file) for file in files if not file.exists()]
     if missing:
-        parser.error(f"not a checkout of torch_geometric: {missing[0]} is missing")
+        raise UsageError(f"not a checkout of torch_geometric: {missing[0]} is missing")
     plugin = Replaced()
-    own = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={arguments.checkout}", "-k", f"not ({OTHERS})"]
-    code = pytest.main([*own, *rest, *map(str, files)], plugins=[plugin])
+    own = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={checkout}", "-k", f"not ({OTHERS})"]
+    code = pytest.main([*own, *(more or []), *map(str, files)], plugins=[plugin])
     table = counts(plugin.results)
     print(json.dumps(table, indent=1))
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"counts": table, "results": plugin.results}, indent=1) + "\n")
-    return int(code)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    yield {"counts": table, "results": plugin.results}
+    raise SystemExit(int(code))

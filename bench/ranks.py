@@ -5,24 +5,23 @@ Every rank has one thread, whatever the number of cores, so that only the ranks 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal
+
+from harness import Numbers, some_of
 
 from bulksample.data import store
 from bulksample.data.blockmodel import PRESETS
 from bulksample.data.dcsbm import dcsbm
-from bulksample.errors import UsageError
 from bulksample.report.launch import launch as run
 from bulksample.report.launch import starter
 
 EXCHANGES = ("owner", "rows", "rows-oblivious")
-EXIT_REFUSED = 2
 
 
 @dataclass(frozen=True)
@@ -77,35 +76,32 @@ Start = Callable[[int, list[str]], list[str]]  # (ranks, program) -> command
 
 
 def mpirun() -> str:
-    """Return the launcher beside this Python or on the path; exit with code 2 if there is none."""
-    try:
-        return starter(2, None)[0]
-    except UsageError as error:
-        refuse(str(error))
+    """Return the launcher beside this Python or on the path."""
+    return starter(2, None)[0]
 
 
-def refuse(reason: str) -> NoReturn:
-    """Print the reason and exit with code 2."""
-    print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
-    raise SystemExit(EXIT_REFUSED)
+def report(words: list[str], ranks: int, start: Start, timeout: float) -> dict[str, Any]:
+    """Run a command of bulksample on ranks; return its JSON with "peak_bytes" and "launch_seconds".
+
+    That of `train` has an object for each epoch in "lines".
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result, lines = Path(folder) / "result.json", Path(folder) / "lines.jsonl"
+        metrics = ["--quiet", "--metrics", str(lines)] if words[0] == "train" else []
+        launched = launch(start(ranks, [*_PROGRAM, *words, *metrics, "--json", str(result)]), timeout)
+        found = launched | json.loads(result.read_text())
+        return found | ({"lines": [json.loads(line) for line in lines.read_text().splitlines()]} if metrics else {})
 
 
 def sample(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """Run one epoch of `bulksample sample`; return its JSON with "peak_bytes" and "launch_seconds"."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [*_PROGRAM, "sample", *work.options(), *grid.options(), "--json", str(result)]
-        return launch(start(grid.ranks, command), timeout) | json.loads(result.read_text())
+    """Run one epoch of `bulksample sample`; return its report."""
+    return report(["sample", *work.options(), *grid.options()], grid.ranks, start, timeout)
 
 
 def train(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """Run two epochs of `bulksample train`; return its JSON, with one object per epoch in "lines". Evaluation follows the second epoch."""
-    with tempfile.TemporaryDirectory() as folder:
-        result, lines = Path(folder) / "result.json", Path(folder) / "lines.jsonl"
-        command = [*_PROGRAM, "train", *work.options(), *grid.options(), *grid.feature_options(), "--hidden", str(work.hidden)]
-        command += ["--epochs", "2", "--eval-every", "2", "--quiet", "--metrics", str(lines), "--json", str(result)]
-        launched = launch(start(grid.ranks, command), timeout)
-        return launched | json.loads(result.read_text()) | {"lines": [json.loads(line) for line in lines.read_text().splitlines()]}
+    """Run two epochs of `bulksample train`; return its report. Evaluation follows the second epoch."""
+    words = ["train", *work.options(), *grid.options(), *grid.feature_options(), "--hidden", str(work.hidden)]
+    return report([*words, "--epochs", "2", "--eval-every", "2"], grid.ranks, start, timeout)
 
 
 def launch(command: list[str], timeout: float) -> dict[str, Any]:
@@ -133,58 +129,29 @@ def graph_in(folder: Path, vertices: int, degree: int, features: int) -> Path:
     return directory
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Parse ``10,5`` into numbers."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}; use numbers such as 10,5") from error
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions:
+    """Options of a workload on a block model like ogbn-products, and of its launches."""
+
+    vertices: int = 2**15
+    degree: int = 30
+    features: int = 64
+    hidden: int = 32
+    fanouts: Numbers = (10, 5)
+    batch_size: int = 32
+    bulk_size: Annotated[int, "k, mini-batches of a rank"] = 4
+    sampler: Literal["sage", "ladies", "fastgcn", "labor"] = "sage"
+    train_exchanges: Annotated[some_of(*EXCHANGES), "exchanges for train; sample runs all of them"] = ("owner",)
+    work: Annotated[Path | None, "folder for the graph; default: a temporary folder"] = None
+    timeout: Annotated[float, "seconds allowed per launch"] = 300.0
+    plot: Path | None = None
+
+    def of(self, *names: str) -> dict[str, Any]:
+        """Return some options by name."""
+        return {name: getattr(self, name) for name in names}
 
 
-def some_of(*known: str) -> Callable[[str], list[str]]:
-    """Return a parser of comma-separated known names."""
-
-    def read(text: str) -> list[str]:
-        found = text.split(",")
-        if unknown := [name for name in found if name not in known]:
-            raise argparse.ArgumentTypeError(f"got {','.join(unknown)!r}; use some of {','.join(known)}")
-        return found
-
-    return read
-
-
-class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """A formatter that keeps line breaks and shows every default."""
-
-
-def parser_of(text: str | None) -> argparse.ArgumentParser:
-    """Return a parser whose help starts with the script's docstring."""
-    return argparse.ArgumentParser(description=text, formatter_class=_Help)
-
-
-def read_work_options(parser: argparse.ArgumentParser, full: dict[str, Any], quick: dict[str, Any]) -> argparse.Namespace:
-    """Add the options of graph and workload and parse the command line; ``--quick`` has its own defaults."""
-    for name, what in (
-        ("vertices", "of a block model like ogbn-products"), ("degree", "of the model; repeated pairs are dropped"), ("features", "f"),
-        ("hidden", "width of the hidden layers"), ("batch-size", "b"), ("bulk-size", "k, minibatches of a rank"),
-    ):  # fmt: skip
-        parser.add_argument(f"--{name}", type=int, help=what)
-    parser.add_argument("--sampler", default="sage", choices=("sage", "ladies", "fastgcn", "labor"))
-    parser.add_argument("--fanouts", type=numbers, help="fanouts of the hops, such as 10,5")
-    parser.add_argument(
-        "--train-exchanges", type=some_of(*EXCHANGES), default=["owner"], help="exchanges for train; sample runs all of them"
-    )
-    parser.add_argument("--work", type=Path, help="folder for the graph; default: a temporary folder")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds allowed per launch")
-    parser.add_argument("--json", type=Path, help="file for the results")
-    parser.add_argument("--plot", type=Path, help="file for the figure, such as grid.png")
-    parser.set_defaults(**full)
-    if parser.parse_args().quick:
-        parser.set_defaults(**quick)
-    return parser.parse_args()
-
-
-def work_of(options: argparse.Namespace, folder: Path) -> Work:
+def work_of(options: WorkOptions, folder: Path) -> Work:
     """Return the workload of the options; generate the graph unless it is in the folder."""
     directory = graph_in(folder, options.vertices, options.degree, options.features)
     return Work(directory, options.sampler, options.fanouts, options.batch_size, options.bulk_size, options.hidden)

@@ -1,8 +1,5 @@
 """Predict the seconds per epoch for 4 to 1024 devices and every policy, beside the published figures.
 
-    python bench/scaling.py [--device a100-80gb] [--network perlmutter] [--measured FILE ...] [--graphs products,papers]
-                            [--json FILE] [--plot FILE]
-
 The runs are those of Tripathy, Yelick and Buluc, MLSys 2024: GraphSAGE with three layers of 256, fanouts 15,10,5, 1024 seeds per
 mini-batch, on ogbn-products, Protein and ogbn-papers100M. Sizes, memory, bytes and seconds are those of `bulksample plan` (its formulas
 are at the top of `bulksample/plan`), from the rates of a device and a network. The output marks each rate as measured, published or
@@ -20,11 +17,11 @@ from above, parallel efficiencies, and speed-ups. An efficiency e between p and 
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from harness import some_of
 
 from bulksample.plan import PlanRequest
 from bulksample.plan.choice import predict
@@ -172,7 +169,7 @@ def _word(value: float | str) -> str:
     return value if isinstance(value, str) else format_number(value, 3)
 
 
-def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
+def draw(found: dict[str, dict[str, Any]], path: Path) -> None:
     """Draw a panel per graph: a line per policy, hollow where it does not fit in memory; bounds of the paper in grey."""
     with new_figure(len(found), (4.0, 3.6)) as (sheet, axes):
         for axis, (graph, said) in zip(axes, found.items(), strict=True):
@@ -193,25 +190,16 @@ def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
         sheet.savefig(path, dpi=110)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", default=",".join(PAPER))
-    parser.add_argument("--device", default="a100-80gb", help="a device profile of plan")
-    parser.add_argument("--network", help="a network profile of plan; default: the device's own")
-    parser.add_argument("--measured", type=Path, nargs="*", default=[], help="JSON of measured rates, or of a run")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
-    made = {graph: OnPaper(graph, options.device, options.network, options.measured) for graph in options.graphs.split(",")}
+def scaling(
+    graphs: some_of(*PAPER) = tuple(PAPER), device: Annotated[str, "a device profile of plan"] = "a100-80gb",
+    network: Annotated[str | None, "a network profile of plan; default: the device's own"] = None,
+    measured: Annotated[list[Path] | None, "JSON of measured rates, or of a run; once for each"] = None, plot: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    files = measured or []
+    made = {graph: OnPaper(graph, device, network, files) for graph in graphs}
     found = {graph: one.to_dict() for graph, one in made.items()}
     rates = next(iter(made.values())).rates()
     show(found, rates)
-    if options.json:
-        about = {"device": options.device, "network": options.network, "files": [file.name for file in options.measured], "rates": rates}
-        options.json.write_text(json.dumps({**about, "graphs": found}, indent=1) + "\n")
-    if options.plot:
-        plot(found, options.plot)
-
-
-if __name__ == "__main__":
-    main()
+    if plot:
+        draw(found, plot)
+    return {"device": device, "network": network, "files": [file.name for file in files], "rates": rates, "graphs": found}

@@ -1,8 +1,5 @@
 """Run `bulksample compare` over slow networks and with a slow host: seconds per epoch, and seconds to a score.
 
-    python bench/slow_compare.py DIR --methods sync,full -o OUT [--rates 10mbit,100mbit,1gbit] [--only-shaped] [--hosts 4] [--repeats 1]
-                                 [--speed 1] [--slower 1] [--target 0.99] [--json FILE] [-- OPTIONS of train]
-
 Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; exits with code 2 and a reason if one is missing or the kernel refuses.
 Ranks run on simulated hosts, one on each (see `netlab`; the network of the machine is not touched). An averaging method, with
 tolerate-failures=true, has as many trainers as others have ranks, and its server has one more host (`on_hosts`). Methods are compared on
@@ -23,21 +20,25 @@ included. "by the clock" includes all earlier evaluation.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import netlab
-from harness import machine
-from slow_network import PAYLOAD, go_inside, rates
+import typer
+from harness import call
+from on_hosts import on_hosts
+from slow_network import PAYLOAD
+
+from bulksample.errors import UsageError
 
 _EVERY_RUN = ["--threads", "1"]
-_LAUNCHER = Path(__file__).with_name("on_hosts.py")
 
 
 class Condition(NamedTuple):
@@ -48,6 +49,23 @@ class Condition(NamedTuple):
 
     def __str__(self) -> str:
         return self.rate + (f"-slower-{self.slower:g}" if self.slower > 1 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    directory: Annotated[Path, "a graph in the store format"]
+    options: Annotated[list[str] | None, typer.Argument(help="options of train, after --")] = None
+    methods: Annotated[str, typer.Option(help="methods, as in compare; the first is the baseline")]
+    out: Annotated[Path, typer.Option("-o", "--out")]
+    rates: netlab.Rates = ("10mbit", "100mbit", "1gbit")
+    only_shaped: Annotated[bool, "skip unshaped links"] = False
+    hosts: Annotated[int, "number of hosts, with a rank or trainer on each"] = 4
+    repeats: int = 1
+    seed: int = 0
+    limit: Annotated[float, "seconds allowed per run"] = 3600.0
+    speed: Annotated[float, "share of a core for each rank; 1: no limit"] = 1.0
+    slower: Annotated[float, "also run everything with the last rank slower by this factor"] = 1.0
+    target: Annotated[float, "target as a share of the lowest best validation score"] = 0.99
 
 
 class Moment(NamedTuple):
@@ -64,20 +82,20 @@ def network(rate: str) -> str:
     return "loopback" if rate == "none" else f"ethernet-10g:between={PAYLOAD * netlab.bytes_per_second(rate):.0f}"
 
 
-def launcher(slower: float, options: argparse.Namespace) -> str:
+def launcher(slower: float, options: CompareOptions) -> str:
     """Return the launcher for `compare` that starts ranks on hosts."""
     speeds = [options.speed] * (options.hosts - 1) + [options.speed / slower]
-    paced = ["--speeds", ",".join(f"{speed:g}" for speed in speeds)] if min(speeds) < 1 else []
-    return shlex.join([sys.executable, str(_LAUNCHER), *paced, "{ranks}"])
+    return shlex.join(call(on_hosts, ",".join(f"{speed:g}" for speed in speeds), "{ranks}"))
 
 
-def compare(lab: netlab.Lab, condition: Condition, options: argparse.Namespace) -> dict[str, Any]:
+def compare(lab: netlab.Lab, condition: Condition, options: CompareOptions) -> dict[str, Any]:
     """Return the result of `bulksample compare` under a condition, with failed methods and their reasons."""
     lab.shape(condition.rate)
     command = [
         sys.executable, "-m", "bulksample", "compare", options.directory, "--methods", options.methods, "-o", folder(condition, options),
         "--seed", options.seed, "--ranks", options.hosts, "--repeats", options.repeats, "--network", network(condition.rate),
-        "--launcher", launcher(condition.slower, options), "--limit", options.limit, "--json", "-", "--", *_EVERY_RUN, *options.options,
+        "--launcher", launcher(condition.slower, options), "--limit", options.limit, "--json", "-",
+        "--", *_EVERY_RUN, *(options.options or []),
     ]  # fmt: skip
     ended = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
     if not ended.stdout:
@@ -85,7 +103,7 @@ def compare(lab: netlab.Lab, condition: Condition, options: argparse.Namespace) 
     return json.loads(ended.stdout)
 
 
-def folder(condition: Condition, options: argparse.Namespace) -> Path:
+def folder(condition: Condition, options: CompareOptions) -> Path:
     return options.out / str(condition)
 
 
@@ -173,50 +191,22 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="a graph in the store format")
-    parser.add_argument("--methods", required=True, help="methods, as in compare; the first is the baseline")
-    parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--rates", type=rates, default=["10mbit", "100mbit", "1gbit"])
-    parser.add_argument("--only-shaped", action="store_true", help="skip unshaped links")
-    parser.add_argument("--hosts", type=int, default=4, help="number of hosts, with a rank or trainer on each")
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds allowed per run")
-    parser.add_argument("--speed", type=float, default=1.0, help="share of a core for each rank; 1: no limit")
-    parser.add_argument("--slower", type=float, default=1.0, help="also run everything with the last rank slower by this factor")
-    parser.add_argument("--target", type=float, default=0.99, help="target as a share of the lowest best validation score")
-    parser.add_argument("--json", type=Path)
-    words = sys.argv[1:]
-    at = words.index("--") if "--" in words else len(words)
-    given = parser.parse_args(words[:at])
-    if not 0 < given.target <= 1:
-        parser.error(f"a target that all runs reach is a share of 1 at most; got {given.target}")
-    return argparse.Namespace(**vars(given), options=words[at + 1 :])
-
-
-def main() -> None:
-    options = read_options()
-    go_inside()
+def slow_compare(options: CompareOptions) -> Iterator[dict[str, Any]]:
+    if not 0 < options.target <= 1:
+        raise UsageError(f"a target that all runs reach is a share of 1 at most; got {options.target}")
+    netlab.go_inside()
     lab = netlab.Lab(1 + options.hosts)
     asked_rates = options.rates if options.only_shaped else ["none", *options.rates]
     conditions = [Condition(rate, slower) for slower in (1.0, options.slower) for rate in asked_rates]
     found = {condition: compare(lab, condition, options) for condition in dict.fromkeys(conditions)}
     made = lines(found, {condition: courses(said, folder(condition, options)) for condition, said in found.items()})
     target = add_target(made, options.target)
-    asked = {name: getattr(options, name) for name in ("hosts", "speed", "slower", "options")}
-    about = machine() | asked | {"seeds": next(iter(found.values()))["seeds"], "target": target}
+    about = {"hosts": options.hosts, "speed": options.speed, "slower": options.slower, "options": options.options or []}
+    about |= {"seeds": next(iter(found.values()))["seeds"], "target": target}
     rows = [(condition, row) for condition, said in found.items() for row in said["methods"]]
-    failed = {f"{condition}: {row['method']}: {row['failed']}" for condition, row in rows if row["failed"]}
-    print(json.dumps(about))
+    failed = sorted({f"{condition}: {row['method']}: {row['failed']}" for condition, row in rows if row["failed"]})
     show(made, target)
-    for reason in sorted(failed):
-        print(reason)
-    if options.json:
-        options.json.write_text(json.dumps({**about, "lines": made, "failed": sorted(failed)}, indent=1) + "\n")
-    sys.exit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()
+    print("\n".join(failed))
+    yield {**about, "lines": made, "failed": failed}
+    if failed:
+        raise SystemExit(1)

@@ -1,7 +1,5 @@
 """Sample and train over a slow network: measured seconds beside seconds predicted from messages and bytes.
 
-    python bench/slow_network.py [--rates 100mbit] [--hosts 4] [--rounds 3] [--quick] [--work FOLDER] [--json FILE] [--plot FILE]
-
 Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; exits with code 2 and a reason if one is missing or the kernel refuses.
 Ranks run on simulated hosts, one on each (see `netlab`; the network of the machine is not touched). Every case runs on unshaped links and
 at every rate. The file of results is rewritten after every launch:
@@ -26,30 +24,23 @@ of MPI; and all-reduces, which `Comm` counts as the best algorithm would send th
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import netlab
 from foreseen import Foresight, busiest, differing, over_ranks
-from harness import machine, summary
-from ranks import EXCHANGES, Grid, launch, mpirun, numbers, parser_of, read_work_options, refuse, sample, some_of, train, work_of
+from harness import Numbers, quick, some_of, summary
+from ranks import EXCHANGES, Grid, WorkOptions, launch, mpirun, sample, train, work_of
 
 from bulksample.report.chart_style import COLOURS, new_figure
 from bulksample.report.drawing import legend, stacked
 
-FULL = {
-    "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
-    "batch_size": 128, "bulk_size": 16, "cache_bytes": 2**21,
-}  # fmt: skip
-QUICK = {**FULL, "vertices": 2**13, "cache_bytes": 2**18, "rounds": 1}
 TOGETHER = 4  # minibatches
 PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet
 
@@ -78,9 +69,6 @@ with world() as comm:
 EMPTY = "from bulksample.distributed.comm.world import world\nwith world(): pass"
 
 
-Keep = Callable[["Bench"], None]
-
-
 class Case(NamedTuple):
     """A command on a grid: one case of the tables."""
 
@@ -95,7 +83,23 @@ class Case(NamedTuple):
         return f"{self.command}, c = {grid.replication}, {grid.exchange}{features}"
 
 
-def cases(options: argparse.Namespace) -> list[Case]:
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(WorkOptions):
+    vertices: int = 2**16
+    degree: int = 50
+    hidden: int = 64
+    fanouts: Numbers = (15, 10, 5)
+    batch_size: int = 128
+    bulk_size: Annotated[int, "k, mini-batches of a rank"] = 16
+    cache_bytes: Annotated[int, "cache bytes per rank, in the cases with a cache"] = 2**21
+    rates: netlab.Rates = ("100mbit",)
+    hosts: Annotated[int, "number of hosts, with a rank on each"] = 4
+    replications: Annotated[Numbers, "values of c; those that do not divide the hosts are skipped"] = (1, 2)
+    commands: some_of("sample", "train") = ("sample", "train")
+    rounds: Annotated[int, "launches per case, for the spread of seconds"] = 3
+
+
+def cases(options: NetworkOptions) -> list[Case]:
     found = []
     for command in options.commands:
         for c in (c for c in options.replications if options.hosts % c == 0):
@@ -109,17 +113,17 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 class Bench:
-    """All cases at all rates; `round` makes every launch once, and calls `keep` after each."""
+    """All cases at all rates; `round` makes every launch once, and yields after each."""
 
-    def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: argparse.Namespace, keep: Keep) -> None:
-        self.foresight, self.lab, self.timeout, self.keep = foresight, lab, options.timeout, keep
+    def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: NetworkOptions) -> None:
+        self.foresight, self.lab, self.timeout = foresight, lab, options.timeout
         self.start = partial(lab.command, launcher)
         self.rates = list(dict.fromkeys(["none", *options.rates]))
         self.cases = cases(options)
         self.links: dict[str, dict[str, float]] = {}
         self.runs: dict[tuple[str, Case], list[dict[str, Any]]] = {(rate, case): [] for rate in self.rates for case in self.cases}
 
-    def round(self) -> None:
+    def round(self) -> Iterator[None]:
         for rate in self.rates:
             self.lab.shape(rate)
             if rate not in self.links:
@@ -128,7 +132,7 @@ class Bench:
                 run = self.launched(case)
                 self.runs[rate, case].append(run)
                 print(f"{rate}: {case}: {run['seconds']:.2f} s", file=sys.stderr, flush=True)
-                self.keep(self)
+                yield
 
     def probe(self) -> dict[str, float]:
         """Measure the links: alpha, the rate of a large exchange, and the bytes of an empty program."""
@@ -169,16 +173,6 @@ class Bench:
 
     def lines(self) -> list[dict[str, Any]]:
         return [{"case": str(case), **self.line(rate, case)} for (rate, case), runs in self.runs.items() if runs]
-
-
-def rates(text: str) -> list[str]:
-    """Parse and check ``10mbit,1gbit``."""
-    found = text.split(",")
-    try:
-        [netlab.bytes_per_second(rate) for rate in found]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return found
 
 
 def show(lines: list[dict[str, Any]], links: dict[str, dict[str, float]]) -> None:
@@ -223,54 +217,21 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
         figure.savefig(path, dpi=80)
 
 
-def read_options() -> argparse.Namespace:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rates", type=rates, default=["100mbit"], help="rates, such as 10mbit,100mbit,1gbit")
-    parser.add_argument("--hosts", type=int, default=4, help="number of hosts, with a rank on each")
-    parser.add_argument("--replications", type=numbers, default=(1, 2), help="values of c; those that do not divide the hosts are skipped")
-    parser.add_argument("--commands", type=some_of("sample", "train"), default=["sample", "train"], help="sample, train, or both")
-    parser.add_argument("--cache-bytes", type=int, help="cache bytes per rank, in the cases with a cache")
-    parser.add_argument("--rounds", type=int, default=3, help="launches per case, for the spread of seconds")
-    parser.add_argument("--quick", action="store_true", help="a smaller graph, one round")
-    return read_work_options(parser, FULL, QUICK)
-
-
-def go_inside() -> None:
-    """Run this program inside network namespaces and exit with its code; exit with code 2 and a reason if that is impossible."""
-    if netlab.is_inside():
-        return
-    reason = netlab.refusal()
-    if reason is None and "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
-        reason = "hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one"
-    if reason:
-        refuse(reason)
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
-
-
-def main() -> None:
-    options = read_options()
-    go_inside()
+@quick(vertices=2**13, cache_bytes=2**18, rounds=1)
+def slow_network(options: NetworkOptions) -> Iterator[dict[str, Any]]:
+    netlab.go_inside()
     foresight = Foresight(work_of(options, options.work or Path(tempfile.gettempdir())))
-    asked = {name: getattr(options, name) for name in ("hosts", "fanouts", "batch_size", "bulk_size", "hidden", "cache_bytes")}
-    about = machine() | foresight.sizes() | asked
+    about = foresight.sizes() | options.of("hosts", "fanouts", "batch_size", "bulk_size", "hidden", "cache_bytes")
     print(json.dumps(about), flush=True)
-
-    def keep(bench: Bench) -> None:
-        if options.json:
-            options.json.write_text(json.dumps({**about, "links": bench.links, "lines": bench.lines()}, indent=1) + "\n")
-
-    bench = Bench(foresight, netlab.Lab(options.hosts), mpirun(), options, keep)
+    bench = Bench(foresight, netlab.Lab(options.hosts), mpirun(), options)
     for _ in range(options.rounds):
-        bench.round()
+        for _ in bench.round():
+            yield {**about, "links": bench.links, "lines": bench.lines()}
     lines = bench.lines()
     show(lines, bench.links)
     if options.plot:
         plot(lines, options.plot)
     faults = {f"{line['case']}: {fault}" for line in lines for fault in line["differing"]}
     print("\n" + "\n".join(sorted(faults) or ["every byte as predicted"]))
-    sys.exit(1 if faults else 0)
-
-
-if __name__ == "__main__":
-    main()
+    if faults:
+        raise SystemExit(1)

@@ -1,8 +1,5 @@
 """Sample and train over MPI on every process grid: bytes sent beside bytes predicted, seconds by phase, memory.
 
-    python bench/sweep_grid.py [--ranks 1,2,4,8,16] [--train-exchanges owner,rows,rows-oblivious] [--rounds 1] [--quick] [--work FOLDER]
-                               [--json FILE] [--plot FILE]
-
 For every p, every c that divides it and every exchange (owner, rows, rows-oblivious), `mpirun -n p bulksample sample` draws an epoch and
 `mpirun -n p bulksample train` trains two epochs on a graph in block rows. By default only `owner` trains: the exchange changes only the
 sampling, and a training rank takes seconds to start. Ranks are processes of this machine, more than it has cores. So bytes are those of a
@@ -16,34 +13,26 @@ code is 1. The file of results is rewritten after every launch.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from foreseen import KINDS, Foresight, differing, over_ranks
-from harness import machine, summary
-from ranks import EXCHANGES, Grid, Start, mpirun, numbers, parser_of, read_work_options, sample, some_of, train, work_of
+from harness import Numbers, quick, some_of, summary
+from ranks import EXCHANGES, Grid, Start, WorkOptions, mpirun, sample, train, work_of
 
 from bulksample.report.chart_style import new_figure
 from bulksample.report.launch import stoppable
-
-FULL = {
-    "vertices": 2**15, "degree": 30, "features": 64, "hidden": 32, "fanouts": (10, 5), "batch_size": 32, "bulk_size": 4,
-    "ranks": (1, 2, 4, 8, 16),
-}  # fmt: skip
-QUICK = {**FULL, "vertices": 2**12, "ranks": (1, 2, 4)}
-
 
 Line = dict[str, Any]
 Results = dict[str, list[Line]]  # by command
 
 
-def grids(ranks: tuple[int, ...], exchanges: list[str]) -> list[Grid]:
+def grids(ranks: tuple[int, ...], exchanges: Sequence[str]) -> list[Grid]:
     return [Grid(p, c, exchange) for p in ranks for c in range(1, p + 1) if p % c == 0 for exchange in exchanges]
 
 
@@ -66,7 +55,14 @@ def trained(rounds: list[dict], foresight: Foresight, grid: Grid) -> Line:
 COMMANDS = {"sample": (sample, sampled), "train": (train, trained)}
 
 
-def measure(command: str, grid: Grid, foresight: Foresight, start: Start, options: argparse.Namespace) -> Line:
+@dataclass(frozen=True, kw_only=True)
+class GridOptions(WorkOptions):
+    ranks: Numbers = (1, 2, 4, 8, 16)
+    commands: some_of(*COMMANDS) = tuple(COMMANDS)
+    rounds: Annotated[int, "launches per grid, for the spread of seconds"] = 1
+
+
+def measure(command: str, grid: Grid, foresight: Foresight, start: Start, options: GridOptions) -> Line:
     """Run all rounds of one grid and return its row."""
     run, line_of = COMMANDS[command]
     rounds = [run(foresight.work, grid, start, options.timeout) for _ in range(options.rounds)]
@@ -97,22 +93,21 @@ def cells(line: Line) -> list[str]:
     return [*grid, *sent, verdict, *rest, f"{line['peak_bytes'] / 1e6:.0f}"]
 
 
-def sweep(foresight: Foresight, start: Start, options: argparse.Namespace, keep: Callable[[Results], None]) -> Results:
-    """Measure the rows of each command, and print and keep each; a failed launch is a row with a "failure"."""
+def sweep(foresight: Foresight, start: Start, options: GridOptions) -> Iterator[Results]:
+    """Measure the rows of each command; print each, and yield all so far; a failed launch is a row with a "failure"."""
     results: Results = {}
     for command in options.commands:
         lines = results[command] = []
         head = HEADS[command]
         print(f"\nbulksample {command}: MB and seconds\n\n{head}\n|{'--:|' * (head.count('|') - 1)}")
-        for grid in grids(options.ranks, list(EXCHANGES) if command == "sample" else options.train_exchanges):
+        for grid in grids(options.ranks, EXCHANGES if command == "sample" else options.train_exchanges):
             lines.append({"ranks": grid.ranks, "replication": grid.replication, "exchange": grid.exchange})
             try:
                 lines[-1] |= measure(command, grid, foresight, start, options)
             except RuntimeError as error:
                 lines[-1]["failure"] = str(error)
             print(f"| {' | '.join(cells(lines[-1]))} |", flush=True)
-            keep(results)
-    return results
+            yield results
 
 
 def faults(results: Results) -> list[str]:
@@ -158,37 +153,22 @@ def draw(axes: Any, lines: list[Line], what: str) -> None:
     axes.legend()
 
 
-def read_options() -> argparse.Namespace:
-    parser = parser_of(__doc__)
-    parser.add_argument("--ranks", type=numbers, help="numbers of ranks, such as 1,2,4")
-    parser.add_argument("--commands", type=some_of(*COMMANDS), default=list(COMMANDS), help="sample, train, or both")
-    parser.add_argument("--rounds", type=int, default=1, help="launches per grid, for the spread of seconds")
-    parser.add_argument("--quick", action="store_true", help="a smaller graph and up to 4 ranks")
-    return read_work_options(parser, FULL, QUICK)
-
-
-def main() -> None:
-    options, launcher = read_options(), mpirun()
+@quick(vertices=2**12, ranks=(1, 2, 4))
+def grid(options: GridOptions) -> Iterator[dict[str, Any]]:
+    launcher, found = mpirun(), list[str]()
 
     def start(ranks: int, program: list[str]) -> list[str]:
         return [launcher, "-n", str(ranks), *program]
 
     with stoppable(), tempfile.TemporaryDirectory() as folder:
         foresight = Foresight(work_of(options, options.work or Path(folder)))
-        asked = {name: getattr(options, name) for name in ("sampler", "fanouts", "batch_size", "bulk_size", "hidden", "rounds")}
-        about = machine() | foresight.sizes() | asked
+        about = foresight.sizes() | options.of("sampler", "fanouts", "batch_size", "bulk_size", "hidden", "rounds")
         print(json.dumps(about))
-
-        def keep(results: Results) -> None:
-            if options.json:
-                options.json.write_text(json.dumps({**about, "faults": faults(results), "results": results}, indent=1) + "\n")
+        for results in sweep(foresight, start, options):
+            found = faults(results)
             if options.plot:
                 plot(results, options.plot)
-
-        found = faults(sweep(foresight, start, options, keep))
+            yield {**about, "faults": found, "results": results}
     print("\n" + "\n".join(found or ["every byte as predicted, and the same minibatches on every grid"]))
-    sys.exit(1 if found else 0)
-
-
-if __name__ == "__main__":
-    main()
+    if found:
+        raise SystemExit(1)

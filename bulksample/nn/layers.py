@@ -26,7 +26,7 @@ from .pooling import segment_max
 
 Input = torch.Tensor | SparseRows
 
-# Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/bench_spmm.py).
+# Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/run.py spmm).
 _DENSE_COST = 0.1
 _POOL_WIDTH = 512
 

@@ -1,6 +1,6 @@
 """Replace estimates of a plan by figures of real runs, read from JSON files.
 
-The files are results of `bulksample sample --json`, `bulksample train --json`, `bench/bench_sampling.py`, `bench/bench_spmm.py` and
+The files are results of `bulksample sample --json`, `bulksample train --json`, `bench/run.py sampling`, `bench/run.py spmm` and
 `bench/gpu.py`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the plan.
 """
 
@@ -112,13 +112,13 @@ def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: s
 
 
 def _read_sampling_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """Read a result of `bench/bench_sampling.py`: million edges a second."""
+    """Read a result of `bench/run.py sampling`: million edges a second."""
     rate = 1e6 * _positive(found["results"][f"bulksample, frontier {request.frontier}"]["median"], name)
     return replace(measured, device=_with_rates(measured.device, name, sampling=rate))
 
 
 def _read_spmm_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """Read a result of `bench/bench_spmm.py`: rates of the size with the most rows to read, and of the largest dense product."""
+    """Read a result of `bench/run.py spmm`: rates of the size with the most rows to read, and of the largest dense product."""
     read = max(found["sizes"], key=lambda size: size["sources"] * size["width"])
     dense = max(found["sizes"], key=lambda size: size["sources"] * size["width"] ** 2)
     rows = 4e3 * read["edges"] * read["width"] / _positive(read["milliseconds"]["native"]["median"], name)

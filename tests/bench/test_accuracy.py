@@ -3,12 +3,12 @@
 import json
 import statistics
 import subprocess
-import sys
 
 import bench_accuracy
 import keep
 import numpy as np
 import pytest
+import run
 from scipy.sparse import csr_matrix
 
 ROWS = [row for part in keep.load("accuracy").values() for row in part["result"]["rows"]]
@@ -30,7 +30,7 @@ def test_full_batch_is_trained_by_the_method_full():
     assert all([run["seed"] for run in row["runs"]] == row["seeds"] for row in full)
 
 
-def test_a_second_call_trains_only_the_seeds_that_a_row_lacks(tmp_path, monkeypatch):
+def test_a_second_call_trains_only_the_seeds_that_a_row_lacks(tmp_path, monkeypatch, capsys):
     """The scores of a fake trainer are its seeds, so a score beside the wrong seed shows."""
     calls, file = [], tmp_path / "rows.json"
 
@@ -40,8 +40,8 @@ def test_a_second_call_trains_only_the_seeds_that_a_row_lacks(tmp_path, monkeypa
 
     def call(*more):
         calls.clear()
-        monkeypatch.setattr(sys, "argv", ["bench_accuracy.py", "--data", str(tmp_path), "--graphs", "dblp", "--json", str(file), *more])
-        bench_accuracy.main()
+        with pytest.raises(SystemExit, match=r"^0$"):
+            run.run("accuracy", ["--data", str(tmp_path), "--graphs", "dblp", "--json", str(file), *more])
         return {(row["sampler"], row["ranks"]): row for row in json.loads(file.read_text())["rows"]}
 
     monkeypatch.setattr(bench_accuracy, "train", train)
@@ -54,8 +54,9 @@ def test_a_second_call_trains_only_the_seeds_that_a_row_lacks(tmp_path, monkeypa
     assert (rows["sage", 1]["mean"], rows["sage", 1]["std"]) == (10, 10)
     assert rows["sage", 4]["seeds"] == [1, 2]
     monkeypatch.setitem(bench_accuracy.ROWS, "sage", "--fanouts 3,3")
-    with pytest.raises(SystemExit, match="other options"):
-        call("--rows", "sage")
+    with pytest.raises(SystemExit, match=r"^2$"):
+        run.run("accuracy", ["--data", str(tmp_path), "--graphs", "dblp", "--json", str(file), "--rows", "sage"])
+    assert "other options" in capsys.readouterr().err
 
 
 def test_wide_features_become_their_largest_singular_directions(tmp_path):

@@ -4,15 +4,14 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
 
-import bench_exchange
 import keep
 import slow_network
 import sweep_grid
-from peers import run as peers
+from peers import contest
 
 DRAWN = {
     "grid": ("train", sweep_grid.plot, "results"), "slow_network": ("sample", slow_network.plot, "lines"),
-    "exchange": ("threads", bench_exchange.plot, "results"), "peers": ("sampling", peers.plot, "contests"),
+    "peers": ("sampling", contest.plot, "contests"),
 }  # fmt: skip
 
 

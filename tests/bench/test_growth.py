@@ -7,6 +7,7 @@ import bench_laws
 import bench_memory
 import numpy as np
 import pytest
+import run
 
 from bulksample import backends
 from bulksample.data.rmat import rmat
@@ -28,10 +29,10 @@ def test_a_series_is_measured_kept_and_drawn(small, monkeypatch, tmp_path):
     monkeypatch.setattr(bench_growth, "BATCH_SIZE", 64)
     file, picture = tmp_path / "growth.json", tmp_path / "growth.svg"
     for series in ("bulk", "fanout"):
-        monkeypatch.setattr("sys.argv", ["", "--series", series, "--rounds", "1", "--json", str(file), "--plot", str(picture)])
-        bench_growth.main()
+        with pytest.raises(SystemExit, match=r"^0$"):
+            run.run("growth", ["--series", series, "--rounds", "1", "--json", str(file), "--plot", str(picture)])
     found = json.loads(file.read_text())
-    assert list(found) == ["bulk", "fanout"]
+    assert list(found) == ["machine", "bulk", "fanout"]
     together = {line["at"]: line["together"] for line in found["bulk"]["points"]}
     assert together == {1: 1, 8: 8, 32: 32, "all": int(0.08 * 4096) // 64}
     edges = [line["edges_per_minibatch"] for line in found["fanout"]["points"] if line["threads"] == 1]

@@ -13,12 +13,13 @@ from pathlib import Path
 import netlab
 import pytest
 from communities import community_graph
+from harness import RUNNER
 from launch import MPIRUN
 from waiting import PATIENCE, until
 
 from bulksample.data import store
 
-SLOW_NETWORK = Path(netlab.__file__).with_name("slow_network.py")
+SLOW_NETWORK = [sys.executable, RUNNER, "slow-network"]
 SMALL = ["--quick", "--vertices", "600", "--commands", "sample", "--fanouts", "3,2"]
 
 
@@ -43,21 +44,16 @@ def test_missing_tools_are_named(monkeypatch):
 
 def test_the_script_refuses_with_code_2():
     done = subprocess.run(
-        [sys.executable, SLOW_NETWORK, *SMALL],
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+        [*SLOW_NETWORK, *SMALL], env={**os.environ, "PATH": ""}, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 2, done.stderr
-    assert re.fullmatch(r"slow_network.py: .*(root|iproute2).*\n", done.stderr)
+    assert re.fullmatch(r"slow-network: .*(root|iproute2).*\n", done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not all(map(shutil.which, (*netlab._TOOLS, "setpriv"))), reason="needs root and the tools")
 def test_root_without_the_right_gets_the_error_of_the_kernel():
     fewer = ["setpriv", "--bounding-set", "-sys_admin"]
-    done = subprocess.run([*fewer, sys.executable, SLOW_NETWORK, *SMALL], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([*fewer, *SLOW_NETWORK, *SMALL], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2, done.stderr
     assert "refuses what it takes: unshare" in done.stderr
 
@@ -85,7 +81,7 @@ def heard():
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left(possible, heard, tmp_path, number):
     before = _network()
-    process = subprocess.Popen([sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)
     assert "none: sample, c = 1, owner" in process.stderr.readline()
     assert len(_alive(tmp_path)) > 2
     process.send_signal(number)
@@ -96,9 +92,7 @@ def test_nothing_is_left(possible, heard, tmp_path, number):
 
 @pytest.mark.long
 def test_every_byte_is_as_predicted_and_on_the_links(possible, tmp_path):
-    done = subprocess.run(
-        [sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = subprocess.run([*SLOW_NETWORK, *SMALL, "--work", tmp_path], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert "every byte as predicted" in done.stdout
 
@@ -109,7 +103,7 @@ def test_a_server_and_its_trainers_stand_on_hosts_as_ranks_do(possible, tmp_path
     methods = "sync:epochs=2,random-tma:tolerate-failures=true:interval=0.3s:epochs=3"
     words = ["--methods", methods, "-o", tmp_path / "o", "--rates", "100mbit", "--only-shaped", "--hosts", "2", "--speed", "0.5"]
     small = ["--json", tmp_path / "found.json", "--", "--eval-every", "1", "--fanouts", "3,2", "--hidden", "8", "--batch-size", "32"]
-    command = [sys.executable, SLOW_NETWORK.with_name("slow_compare.py"), tmp_path / "g", *words, *small]
+    command = [sys.executable, RUNNER, "slow-compare", tmp_path / "g", *words, *small]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = json.loads((tmp_path / "found.json").read_text())["lines"]

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import graphs
 import pytest
-from peers import run
+from peers import contest
 
 from bulksample import backends
 from bulksample.data.rmat import rmat
 
-OPTIONS = SimpleNamespace(fanouts="1000,1000", minibatches=2, batch_size=8, hidden=8, peers="matrix,pyg_layers", python=[], rounds=1)
+OPTIONS = contest.ContestOptions(fanouts=(1000, 1000), minibatches=2, batch_size=8, hidden=8, peers=("matrix", "pyg_layers"), rounds=1)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def tiny(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_contestants_draw_the_same_edges_in_turn(tiny):
-    result = run.contest("tiny", "sampling", 1, OPTIONS)
+    result = contest.contest("tiny", "sampling", 1, OPTIONS)
     ours, scipy = result["results"]["bulksample"], result["results"]["scipy, Q A and numpy draws"]
     assert ours["edges_per_minibatch"] > 0 < scipy["edges_per_minibatch"]
     assert result["left_out"].keys() == {"pyg_layers"}
@@ -31,7 +31,7 @@ def test_contestants_draw_the_same_edges_in_turn(tiny):
 def test_a_contestant_that_draws_too_few_edges_is_refused():
     worker = SimpleNamespace(name="hasty", rule="all", round=lambda: {"edges": 90, "minibatches": 2})
     with pytest.raises(SystemExit, match="hasty drew 90 edges where 100 were expected"):
-        run.play([worker], 1, {"all": [50, 50, 50]})
+        contest.play([worker], 1, {"all": [50, 50, 50]})
 
 
 def test_graphs_are_made_once(tiny, monkeypatch):

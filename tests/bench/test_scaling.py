@@ -7,6 +7,7 @@ import sys
 import keep
 import pytest
 import scaling
+from harness import RUNNER
 from waiting import PATIENCE
 
 from bulksample.errors import UsageError
@@ -72,7 +73,7 @@ def test_the_kept_results_are_what_the_script_says(tmp_path):
 
 def test_it_draws_and_prints(tmp_path):
     pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
-    command = [sys.executable, scaling.__file__, "--graphs", "products", "--json", tmp_path / "s.json", "--plot", tmp_path / "s.png"]
+    command = [sys.executable, RUNNER, "scaling", "--graphs", "products", "--json", tmp_path / "s.json", "--plot", tmp_path / "s.png"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| replicated |") == 1

@@ -1,22 +1,23 @@
 """Ranks send the bytes that the benchmarks predict."""
 
-import argparse
 import subprocess
 import sys
-from pathlib import Path
+from typing import get_args
 
+import harness
 import numpy as np
 import pytest
 import ranks
 import sweep_grid
 from foreseen import Foresight, busiest, over_ranks, together
+from harness import RUNNER
 from launch import MPIRUN
 from ranks import EXCHANGES, Grid, Work, graph_in
+from typer import BadParameter
 from waiting import PATIENCE
 
 from bulksample.distributed.comm.base import SentCount
-
-SCRIPT = Path(sweep_grid.__file__)
+from bulksample.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_ranks_send_what_was_foreseen(command):
     if MPIRUN is None:
         pytest.skip("no mpirun")
     options = ["--commands", command, "--train-exchanges", "owner,rows", "--ranks", "2", "--vertices", "600", "--features", "8"]
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([sys.executable, RUNNER, "grid", *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| equal |") == {"sample": 6, "train": 4}[command]
     assert "every byte as predicted, and the same minibatches on every grid" in done.stdout
@@ -53,8 +54,9 @@ def test_a_failed_launch_is_a_fault_and_the_rest_is_kept(monkeypatch, capsys):
 
     kept = []
     monkeypatch.setattr(sweep_grid, "measure", measure)
-    options = argparse.Namespace(commands=["sample"], ranks=(2,))
-    results = sweep_grid.sweep(None, None, options, lambda results: kept.append(len(results["sample"])))
+    options = sweep_grid.GridOptions(commands=("sample",), ranks=(2,))
+    for results in sweep_grid.sweep(None, None, options):
+        kept.append(len(results["sample"]))
     assert kept == [1, 2, 3, 4, 5, 6]
     assert sweep_grid.faults(results) == [f"sample, p = 2, c = 2, {exchange}: longer than 300 s" for exchange in EXCHANGES]
     assert capsys.readouterr().out.count("| failed |") == 3
@@ -62,22 +64,22 @@ def test_a_failed_launch_is_a_fault_and_the_rest_is_kept(monkeypatch, capsys):
 
 @pytest.mark.parametrize("text", ["", "2,", "2,x", "1.5"])
 def test_what_is_no_list_of_numbers(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="use numbers such as 10,5"):
-        ranks.numbers(text)
+    with pytest.raises(BadParameter, match="use numbers such as 10,5"):
+        harness.numbers(text)
 
 
 def test_unknown_names_are_refused():
-    assert ranks.some_of("sample", "train")("train,sample") == ["train", "sample"]
-    with pytest.raises(argparse.ArgumentTypeError, match="got 'plan'; use some of sample,train"):
-        ranks.some_of("sample", "train")("sample,plan")
+    read = get_args(harness.some_of("sample", "train"))[1].parser
+    assert read("train,sample") == ("train", "sample")
+    with pytest.raises(BadParameter, match="got 'plan'; use some of sample,train"):
+        read("sample,plan")
 
 
-def test_without_mpirun_it_says_so(monkeypatch, capsys):
+def test_without_mpirun_it_says_so(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(SystemExit, match=r"^2$"):
+    with pytest.raises(UsageError, match="pip install mpich"):
         ranks.mpirun()
-    assert "pip install mpich" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
