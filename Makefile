@@ -2,7 +2,7 @@
 # make test      install what the tests need and run those a newcomer waits for; about 8 CPU-minutes
 # make test-long all other tests: sweeps, launches of many processes, commands shown in docs/, benchmarks
 # make test-all  both
-# make test-change  what .ci/run takes: both, but for what neither the change nor the day of the week calls for (tests/parts.py)
+# make test-change  what .ci/run takes: both, but for what neither the change nor the day of the week calls for (tests/choice.py)
 # make test-times   all tests, and where the processor's time goes, in build/test-times.json
 # make bench     the experiments that need neither a GPU nor data; results are printed. `python bench/run.py` lists all
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
@@ -42,10 +42,10 @@ test-all: $(VENV)/test.stamp
 	ALL=1 $(BIN)/python -m pytest $(TWO) -m ""
 
 test-change: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO) -m "" --durations=15 --to-clear $(LIST)
+	$(BIN)/python -m pytest $(TWO) -m "" --durations=15 --to-clear=$(LIST)
 
 test-times: $(VENV)/test.stamp
-	ALL=1 $(BIN)/python -m pytest $(TWO) -m "" --times build/test-times.json
+	ALL=1 $(BIN)/python -m pytest $(TWO) -m "" --times=build/test-times.json
 
 bench: $(VENV)/run.stamp
 	for name in $(BENCH); do $(BIN)/python bench/run.py $$name || exit 1; done

@@ -1,4 +1,4 @@
-"""The plugin of pytest that runs what `parts` chooses, tells what was put off, and where a failure is."""
+"""The plugin of pytest that runs what `choice` takes, tells what was put off, and where a failure is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from datetime import date
 from pathlib import Path
 
+import choice
 import launch
-import parts
 import pytest
 
 LINES = 20  # of each rank's output in the summary
@@ -34,7 +34,7 @@ class Chosen:
 
     def __init__(self, config):
         self.config = config
-        self.list = parts.ToClear.read(config.option.to_clear)
+        self.list = choice.ToClear.read(config.option.to_clear)
         self.base = self.list.before()
         self.counts = {"left": 0, "of_today": 0}
         self.outcomes = {}
@@ -42,10 +42,10 @@ class Chosen:
 
     def pytest_collection_modifyitems(self, config, items):
         """Runs after the hook of conftest.py, which marks what is long, and before pytest's own, which reads the marks."""
-        choice = parts.choose(items, parts.changed(self.base), set(self.list.binding(self.base)))
-        config.hook.pytest_deselected(items=choice.left)
-        items[:] = choice.taken
-        self.counts = {"left": len(choice.left), "of_today": choice.of_today}
+        found = choice.choose(items, choice.changed(self.base), set(self.list.binding(self.base)))
+        config.hook.pytest_deselected(items=found.left)
+        items[:] = found.taken
+        self.counts = {"left": len(found.left), "of_today": found.of_today}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -79,7 +79,7 @@ class Chosen:
         if exitstatus == pytest.ExitCode.TESTS_FAILED and only_parts:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self.list.path is not None and os.environ.get("CI"):
-            head = parts.git("rev-parse", "HEAD") if exitstatus == pytest.ExitCode.OK else None
+            head = choice.git("rev-parse", "HEAD") if exitstatus == pytest.ExitCode.OK else None
             self.list.write(self.base, self.outcomes, head)
 
     @pytest.hookimpl(optionalhook=True)
@@ -91,7 +91,7 @@ class Chosen:
         write = terminalreporter.write_line
         if any(self.counts.values()) and self.config.option.markexpr != "not long":
             change = f"the change since {self.base[:10]}" if self.base else "a change of unknown extent"
-            write(f"part {parts.today() + 1} of {parts.DAYS}, by the date: {self.counts['of_today']} tests")
+            write(f"part {choice.today() + 1} of {choice.DAYS}, by the date: {self.counts['of_today']} tests")
             write(f"put off, as neither {change} nor the day calls for them: {self.counts['left']} tests; ALL=1 runs them")
         for name in self.list.binding(self.base):
             write(f"had to be cleared: {name}: {self.outcomes.get(name, 'no test any more')}")
@@ -119,7 +119,7 @@ def seed(config) -> str:
 
 def repeat(config, name: str) -> str:
     """The command that runs one test alone."""
-    stated = {"ALL": "1", "BULKSAMPLE_DAY": str(parts.today())} | {key: os.environ[key] for key in STATED if key in os.environ}
-    order = ["-p", f"randomly_seed={seed(config)}"] if config.pluginmanager.hasplugin("randomly") else []
-    words = [*(f"{key}={value}" for key, value in stated.items()), os.path.relpath(sys.executable, parts.ROOT)]
+    stated = {"ALL": "1", "BULKSAMPLE_DAY": str(choice.today())} | {key: os.environ[key] for key in STATED if key in os.environ}
+    order = [f"--randomly-seed={seed(config)}"] if config.pluginmanager.hasplugin("randomly") else []
+    words = [*(f"{key}={value}" for key, value in stated.items()), os.path.relpath(sys.executable, choice.ROOT)]
     return shlex.join([*words, "-m", "pytest", "-n", "0", "-m", "", *order, name])

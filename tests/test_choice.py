@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import parts
+import choice
 import pytest
 from waiting import PATIENCE
 
 _OUTCOME = re.compile("PASSED|FAILED|TO CLEAR")
 HERE = Path(__file__).parent
-PLUGIN = ("chosen.py", "parts.py", "launch.py", "fork_server.py", "forked_rank.py", "waiting.py")
+PLUGIN = ("chosen.py", "choice.py", "launch.py", "fork_server.py", "forked_rank.py", "waiting.py")
 PRODUCT = """
 import os
 import pytest
@@ -31,7 +31,7 @@ def test_few(i):
 
 def test_short():
     assert "FAILS_SHORT" not in os.environ
-""".replace("parts_of_no_product", str(parts.LARGE - 1))
+""".replace("parts_of_no_product", str(choice.LARGE - 1))
 
 
 class Repository:
@@ -65,7 +65,7 @@ class Repository:
     def run(self, *words, day=0, **environment):
         """Run pytest; returns the exit code, the outcome of each test that ran, and what was printed."""
         clean = {name: value for name, value in os.environ.items() if name not in ("ALL", "CI", "BULKSAMPLE_BASE")}
-        line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "--to-clear", str(self.list), *words]
+        line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", f"--to-clear={self.list}", *words]
         done = subprocess.run(line, cwd=self.root, env={**clean, "BULKSAMPLE_DAY": str(day), **environment}, capture_output=True, text=True,
                               timeout=PATIENCE)  # fmt: skip
         ran = {name for line in done.stdout.splitlines() if _OUTCOME.search(line) for name in re.findall(r"tests/\S+::\S+", line)}
@@ -87,9 +87,9 @@ def cases(ran, test="test_product"):
 
 
 def test_a_week_of_parts_is_the_whole_product_once(repository):
-    days = [repository.run(day=day)[1] for day in range(parts.DAYS)]
+    days = [repository.run(day=day)[1] for day in range(choice.DAYS)]
     assert sorted(case for ran in days for case in cases(ran)) == list(range(28))
-    assert all(cases(ran, "test_few") == set(range(parts.LARGE - 1)) and "test_products.py::test_short" in ran for ran in days)
+    assert all(cases(ran, "test_few") == set(range(choice.LARGE - 1)) and "test_products.py::test_short" in ran for ran in days)
     assert sum("bench/test_speed.py::test_speed" in ran for ran in days) == 1
     assert cases(repository.run(ALL="1")[1]) == set(range(28))
 
@@ -97,7 +97,7 @@ def test_a_week_of_parts_is_the_whole_product_once(repository):
 @pytest.mark.parametrize("path", ["bench/speed.py", "tests/bench/test_speed.py"])
 @pytest.mark.parametrize("committed", [True, False])
 def test_tests_whose_inputs_changed_run(repository, path, committed):
-    other = (parts.day_of("tests/bench/test_speed.py::test_speed") + 1) % parts.DAYS
+    other = (choice.day_of("tests/bench/test_speed.py::test_speed") + 1) % choice.DAYS
     assert "bench/test_speed.py::test_speed" not in repository.run(day=other)[1]
     repository.write(path, "def test_speed(): pass  # changed\n")
     if committed:
@@ -107,7 +107,7 @@ def test_tests_whose_inputs_changed_run(repository, path, committed):
 
 def failing(day):
     """A case of the product that runs on a day."""
-    return next(i for i in range(28) if parts.day_of(f"tests/test_products.py::test_product[{i}]") == day)
+    return next(i for i in range(28) if choice.day_of(f"tests/test_products.py::test_product[{i}]") == day)
 
 
 def test_a_failure_of_the_part_passes_once_and_must_then_be_cleared(repository):
@@ -152,7 +152,7 @@ def test_only_ci_writes_the_list(repository):
 def test_two_workers_choose_alike_and_tell_the_same(repository):
     code, ran, said = repository.run("-n", "2", day=3, FAILS=str(failing(3)), CI="true")
     assert code == 0, said
-    assert cases(ran) == {i for i in range(28) if parts.day_of(f"tests/test_products.py::test_product[{i}]") == 3}
+    assert cases(ran) == {i for i in range(28) if choice.day_of(f"tests/test_products.py::test_product[{i}]") == 3}
     assert len(repository.kept()) == 1
 
 
@@ -175,6 +175,6 @@ def test_a_failure_is_told_with_its_command_and_the_end_of_each_rank(repository)
 
 
 def test_inputs_exist():
-    for begin, inputs in parts.INPUTS.items():
-        assert (parts.ROOT / begin.partition("::")[0]).exists(), begin
-        assert all((parts.ROOT / path).exists() for path in inputs), begin
+    for begin, inputs in choice.INPUTS.items():
+        assert (choice.ROOT / begin.partition("::")[0]).exists(), begin
+        assert all((choice.ROOT / path).exists() for path in inputs), begin
