@@ -1,7 +1,7 @@
 """The tests that a run takes: all of them with ``ALL=1``, else those that this change and this day call for.
 
-- Tests of benchmarks, commands of pages, jobs and installs have declared inputs, `INPUTS`. If the change touches none of them, nor the
-  test's own file, the test is put off.
+- Tests of benchmarks, commands of pages, jobs, installs, and of what compilers say of kernels have declared inputs, `INPUTS`. If the
+  change touches none of them, nor the test's own file, the test is put off.
 - Of a large product of parameters, the long cases of one test that are at least `LARGE`, one seventh runs a day.
 - What is put off runs on one day of the week, which the name of the test decides; so all of it runs within a week.
 
@@ -27,12 +27,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ALL = os.environ.get("ALL", "") not in ("", "0")
 DAYS = 7
-LARGE = 14  # long cases of one test that make a product: two for each day
+LARGE = 6  # long cases of one test that make a product
 INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/bench/": ("bench", "tests/bench"),
     "tests/sweep/": ("tests/sweep",),
     "tests/docs/test_pages.py::test_a_page_runs_as_it_is_shown": ("docs", "README.md", "bulksample/cli"),
     "tests/docs/test_pages.py::test_the_pages_form_a_site_without_a_dead_link": ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    "tests/csrc/test_kernels.py::": ("csrc", "bulksample/backends/cuda"),
     "tests/slurm/": ("slurm", "bulksample/cli"),
     "tests/test_install.py": (
         "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",

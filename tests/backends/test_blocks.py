@@ -53,6 +53,7 @@ def test_bulks_one_after_the_other_take_the_memory_of_one(large):
     assert resident() - before < size
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit on memory is one of Linux")
 def test_memory_that_runs_out_is_an_error_after_which_less_fits():
     """Also when it is kept blocks that take the room of a larger array."""

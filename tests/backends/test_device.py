@@ -178,6 +178,7 @@ def test_a_matrix_that_does_not_fit_is_read_from_the_host():
     assert_identical((got.indices, got.values), (matrix.indices, matrix.values))
 
 
+@pytest.mark.long
 def test_a_matrix_is_placed_once_and_leaves_with_its_owner():
     engine = emulated()
     matrix = random_matrix(100, 2000, 2, weighted=True)
@@ -194,6 +195,7 @@ def test_a_matrix_is_placed_once_and_leaves_with_its_owner():
     assert engine.device._matrix_bytes == 0
 
 
+@pytest.mark.long
 def test_a_back_end_that_is_no_longer_used_leaves_the_device_while_its_graph_lives():
     engine, matrix, sums = emulated(), random_matrix(100, 2000, 2), np.arange(3.0)
     held = [weakref.ref(array) for array in (engine.device.matrix(matrix).indices, engine.device.constant(sums))]

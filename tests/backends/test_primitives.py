@@ -48,6 +48,7 @@ def draws_of_a_hub(reference):
     return hub, q, {(law, s): reference.sample_rows(hub, q, s, Stream(9).draw(law)) for law, s in asked}
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_draws_of_a_hub_equal_the_reference(fast, draws_of_a_hub):
     hub, q, expected = draws_of_a_hub

@@ -105,6 +105,7 @@ def test_a_recording_keeps_no_graph_alive_and_its_bulk_no_scratch():
     assert kept[0].held
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 9), st.integers(-1, 9)), max_size=12))
 def test_arrays_share_bytes_only_if_they_live_at_different_times(lives):
     memories = [Memory(nbytes, born) for nbytes, born, _ in lives]

@@ -50,6 +50,7 @@ def flags_of(text):
     return {word.split("/")[0] for word in text.split() if word.startswith("--")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "config"), [("train", TrainConfig), ("sample", SampleConfig), ("plan", PlanRequest)])
 def test_help_shows_the_flag_of_every_option(command, name, config):
     methods = {group.methods[0] for group in config.groups() if group.methods}
@@ -133,6 +134,7 @@ def test_the_file_of_config_is_never_overwritten(command, graph, tmp_path):
     assert digests[0] == digests[1]
 
 
+@pytest.mark.long
 def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     (tmp_path / "run.yaml").write_text(
         "seed: 3\nmodel: {hidden: 8}\nsampling: {fanouts: [5, 5], batch_size: 32}\noptimiser: {epochs: 1}\nbns: {boundary_share: 0.5}\n"

@@ -62,6 +62,7 @@ def reasons(err):
     return [line for line in err.splitlines() if line.startswith("bulksample: ") and "Error: " in line]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "option", "value", "shown"),
     [

@@ -78,6 +78,7 @@ def test_one_line_says_what_to_install_in_this_process(command, folder, monkeypa
     names_what_to_install(code, err, extra, package)
 
 
+@pytest.mark.long
 def test_info_names_the_pip_command_of_every_extra(folder):
     ended = run(folder, ",".join(EXTRAS), ["info", "--json", "-"])
     assert ended.returncode == 0, ended.stderr

@@ -40,6 +40,7 @@ def proteins(tmp_path):
     return tasks
 
 
+@pytest.mark.long
 def test_ogbn_proteins_in_its_layout_from_import_to_predictions(proteins, tmp_path, command, result):
     made = result("data", "import", "ogb", tmp_path / "ogbn_proteins", "-o", tmp_path / "g")
     assert (made["target"], made["classes"], made["features"], made["edge_features"]) == ("multilabel", 3, 8, 8)

@@ -60,6 +60,7 @@ def test_bad_use_is_exit_code_2(command, folder, tmp_path, arguments, message):
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.long
 def test_a_folder_of_parts_takes_the_place_of_the_store(result, command, folder, tmp_path):
     parts = tmp_path / "P"
     report = result("partition", folder, "--parts", 4, "--by", "stream", "-o", f"{parts}/")

@@ -87,6 +87,7 @@ def test_bad_use_and_bad_data(command, arguments, code, message):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_sizes_come_from_a_store_and_measurements_from_a_run(command, result, folder, tmp_path):
     options = ["--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu"]
     expected = result("plan", *options)

@@ -77,6 +77,7 @@ def test_logits_are_the_last_layer_of_the_embeddings(command, tmp_path):
     np.testing.assert_allclose(arrays["logits"], h @ own + averaged @ mean + bias, atol=1e-4)
 
 
+@pytest.mark.long
 def test_rows_in_files_are_the_same(command, tmp_path):
     trained(command, tmp_path)
     memory, files = predicted(command, tmp_path)[1], predicted(command, tmp_path, "--memory", 1)[1]
@@ -84,6 +85,7 @@ def test_rows_in_files_are_the_same(command, tmp_path):
         np.testing.assert_allclose(files[name], memory[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_link_prediction_writes_embeddings_alone(command, tmp_path):
     graph, held_out = split_edges(replace(community_graph(), labels=None, masks={}), 0.1, 0.1, 10, 0)
     store.save(graph, tmp_path / "g")
@@ -113,6 +115,7 @@ def test_a_single_checkpoint_is_named(command, tmp_path):
     assert predict(tmp_path / "g", tmp_path / "kept").path == steps[-1]
 
 
+@pytest.mark.long
 def test_graphs_and_files_that_do_not_match_are_refused(command, tmp_path):
     trained(command, tmp_path)
     store.save(community_graph(width=5), tmp_path / "narrow")

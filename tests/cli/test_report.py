@@ -26,6 +26,7 @@ def test_lines_lie_beside_the_object_of_a_run(runs):
     assert len((runs / "alone.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.long
 def test_it_writes_every_requested_file(command, runs, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     files = ["--png", tmp_path / "png", "--markdown", tmp_path / "r.md", "--csv", tmp_path / "r.csv"]

@@ -129,6 +129,7 @@ def test_info_lists_versions_and_missing_parts(result):
     assert all(isinstance(version, str) for version in got["extras"].values())
 
 
+@pytest.mark.long
 def test_info_gives_the_reason_for_a_missing_native_back_end(tmp_path):
     """The reference back end serves where the extension cannot be imported."""
     hide = "import sys; sys.modules['bulksample._native'] = None; from bulksample.cli import main; main()"
@@ -145,6 +146,7 @@ def test_a_weighted_graph_is_sampled_by_weight(result, tmp_path):
     assert got["minibatches"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ranks", "layout"),
     [

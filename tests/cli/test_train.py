@@ -86,6 +86,7 @@ def test_bad_data_exits_65(command, graph, tmp_path):
     assert code == 65, err
 
 
+@pytest.mark.long
 def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
     line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)

@@ -44,6 +44,7 @@ def test_every_edge_is_trained_on_or_held_out_once(graph):
         assert all(weight[u, v] == w for u, v, w in rest)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attempts", [module._ATTEMPTS, 0])
 def test_negatives_are_uniform_and_no_edges(attempts, monkeypatch):
     """Also where all of them are chosen from a list."""

@@ -46,6 +46,7 @@ def test_a_snap_file(tmp_path):
     assert graph.adjacency.indices[graph.adjacency.indptr[2]] == 0, "row v holds u of the edge u -> v"
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_any_list_is_read_as_the_slow_reader_does(tmp_path_factory, data):
     weighted, undirected = data.draw(st.booleans()), data.draw(st.booleans())

@@ -71,6 +71,7 @@ def graphs(draw):
     return HeteroGraph(tuple(types), tuple(relations), draw(st.text(max_size=5)))
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(graph=graphs())
 def test_any_graph_comes_out_as_it_went_in(tmp_path_factory, graph):

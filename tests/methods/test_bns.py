@@ -68,6 +68,7 @@ def standard_errors(directory, comm, scale, **options):
     return off[moved] / error[moved]
 
 
+@pytest.mark.long
 @sweep("model", ["sage", "gcn"])
 @sweep(("form", "layers"), [("naive", 1), ("strong", 2)])
 def test_logits_behind_one_sampled_sum_are_unbiased_and_would_not_be_undivided(stored, model, form, layers):

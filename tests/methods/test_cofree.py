@@ -214,6 +214,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
     assert torch.equal(weights, whole)
 
 
+@pytest.mark.long
 def test_ranks_without_seeds_edges_or_vertices_take_part(tmp_path):
     store.save(community_graph(n=5, classes=2), tmp_path / "s")
     for cut in CUTS:

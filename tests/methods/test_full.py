@@ -85,6 +85,7 @@ def test_gradients_are_those_of_dense_algebra_in_double_precision(stored, name, 
     np.testing.assert_allclose(found[1:], expected.numpy(), rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -109,6 +110,7 @@ def test_it_is_minibatch_training_on_one_minibatch_of_everything(stored):
     np.testing.assert_allclose(trained(stored / "plain", None)[0], minibatches[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["strong", "naive"])
 @pytest.mark.parametrize("model", ["sage", LONG("gcn"), LONG("gat")])
 def test_overlap_does_not_change_a_bit(stored, form, model):
@@ -141,6 +143,7 @@ def test_bytes_are_those_of_the_formula(stored, form, widths):
     assert sum(sent) == epochs * per_epoch
 
 
+@pytest.mark.long
 def test_ranks_without_rows_or_training_vertices_take_part(tmp_path):
     graph = community_graph(n=60)
     graph.masks["train"][10:] = False

@@ -1,6 +1,7 @@
 """The options of Grappa: the chunks that a rank sees, the weights of its seeds, and its steps, enumerated."""
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from plain import copied, graph, sage, trained, trainer
@@ -44,6 +45,7 @@ def test_view_chunks_is_their_number(folder):
         assert seen(folder, view="strict", view_chunks=count) == expected
 
 
+@pytest.mark.long
 def test_swap_every_moves_on_to_other_chunks(folder):
     """Of three chunks a rank sees its own and, in turn, the next one and the one after."""
     for epochs, shift in ((1, 1), (2, 1), (3, 2), (4, 2), (5, 1)):

@@ -114,6 +114,7 @@ def fetched(drawn, *arguments, ranks=4):
     return result["bytes_sent"]["features"], result["input_vertices"]
 
 
+@pytest.mark.long
 def test_features_are_fetched_from_where_they_lie(drawn):
     """One mini-batch of all vertices needs every row; the rank that draws it holds a quarter."""
     assert fetched(drawn, "--features", "partitioned") == (4 * WIDTH * (N - N // 4), N)

@@ -64,6 +64,7 @@ def test_it_has_every_chart_that_its_runs_allow(page):
     assert [chart.name for chart in page.charts] == names
 
 
+@pytest.mark.long
 def test_every_chart_has_a_description_and_numbers(html, page):
     elements = Elements(html)
     said = [attributes["aria-label"] for attributes, _ in elements.of("div") if attributes.get("role") == "img"]
@@ -96,6 +97,7 @@ def test_charts_use_the_colours_of_the_page(html):
     assert "var(--ink)" in drawn
 
 
+@pytest.mark.long
 def test_the_same_runs_make_the_same_page(html, trained):
     assert Page(read([trained])).to_html("A few runs") == html
 
@@ -190,6 +192,7 @@ def test_an_unfinished_run_has_curves_and_a_row(trained, tmp_path):
     Elements(page.to_html("now"))
 
 
+@pytest.mark.long
 def test_pngs_markdown_and_csv(page, trained, tmp_path):
     written = page.write_pngs(tmp_path / "png")
     assert [file.stem for file in written] == [chart.name for chart in page.charts]

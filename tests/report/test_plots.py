@@ -63,6 +63,7 @@ def test_a_method_has_one_style_in_every_plot(figures, tmp_path):
     assert styles[0].items() < again.items()  # also where another method had failed
 
 
+@pytest.mark.long
 def test_every_figure_is_written_in_two_forms(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     files = drawing.draw_comparison([run(lines=LINES)], [], tmp_path)
@@ -107,6 +108,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):
         drawing.draw_comparison([run(lines=LINES)], [], tmp_path)
 
 
+@pytest.mark.long
 def test_importing_it_does_not_import_matplotlib():
     code = "import sys, bulksample.report.drawing, bulksample.report.table; sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

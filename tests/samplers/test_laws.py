@@ -46,6 +46,7 @@ def assert_frequencies(counts, trials, probability):
     assert worst[at] <= 4, f"frequency {counts[at] / trials}, expected {probability[at]}: {worst[at]:.1f} standard errors"
 
 
+@pytest.mark.long
 @sweep("law", [Law.RACE, Law.UNIFORM, Law.LABOR])
 def test_a_million_rows_draw_distinct_existing_neighbours(law):
     n, s, k = 100_000, 7, 10

@@ -74,6 +74,7 @@ def test_a_rank_that_leaves_early_fetches_what_it_has_asked_for(together, left):
     assert len(waited) == 4 // together
 
 
+@pytest.mark.long
 @sweep(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)], quick=2)
 def test_a_run_goes_on_after_any_step_of_a_window(together, then):
     whole = [step.minibatch.digest() for step in batches(together)]

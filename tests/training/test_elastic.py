@@ -69,6 +69,7 @@ def stages(folder, tmp_path, *ranks, **options):
     return losses, weights
 
 
+@pytest.mark.long
 def test_8_4_2_and_1_ranks_give_the_same_bits(folder, unbroken, trained_on, tmp_path):
     losses, weights = stages(folder, tmp_path, 8, 4, 2, 1)
     assert losses == unbroken[0]
@@ -80,6 +81,7 @@ def test_8_4_2_and_1_ranks_give_the_same_bits(folder, unbroken, trained_on, tmp_
     assert len(resumed) == 4 * 23
 
 
+@pytest.mark.long
 def test_3_ranks_share_8_minibatches_and_may_become_8_again(folder, unbroken, trained_on, tmp_path):
     """Three ranks take two, three and three of them: the same mini-batches, and sums within rounding."""
     losses, _ = stages(folder, tmp_path, 8, 4, 3, 8)
@@ -88,6 +90,7 @@ def test_3_ranks_share_8_minibatches_and_may_become_8_again(folder, unbroken, tr
     assert len(trained_on) == 4 * 23
 
 
+@pytest.mark.long
 def test_another_placement_and_replication_go_on_too(folder, unbroken, tmp_path):
     placements = {"4": {"graph": "partitioned", "replication": 2}, "2": {"graph": "partitioned", "partition": "random"}}
     losses, weights = stages(folder, tmp_path, 8, 4, 2, 1, **placements)

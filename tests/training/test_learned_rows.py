@@ -164,6 +164,7 @@ def test_one_learned_row_for_all_is_not_divided():
     assert runs[0].trainer.model.shards == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partition", ["block", "random"])
 @pytest.mark.parametrize(
     ("p", "c", "q", "d"), [(2, 1, 2, 1), pytest.param(2, 2, 2, 2, marks=pytest.mark.long), pytest.param(4, 2, 4, 1, marks=pytest.mark.long)]

@@ -228,6 +228,7 @@ def test_the_loss_is_binary_cross_entropy(stored, decoder):
     assert trainer.context.progress.steps == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"decoder": "mlp", "model": "gcn"}, {"method": "super-tma", "clusters": 20}])
 @sweep("p", [1, 3])
 def test_it_learns(stored, options, p):
@@ -240,6 +241,7 @@ def test_it_learns(stored, options, p):
     assert {"val_hits@3", "val_hits@10", "test_hits@3"} <= report.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", AVERAGING)
 def test_averaging_alone_and_with_one_trainer_is_plain_training_to_the_bit(stored, method):
     more = {"server_steps": 0} if method == "llcg" else {}

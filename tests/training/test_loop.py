@@ -25,6 +25,7 @@ def run(graph, comm=None, **options):
     return run_training(graph, comm, **{**SMALL, **options})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_it_learns_more_than_the_features_say(model):
     graph = community_graph(n=600, degree=12, noise=1.2)

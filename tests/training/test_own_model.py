@@ -119,6 +119,7 @@ def test_it_trains_like_the_same_formula_in_our_layers(folder, name, p):
         assert plain[2][f"{split}_accuracy"] == pytest.approx(ours[2][f"{split}_accuracy"], abs=0.02)  # a few logits are nearly equal
 
 
+@pytest.mark.long
 def test_its_exact_scores_do_not_depend_on_the_batches(folder):
     """All neighbors of every vertex are taken, so a mini-batch of any size scores as the whole graph does."""
     gnn = Gnn("sage", [8, 8, 3], seed=3)

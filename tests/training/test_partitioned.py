@@ -65,6 +65,7 @@ def assert_same_run(source, p, least_steps=1, **options):
     return report, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("p", "c", "exchange"),
     [
@@ -110,6 +111,7 @@ def test_one_rank_alone(stored):
     assert_same_run(stored / "plain", 1, epochs=1)
 
 
+@pytest.mark.long
 def test_memory_of_the_graph_falls_as_replication_over_ranks(stored):
     held = {}
     for p, c in [(1, 1), (4, 1), (4, 2), (8, 1), (8, 4)]:

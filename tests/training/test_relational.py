@@ -50,6 +50,7 @@ def test_the_first_loss_is_that_of_dense_products():
     assert run.report["train_loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "target", "score", "least"),
     [

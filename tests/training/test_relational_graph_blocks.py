@@ -34,6 +34,7 @@ def digests(source, comm=None, **options):
     return [batch.minibatch and batch.minibatch.digest() for batch in made.context.batches]
 
 
+@pytest.mark.long
 @sweep("options", [
     {"sampler": "labor", "partition": "random"}, {"times": True, "strict": True, "features": "replicated"},
     {"exchange": "rows", "times": True}, {}, {"sampler": "full"},

@@ -330,6 +330,7 @@ def test_scores_are_those_of_the_model_without_dropout(stored):
     assert report["test_accuracy"] == pytest.approx(right[graph.masks["test"][vertices]].mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metric", ["f1", "f1_micro"])
 def test_other_metrics_choose_too(stored, metric):
     report = on_threads(3, lambda comm: trained(stored / "plain", comm, metric=metric, epochs=12)[2])[0]

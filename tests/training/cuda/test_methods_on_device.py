@@ -62,6 +62,7 @@ def test_the_emulated_device_refuses_to_mix_its_tensors_with_host_tensors():
         there + torch.zeros(3, device=WHERE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("p", "name", "options"), [
     (2, "plain", {"method": "sync", "model": "gcn", "input_dropout": 0.2}),
     (2, "plain", {"method": "retexo", "model": "gcn", "refine": 1, "epochs": 2}),

@@ -61,6 +61,7 @@ def test_a_bulk_waits_as_often_as_is_said(setting, fanouts, each_hop, frontier):
     assert [waited for _, _, waited in ranks] == [[], []]
 
 
+@pytest.mark.long
 def test_the_mini_batches_of_a_rank_are_known_when_it_first_asks():
     """Vertex v has the neighbors v + 50 and v + 51: the seed of rank 0 reaches the rows of ranks 1, 2 and 3 in one hop after another."""
     matrix = ZOO["random"]

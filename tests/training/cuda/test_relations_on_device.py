@@ -52,6 +52,7 @@ def scores_of(report):
     return {name: value for name, value in report.items() if name.startswith(("train_", "val_", "test_")) and value is not None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [
     {"times": True, "layer_norm": True}, {"frontier": "new", "evaluate": "sampled"},
     *(pytest.param(more, marks=pytest.mark.long) for more in (
@@ -84,6 +85,7 @@ def test_attention_agrees_within_rounding(options):
     assert report["val_accuracy"] == on_host["val_accuracy"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [
     {"edge_times": True, "evaluate": "sampled", "frontier": "new"},
     *(pytest.param(more, marks=pytest.mark.long) for more in ({}, {"times": True, "decoder": "mlp"}, {"backend": "native"})),
@@ -100,6 +102,7 @@ def test_links_of_a_relation_are_predicted_on_a_device(options):
     assert str(why).startswith("exclude_targets takes edges out of mini-batches on the host")
 
 
+@pytest.mark.long
 def test_ranks_train_on_devices_of_their_own():
     graph = planted(times=True)
     expected, on_host = on_threads(2, lambda comm: trained(graph, comm))[0]
@@ -154,6 +157,7 @@ def test_minibatches_that_stay_on_the_device_have_the_digests_of_the_reference(r
             assert [one.digest() for one in got] == expected
 
 
+@pytest.mark.long
 def test_a_step_does_not_wait_for_the_device_and_a_bulk_waits_once():
     """A step sends its labels and their places; a bulk waits for its sizes, in its sampler, and copies nothing else to the host."""
     waits = []
@@ -165,6 +169,7 @@ def test_a_step_does_not_wait_for_the_device_and_a_bulk_waits_once():
     assert len(waits) == 2 * 4  # bulks of two mini-batches
 
 
+@pytest.mark.long
 def test_a_step_on_links_sends_the_places_of_its_seeds():
     graph = hold_out(shop(edge_times=True), ("user", "buys", "item"), 0.1, 0.2, 8, seed=0)
     seen = Watched(graph, **QUICK | {"task": "links", "evaluate": "none", "epochs": 1})

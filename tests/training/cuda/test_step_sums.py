@@ -48,6 +48,7 @@ OPTIONS = [{}, *(pytest.param(more, marks=pytest.mark.long) for more in (
 ))]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_step_does_not_wait_for_the_device(options):
     """It sends labels and their places; a bulk waits in its sampler besides, which is no operation of torch."""
@@ -74,6 +75,7 @@ def losses_on_host(graph, comm=None, **options):
     return recorder.losses
 
 
+@pytest.mark.long
 def test_a_loss_that_is_not_finite_is_noticed_with_its_step():
     graph, told = community_graph(150), []
     for run in (losses_on_host, Watched):
@@ -83,6 +85,7 @@ def test_a_loss_that_is_not_finite_is_noticed_with_its_step():
     assert told[0] == told[1]
 
 
+@pytest.mark.long
 def test_a_rank_that_stops_alone_stops_at_once_and_resumes(tmp_path):
     graph, options = community_graph(150), {"model": "gcn", "evaluate": "none"}
     whole = losses_on_host(graph, **options)
@@ -93,6 +96,7 @@ def test_a_rank_that_stops_alone_stops_at_once_and_resumes(tmp_path):
     assert not rest.report["stopped"]
 
 
+@pytest.mark.long
 def test_ranks_stop_after_the_same_step():
     graph = community_graph(150)
     found = on_threads(2, lambda comm: Watched(graph, comm, (0, 1) if comm.rank else None, evaluate="none").report)
