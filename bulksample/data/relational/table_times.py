@@ -41,7 +41,7 @@ def as_time(name: str, value: Any, unit: str) -> int:
     try:
         text = value.isoformat() if hasattr(value, "isoformat") else value
         no_time = isinstance(text, str) and text.strip().lower() in ("", "nat")
-        found = np.datetime64("NaT", unit) if no_time else np.datetime64(text)  # numpy 2.5 wants a unit for what has none
+        found = np.array("NaT", f"datetime64[{unit}]")[()] if no_time else np.datetime64(text)  # numpy 2.5 wants a unit of no time
         counted = found.astype(f"datetime64[{unit}]")
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name}: got {value!r}; use a whole number, a date or text such as 2010-01-01") from error
