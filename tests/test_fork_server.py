@@ -1,0 +1,108 @@
+"""Forked ranks end, print and take signals as ranks that Python starts, and nothing of them is left."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import launch
+import pytest
+from fork_server import ADDRESS, FORKED
+from launch import ROOT, SERVER, Ranks, run_fresh, run_ranks
+from waiting import PATIENCE, until
+
+MARK = "forked-by-a-test"
+
+
+def start(words, **environment):
+    """Start Python's words as one forked process, without a launcher."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    given = {**os.environ, "PYTHONPATH": paths, ADDRESS: SERVER.address, "BULKSAMPLE_LAUNCH": MARK, **environment}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-I", "-S", str(FORKED), *words], env=given, text=True, **streams)
+
+
+def ends(words, **environment):
+    process = start(words, **environment)
+    out, err = process.communicate("a line\n", timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "out", "err"),
+    [
+        ("print('said')", 0, "said\n", ""),
+        ("import sys; print(sys.argv[1:], __name__); sys.exit(7)", 7, "['x', 'y'] __main__\n", ""),
+        ("raise SystemExit('why')", 1, "", "why\n"),
+        ("import sys; sys.exit(None)", 0, "", ""),
+        ("print(input())", 0, "a line\n", ""),
+        ("import os; print(os.environ['GIVEN'], 'torch' in __import__('sys').modules)", 0, "this True\n", ""),
+        ("import atexit; atexit.register(print, 'at the end')", 0, "at the end\n", ""),
+        ("import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()", 0, "late\n", ""),
+    ],
+)
+def test_a_program_ends_as_under_python(program, code, out, err):
+    assert ends(["-c", program, "x", "y"], GIVEN="this") == (code, out, err)
+
+
+def test_an_error_has_a_traceback_and_the_hook_of_the_program():
+    code, _, err = ends(["-c", "raise KeyError('boom')"])
+    assert code == 1
+    assert "Traceback" in err
+    assert err.endswith("KeyError: 'boom'\n")
+    hook = "import sys\nsys.excepthook = lambda kind, error, trace: print('hooked', error, file=sys.stderr)\nraise KeyError('boom')"
+    assert ends(["-c", hook]) == (1, "", "hooked 'boom'\n")
+
+
+def test_modules_and_files_run_as_programs(tmp_path):
+    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
+    (tmp_path / "program.py").write_text("import sys, beside\nif __name__ == '__main__':\n    print(beside.WORD, sys.argv[1:])\n")
+    assert ends([str(tmp_path / "program.py"), "x"]) == (0, "found ['x']\n", "")
+    code, out, _ = ends(["-m", "bulksample", "--version"])
+    assert code == 0
+    assert out.startswith("bulksample ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_the_rank_reaches_the_program(number):
+    program = f"import signal, sys\nsignal.signal({int(number)}, lambda *_: sys.exit(9))\nprint('up', flush=True)\nsignal.pause()"
+    process = start(["-c", program])
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 9
+    process.communicate()
+
+
+def test_a_program_that_a_signal_ends_ends_the_rank_by_it():
+    assert ends(["-c", "import os; os.kill(os.getpid(), 9)"])[0] == -signal.SIGKILL
+    assert ends(["-c", "import os; os.kill(os.getpid(), 15)"])[0] == -signal.SIGTERM
+
+
+def test_a_rank_that_is_killed_takes_its_program_with_it():
+    process = start(["-c", "import os, time; print(os.getpid(), flush=True); time.sleep(10_000)"])
+    child = int(process.stdout.readline())
+    assert SERVER.ask(alive=MARK)["alive"] == [child]
+    process.kill()
+    until(lambda: not SERVER.ask(alive=MARK)["alive"])
+    assert not os.path.exists(f"/proc/{child}")
+    process.communicate()
+
+
+def test_a_launch_that_leaves_a_process_fails(monkeypatch):
+    """A process that a forked rank starts has the mark of the launch, so it is found and ended."""
+    monkeypatch.setattr(launch, "PATIENCE", 10.0)  # a tenth of it is given to what is about to end
+    leave = "import subprocess, sys; subprocess.Popen(['sleep', '10000'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)"
+    ranks = Ranks(1, leave, fresh=False)
+    with pytest.raises(pytest.fail.Exception, match="processes were left behind"):
+        ranks.wait()
+    until(lambda: not launch.alive(ranks.mark))
+
+
+@pytest.mark.long
+def test_ranks_meet_over_mpi_and_print_as_ranks_of_python_do():
+    program = "import bulksample as bs, numpy as np\nw = bs.init()\nprint(w.rank, w.allreduce(np.ones(2), 'gradients').tolist())"
+    for run in (run_ranks, run_fresh):
+        ended = run(3, program)
+        assert (ended.code, ended.err) == (0, ""), ended
+        assert sorted(ended.out.splitlines()) == [f"{rank} [3.0, 3.0]" for rank in range(3)]
+        assert ended.printed == {f"rank {rank}, stdout": f"{rank} [3.0, 3.0]\n" for rank in range(3)}
