@@ -19,9 +19,14 @@ MOST = 150
 
 
 def spent() -> float:
-    """Processor seconds of this process and of those that it has waited for."""
+    """Return the processor seconds of this process and of those that it has waited for."""
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime + launch.SERVER.ask(alive="")["seconds"]
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+
+
+def spent_with_forks() -> float:
+    """Return the same with the ranks that the fork server has ended, which it is asked for."""
+    return spent() + launch.SERVER.ask(alive="")["seconds"]
 
 
 def pytest_addoption(parser):
@@ -47,7 +52,7 @@ class Times:
 
     def report(self):
         fixtures = {name: list(row) for name, row in self.fixtures.items()}
-        return {"start": self.start, "imports": self.imports, "collection": self.collection - self.imports, "all": spent(),
+        return {"start": self.start, "imports": self.imports, "collection": self.collection - self.imports, "all": spent_with_forks(),
                 "tests": self.tests, "walls": self.walls, "fixtures": fixtures}  # fmt: skip
 
     @pytest.hookimpl(wrapper=True)
@@ -74,9 +79,9 @@ class Times:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item, nextitem):
-        before, began = spent(), time.monotonic()
+        before, began = spent_with_forks(), time.monotonic()
         result = yield
-        self.tests[item.nodeid], self.walls[item.nodeid] = round(spent() - before, 4), round(time.monotonic() - began, 3)
+        self.tests[item.nodeid], self.walls[item.nodeid] = round(spent_with_forks() - before, 4), round(time.monotonic() - began, 3)
         return result
 
     @pytest.hookimpl(wrapper=True)
