@@ -60,7 +60,8 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no
 def run_ranks(n, what, env=None, launcher="mpirun", fresh=False):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
-    The ranks are forked from a process that has imported the package (`fork_server`), or with `fresh` start as Python does.
+    The ranks of mpirun are forked from a process that has imported the package (`fork_server`), or with `fresh` start as Python does.
+    Those of torchrun always start so: gloo's threads do not survive the short end of a forked rank.
     Fails the test, with everything that was printed, if the launch does not end within `PATIENCE`, or if any process that it
     started stays alive afterwards.
     """
@@ -79,6 +80,7 @@ class Ranks:
         if launcher == "mpirun" and (MPIRUN is None or n == 0):
             pytest.skip("no mpirun: pip install mpich would bring one")
         start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else TORCHRUN
+        fresh = fresh or launcher != "mpirun"
         python = [sys.executable] if fresh else [sys.executable, "-I", "-S", str(FORKED)]
         command = [*start, str(n), *python, *(["-c", what] if isinstance(what, str) else what)]
         folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
