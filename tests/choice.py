@@ -1,13 +1,13 @@
 """The tests that a run takes: all of them with ``ALL=1``, else those that this change and this day call for.
 
-- Tests of benchmarks, commands of pages, jobs, installs, and of what compilers say of kernels have declared inputs, `INPUTS`. If the
+- Tests of benchmarks, commands of pages, jobs, installs, kernels and the memory of importers have declared inputs, `INPUTS`. If the
   change touches none of them, nor the test's own file, the test is put off.
-- Of a large product of parameters, the long cases of one test that are at least `LARGE`, one seventh runs a day.
-- What is put off runs on one day of the week, which the name of the test decides; so all of it runs within a week.
+- Of a large product of parameters (one test with at least `LARGE` long cases), the long cases are put off.
+- What is put off runs on one day of the week, which the name of the test decides: all of it within a week of daily runs.
 
 The change is what lies between a commit of before, which git tells (`before_the_change`), and the files as they are.
 A failure in the part of a day does not fail the run, unless the change touches the test's own file. It is reported and kept in a list
-(``--to-clear FILE``). On the next change the tests of the list run in any case, and count.
+(``--to-clear=FILE``). On the next change the tests of the list run in any case, and count.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/docs/test_pages.py::test_a_page_runs_as_it_is_shown": ("docs", "README.md", "bulksample/cli"),
     "tests/docs/test_pages.py::test_the_pages_form_a_site_without_a_dead_link": ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     "tests/csrc/test_kernels.py::": ("csrc", "bulksample/backends/cuda"),
+    "tests/emulation/": ("csrc", "tests/emulation", "bulksample/backends/cuda"),
+    "tests/data/test_ogb_memory.py": ("bulksample/data",),
     "tests/slurm/": ("slurm", "bulksample/cli"),
     "tests/test_install.py": (
         "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",
