@@ -99,7 +99,7 @@ class Chosen:
             self._tell(terminalreporter, report)
 
     def _tell(self, terminalreporter, report):
-        """Where a failure is: the test, the seed and the command that repeat it, the end of what its ranks printed."""
+        """Tell where a failure is: the test, the seed and the command that repeat it, the end of what its ranks printed."""
         write = terminalreporter.write_line
         terminalreporter.section(f"TO CLEAR: {report.nodeid}" if told(report) == "part" else report.nodeid, "-", red=True)
         if told(report) == "part":
