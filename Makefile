@@ -17,7 +17,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
-TWO := -n 2 --dist worksteal  # most tests keep one core busy
+WORKERS := -n 3 --dist worksteal  # for two cores: most tests keep one busy, and a third of them waits for processes
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
 BENCH := sampling ladies laws growth memory spmm links relations answer-rooms exchange exchange-bulk messages serving plan
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
@@ -33,19 +33,19 @@ demo: $(VENV)/run.stamp
 		--epochs 5 --lr 0.01 --seed 1 --overwrite --json $(DEMO)/result.json
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO) --durations=15
+	$(BIN)/python -m pytest $(WORKERS) --durations=15
 
 test-long: $(VENV)/test.stamp
-	ALL=1 $(BIN)/python -m pytest $(TWO) -m long
+	ALL=1 $(BIN)/python -m pytest $(WORKERS) -m long
 
 test-all: $(VENV)/test.stamp
-	ALL=1 $(BIN)/python -m pytest $(TWO) -m ""
+	ALL=1 $(BIN)/python -m pytest $(WORKERS) -m ""
 
 test-change: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO) -m "" --durations=15 --to-clear=$(LIST)
+	$(BIN)/python -m pytest $(WORKERS) -m "" --durations=15 --to-clear=$(LIST)
 
 test-times: $(VENV)/test.stamp
-	ALL=1 $(BIN)/python -m pytest $(TWO) -m "" --times=build/test-times.json
+	ALL=1 $(BIN)/python -m pytest $(WORKERS) -m "" --times=build/test-times.json
 
 bench: $(VENV)/run.stamp
 	for name in $(BENCH); do $(BIN)/python bench/run.py $$name || exit 1; done

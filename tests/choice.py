@@ -2,12 +2,13 @@
 
 - Tests of benchmarks, commands of pages, jobs, installs, kernels and the memory of importers have declared inputs, `INPUTS`. If the
   change touches none of them, nor the test's own file, the test is put off.
-- Of a large product of parameters (one test with at least `LARGE` long cases), the long cases are put off.
-- What is put off runs on one day of the week, which the name of the test decides: all of it within a week of daily runs.
+  It runs on one day of the week: that of its file, or of its turn among the cases of its test.
+- Of a product of parameters (one test with at least `LARGE` long cases), a seventh of the long cases runs, and at least one.
+  They take turns by the day: all of them within a week of daily runs. All run if the change touches the test's own file.
 
 The change is what lies between a commit of before, which git tells (`before_the_change`), and the files as they are.
-A failure in the part of a day does not fail the run, unless the change touches the test's own file. It is reported and kept in a list
-(``--to-clear=FILE``). On the next change the tests of the list run in any case, and count.
+A failure in the part of a day does not fail the run, unless the change touches the package that the test is of (`package_of`). It is
+reported and kept in a list (``--to-clear=FILE``). On the next change the tests of the list run in any case, and count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import subprocess
 import time
 import zlib
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ALL = os.environ.get("ALL", "") not in ("", "0")
 DAYS = 7
-LARGE = 6  # long cases of one test that make a product
+LARGE = 3  # long cases of one test that make a product
 INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/bench/": ("bench", "tests/bench"),
     "tests/sweep/": ("tests/sweep",),
@@ -54,8 +55,22 @@ def today() -> int:
 
 
 def day_of(name: str) -> int:
-    """The day of the week on which a test runs that was put off."""
+    """The day of the week that the name of a file or of a test decides."""
     return zlib.crc32(name.encode()) % DAYS
+
+
+def once_a_week(names) -> dict[str, frozenset[int]]:
+    """The day on which each case of one test runs."""
+    return {name: frozenset({(day_of(_product(name)) + i) % DAYS}) for i, name in enumerate(sorted(names))}
+
+
+def turns(names) -> dict[str, frozenset[int]]:
+    """The days on which each case of one test runs: in a week each at least once, and on each day at least one."""
+    step = min(len(names), DAYS)
+    return {
+        name: frozenset(day for day in range(DAYS) if (day + day_of(_product(name))) % DAYS % step == i % step)
+        for i, name in enumerate(sorted(names))
+    }
 
 
 def git(*words: str) -> str | None:
@@ -104,6 +119,11 @@ def file_of(item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+def package_of(item) -> str:
+    """The package that has the name of a test's folder; that of tests which lie in no folder is the whole one."""
+    return f"bulksample{file_of(item).rpartition('/')[0].removeprefix('tests')}"
+
+
 @dataclass
 class Choice:
     """The tests that a run takes, those that it leaves to other days, and how many it takes for the date alone."""
@@ -116,31 +136,40 @@ class Choice:
 def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
     """Divide tests into those that run and those put off; `files` are the changed ones, `listed` the names that run in any case.
 
-    A test that runs for the date alone, in a file that the change does not touch, gets the mark ``part``.
+    A test that runs for the date alone, and that the change does not touch, gets the mark ``part``.
     """
     day = today() if day is None else day
-    sizes = Counter(_product(item) for item in items if item.get_closest_marker("long"))
-    choice = Choice()
+    products, days = defaultdict(list), {}
     for item in items:
         inputs = inputs_of(item.nodeid)
         unchanged = inputs is not None and not touches(files, (file_of(item), *inputs))
         if unchanged:
             item.add_marker(pytest.mark.long)
-        large = item.get_closest_marker("long") and hasattr(item, "callspec") and sizes[_product(item)] >= LARGE
-        if everything or item.nodeid in listed or not (unchanged or large):
+        if hasattr(item, "callspec") and item.get_closest_marker("long"):
+            products[_product(item.nodeid), unchanged].append(item.nodeid)
+        elif unchanged:
+            days[item.nodeid] = frozenset({day_of(file_of(item))})
+    for (_, unchanged), names in products.items():
+        if unchanged or len(names) >= LARGE:
+            days |= once_a_week(names) if unchanged else turns(names)
+    choice = Choice()
+    for item in items:
+        when = days.get(item.nodeid)
+        own = files is not None and file_of(item) in files
+        if everything or item.nodeid in listed or own or when is None:
             choice.taken.append(item)
-        elif day_of(item.nodeid) != day:
+        elif day not in when:
             choice.left.append(item)
         else:
             choice.taken.append(item)
             choice.of_today += 1
-            if files is not None and file_of(item) not in files:
+            if files is not None and not touches(files, (package_of(item),)):
                 item.add_marker(pytest.mark.part)
     return choice
 
 
-def _product(item) -> str:
-    return item.nodeid.partition("[")[0]
+def _product(name: str) -> str:
+    return name.partition("[")[0]
 
 
 @dataclass
@@ -165,7 +194,8 @@ class ToClear:
 
     def before(self) -> str | None:
         """Return the commit before the change that is tested now."""
-        return self.base if self.passed and self.passed == git("rev-parse", "HEAD") else before_the_change(self.passed)
+        repeats = self.passed and self.passed == git("rev-parse", "HEAD") and "BULKSAMPLE_BASE" not in os.environ
+        return self.base if repeats else before_the_change(self.passed)
 
     def binding(self, base: str | None) -> list[str]:
         """The tests that must pass now."""

@@ -3,7 +3,8 @@
 A launcher starts `forked_rank.py` in the place of Python, a program of 20 ms that imports nothing large. It sends its arguments,
 environment, folder and open files to the server, which forks: the new process runs the program as Python would have, in an interpreter that
 had no thread, no random state used and no MPI. The rank that the launcher sees passes signals on and ends as the forked process ends; if it
-is killed, so is that process. Tests of how processes start, fail and stop launch Python itself (``fresh=True`` of `launch.run_ranks`).
+is killed, so is that process. What a forked process starts by ``sys.executable`` is forked, too. Tests of how processes start, fail and
+stop launch Python itself (``fresh=True`` of `launch.run_ranks`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -29,6 +31,8 @@ from contextlib import suppress
 from pathlib import Path
 
 FORKED = Path(__file__).with_name("forked_rank.py")
+FORKING = [sys.executable, "-I", "-S", str(FORKED)]  # in the place of ``python``
+PROGRAMS = "bin"  # beside the socket: what a forked process finds beside its ``sys.executable``
 ADDRESS = "BULKSAMPLE_FORK_SERVER"  # the server's socket, in the environment of a launch
 PASSED = ("PMI_FD", "HYDI_CONTROL_FD")  # variables that number an open file, which the forked process needs at that number
 LEFT = tuple(f"bulksample.{name}" for name in ("__main__", "interop", "report", "plan", "backends.cuda", "training.cuda"))
@@ -51,9 +55,19 @@ class Server:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
             streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # the end of stdin is the end of the server
             line = [sys.executable, __file__, str(Path(self._folder.name) / "socket")]
+            self._make_programs(Path(self._folder.name) / PROGRAMS)
             self._process = subprocess.Popen(line, env=environment, start_new_session=True, **streams)
             assert self._process.stdout.readline() == b"up\n"
         return str(Path(self._folder.name) / "socket")
+
+    def _make_programs(self, folder):
+        """Make a folder like that of Python's programs, whose ``python`` is the one that has the server fork."""
+        folder.mkdir()
+        for program in Path(sys.executable).parent.iterdir():
+            if not program.name.startswith("python"):
+                (folder / program.name).symlink_to(program)
+        (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.join(FORKING)} "$@"\n')
+        (folder / "python").chmod(0o755)
 
     def ask(self, **question):
         """Ask the server: the processes of a launch that run, and processor seconds of all that have ended."""
@@ -163,6 +177,7 @@ def become(message, files) -> list[str]:
     os.environ.clear()
     os.environ.update(message["environment"])
     installed = [path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix))]
+    sys.executable = str(Path(sys.argv[1]).with_name(PROGRAMS) / "python")
     sys.path[:] = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep), *installed]
     return message["words"]
 

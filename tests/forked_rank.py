@@ -1,4 +1,7 @@
-"""A rank as its launcher sees it: ``python -I -S forked_rank.py WORDS`` has the fork server run ``python WORDS`` (`fork_server.py`)."""
+"""A process as its launcher sees it: ``python -I -S forked_rank.py WORDS`` has the fork server run ``python WORDS`` (`fork_server.py`).
+
+Python itself runs words that begin with another option than ``-c`` and ``-m``, and all where the environment names no server.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.
 
 def main(words):
     """Send what the rank was given, then end as the forked process ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what comes before there is a process to pass it on to waits
     to = socket.socket(socket.AF_UNIX)
     to.connect(os.environ["BULKSAMPLE_FORK_SERVER"])
     files = [0, 1, 2, *(int(os.environ[name]) for name in PASSED if name in os.environ)]
@@ -24,6 +28,7 @@ def main(words):
     child = read(to)["child"]
     for number in SIGNALS:
         signal.signal(number, lambda number, _: pass_on(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     status = read(to)["status"]
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -44,4 +49,7 @@ def read(of):
     return json.loads(of.recv(length, socket.MSG_WAITALL))
 
 
+first = sys.argv[1] if len(sys.argv) > 1 else "-"
+if "BULKSAMPLE_FORK_SERVER" not in os.environ or (first[:1] == "-" and first not in ("-c", "-m")):
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 main(sys.argv[1:])

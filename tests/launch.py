@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fork_server import ADDRESS, FORKED, Server
+from fork_server import ADDRESS, FORKING, Server
 from waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +73,14 @@ def run_fresh(n, what, env=None, launcher="mpirun"):
     return run_ranks(n, what, env, launcher, fresh=True)
 
 
+def run_alone(words, env=None, fresh=False):
+    """Run ``python WORDS`` without a launcher, forked or with `fresh` as Python starts; returns what `subprocess.run` does."""
+    forked = {} if fresh else {ADDRESS: SERVER.address, _MARK: f"{os.getpid()}-{next(_numbers)}"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **forked, **(env or {})}
+    python = [sys.executable] if fresh else FORKING
+    return subprocess.run([*python, *map(str, words)], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+
+
 class Ranks:
     """A launch that is under way; `wait` ends it."""
 
@@ -81,7 +89,7 @@ class Ranks:
             pytest.skip("no mpirun: pip install mpich would bring one")
         start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else TORCHRUN
         fresh = fresh or launcher != "mpirun"
-        python = [sys.executable] if fresh else [sys.executable, "-I", "-S", str(FORKED)]
+        python = [sys.executable] if fresh else FORKING
         command = [*start, str(n), *python, *(["-c", what] if isinstance(what, str) else what)]
         folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *folders])

@@ -25,6 +25,11 @@ def test_product(i):
     assert i != int(os.environ.get("FAILS", -1)), "a part fails"
 
 @pytest.mark.long
+@pytest.mark.parametrize("i", range(4))
+def test_small_product(i):
+    pass
+
+@pytest.mark.long
 @pytest.mark.parametrize("i", range(parts_of_no_product))
 def test_few(i):
     pass
@@ -32,6 +37,16 @@ def test_few(i):
 def test_short():
     assert "FAILS_SHORT" not in os.environ
 """.replace("parts_of_no_product", str(choice.LARGE - 1))
+SPEED = """
+import pytest
+
+def test_speed():
+    pass
+
+@pytest.mark.parametrize("i", range(3))
+def test_case(i):
+    pass
+"""
 
 
 class Repository:
@@ -44,8 +59,8 @@ class Repository:
             shutil.copy(HERE / name, root / "tests")
         self.write("pytest.ini", "[pytest]\npythonpath = tests\naddopts = -p no:randomly\nmarkers =\n    long: long\n    part: part\n")
         self.write(".gitignore", "__pycache__\n.pytest_cache\n")
-        self.write("tests/test_products.py", PRODUCT)
-        self.write("tests/bench/test_speed.py", "def test_speed(): pass\n")
+        self.write("tests/products/test_products.py", PRODUCT)
+        self.write("tests/bench/test_speed.py", SPEED)
         self.write("bench/speed.py", "")
         self.git("init", "-q", "-b", "main")
         self.commit("long ago", "2020-01-01T00:00:00Z")
@@ -83,35 +98,44 @@ def repository(tmp_path):
 
 
 def cases(ran, test="test_product"):
-    return {int(name.partition("[")[2][:-1]) for name in ran if name.startswith(f"test_products.py::{test}[")}
+    return {int(name.partition("[")[2][:-1]) for name in ran if name.startswith(f"products/test_products.py::{test}[")}
 
 
 def test_a_week_of_parts_is_the_whole_product_once(repository):
     days = [repository.run(day=day)[1] for day in range(choice.DAYS)]
     assert sorted(case for ran in days for case in cases(ran)) == list(range(28))
-    assert all(cases(ran, "test_few") == set(range(choice.LARGE - 1)) and "test_products.py::test_short" in ran for ran in days)
-    assert sum("bench/test_speed.py::test_speed" in ran for ran in days) == 1
+    small = [cases(ran, "test_small_product") for ran in days]
+    assert all(len(ran) == 1 for ran in small)
+    assert set.union(*small) == set(range(4))
+    assert all(cases(ran, "test_few") == set(range(choice.LARGE - 1)) and "products/test_products.py::test_short" in ran for ran in days)
+    for name in ("bench/test_speed.py::test_speed", *(f"bench/test_speed.py::test_case[{i}]" for i in range(3))):
+        assert sum(name in ran for ran in days) == 1
     assert cases(repository.run(ALL="1")[1]) == set(range(28))
 
 
 @pytest.mark.parametrize("path", ["bench/speed.py", "tests/bench/test_speed.py"])
 @pytest.mark.parametrize("committed", [True, False])
 def test_tests_whose_inputs_changed_run(repository, path, committed):
-    other = (choice.day_of("tests/bench/test_speed.py::test_speed") + 1) % choice.DAYS
+    other = (choice.day_of("tests/bench/test_speed.py") + 1) % choice.DAYS
     assert "bench/test_speed.py::test_speed" not in repository.run(day=other)[1]
-    repository.write(path, "def test_speed(): pass  # changed\n")
+    repository.write(path, SPEED + "# changed\n")
     if committed:
         repository.commit("change", "2024-01-01T01:00:00Z")
     assert "bench/test_speed.py::test_speed" in repository.run(day=other)[1]
 
 
+def of_day(day):
+    """Cases of the product that run on a day."""
+    when = choice.turns([f"tests/products/test_products.py::test_product[{i}]" for i in range(28)])
+    return {i for i in range(28) if day in when[f"tests/products/test_products.py::test_product[{i}]"]}
+
+
 def failing(day):
-    """A case of the product that runs on a day."""
-    return next(i for i in range(28) if choice.day_of(f"tests/test_products.py::test_product[{i}]") == day)
+    return min(of_day(day))
 
 
 def test_a_failure_of_the_part_passes_once_and_must_then_be_cleared(repository):
-    bad, name = str(failing(3)), f"tests/test_products.py::test_product[{failing(3)}]"
+    bad, name = str(failing(3)), f"tests/products/test_products.py::test_product[{failing(3)}]"
     code, _, said = repository.run(day=3, FAILS=bad, CI="true")
     assert code == 0, said
     assert "1 to clear" in said
@@ -130,10 +154,19 @@ def test_a_failure_of_the_part_passes_once_and_must_then_be_cleared(repository):
     assert repository.kept() == {}
 
 
-def test_a_failure_of_the_part_counts_in_a_file_that_the_change_touches(repository):
-    repository.write("tests/test_products.py", PRODUCT + "\n")
-    code, _, said = repository.run(day=3, FAILS=str(failing(3)), CI="true")
+def test_all_of_a_product_runs_and_counts_in_a_file_that_the_change_touches(repository):
+    repository.write("tests/products/test_products.py", PRODUCT + "\n")
+    code, ran, said = repository.run(day=3, FAILS=str(failing(4)), CI="true")
     assert code == 1, said
+    assert cases(ran) == set(range(28))
+    assert repository.kept() == {}
+
+
+def test_a_failure_of_the_part_counts_if_the_change_touches_the_package_of_that_name(repository):
+    repository.write("bulksample/products/made.py", "")
+    code, ran, said = repository.run(day=3, FAILS=str(failing(3)), CI="true")
+    assert code == 1, said
+    assert cases(ran) == of_day(3)
     assert repository.kept() == {}
 
 
@@ -152,7 +185,7 @@ def test_only_ci_writes_the_list(repository):
 def test_two_workers_choose_alike_and_tell_the_same(repository):
     code, ran, said = repository.run("-n", "2", day=3, FAILS=str(failing(3)), CI="true")
     assert code == 0, said
-    assert cases(ran) == {i for i in range(28) if choice.day_of(f"tests/test_products.py::test_product[{i}]") == 3}
+    assert cases(ran) == of_day(3)
     assert len(repository.kept()) == 1
 
 

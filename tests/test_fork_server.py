@@ -2,12 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
-import sys
+import time
+from contextlib import suppress
 
 import launch
 import pytest
-from fork_server import ADDRESS, FORKED
+from fork_server import ADDRESS, FORKING, receive, send
 from launch import ROOT, SERVER, Ranks, run_fresh, run_ranks
 from waiting import PATIENCE, until
 
@@ -19,7 +21,7 @@ def start(words, **environment):
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     given = {**os.environ, "PYTHONPATH": paths, ADDRESS: SERVER.address, "BULKSAMPLE_LAUNCH": MARK, **environment}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-I", "-S", str(FORKED), *words], env=given, text=True, **streams)
+    return subprocess.Popen([*FORKING, *words], env=given, text=True, **streams)
 
 
 def ends(words, **environment):
@@ -63,6 +65,16 @@ def test_modules_and_files_run_as_programs(tmp_path):
     assert out.startswith("bulksample ")
 
 
+def test_what_a_forked_process_starts_is_forked_but_for_other_options_and_without_the_server():
+    asked = "print('torch' in __import__('sys').modules)"
+    start = "import os, subprocess, sys\nfor words in (['-c'], ['-W', 'ignore', '-c']):\n"
+    start += f"    for more in ({{}}, {{{ADDRESS!r}: None}}):\n"
+    start += "        known = {key: value for key, value in os.environ.items() if key not in more}\n"
+    start += f"        print(subprocess.run([sys.executable, *words, {asked!r}], env=known, capture_output=True, text=True).stdout.strip())"
+    ended = launch.run_alone(["-c", start])
+    assert ended.stdout.split() == ["True", "False", "False", "False"], ended.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_the_rank_reaches_the_program(number):
     program = f"import signal, sys\nsignal.signal({int(number)}, lambda *_: sys.exit(9))\nprint('up', flush=True)\nsignal.pause()"
@@ -71,6 +83,27 @@ def test_a_signal_to_the_rank_reaches_the_program(number):
     process.send_signal(number)
     assert process.wait(PATIENCE) == 9
     process.communicate()
+
+
+def test_a_signal_before_the_process_is_known_is_passed_on_to_it(tmp_path):
+    """The test is the server: it answers after the signal."""
+    child = subprocess.Popen(["sleep", "10000"])
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        process = start(["-c", ""], **{ADDRESS: str(tmp_path / "s")})
+        of, _ = server.accept()
+        _, files = receive(of)
+        for file in files:
+            os.close(file)
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        with of, suppress(BrokenPipeError):
+            send(of, {"child": child.pid})
+            send(of, {"status": 9 << 8})
+            process.communicate()
+    child.kill()
+    assert (child.wait(), process.wait()) == (-signal.SIGUSR1, 9)
 
 
 def test_a_program_that_a_signal_ends_ends_the_rank_by_it():

@@ -58,14 +58,6 @@ def test_without_a_compiler_the_reference_serves_and_info_says_why(tmp_path):
     assert "/bin/false" in got["native"]
 
 
-def test_headers_and_the_extension_ship_inside_the_package(tmp_path):
-    site = install(tmp_path)
-    sources = {path.name for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cu")}
-    assert sources <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
-    assert (site / "bulksample" / "py.typed").exists()  # type checkers read the annotations of an installed package only with it
-    assert info(site)["backends"] == ["reference", "native"]
-
-
 def test_build_ext_alone_fails_without_pybind11(tmp_path):
     """An install goes on without the extension; a developer who asks for the extension hears that there is none."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -112,10 +104,26 @@ def test_an_sdist_holds_the_whole_project(sdist):
     assert all(name.startswith((".github/", ".gitignore")) for name in left_out), left_out
 
 
-def test_a_wheel_of_the_sdist_works_without_a_compiler(sdist, tmp_path):
+@pytest.fixture(scope="module")
+def raw(sdist, tmp_path_factory):
+    """A wheel of the archive, which this compiles."""
+    place = tmp_path_factory.mktemp("raw")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), str(sdist))
+    (wheel,) = place.glob("*.whl")
+    return wheel
+
+
+def test_headers_and_the_extension_ship_inside_the_package(raw, tmp_path):
+    site = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(raw))
+    sources = {path.name for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cu")}
+    assert sources <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
+    assert (site / "bulksample" / "py.typed").exists()  # type checkers read the annotations of an installed package only with it
+    assert info(site)["backends"] == ["reference", "native"]
+
+
+def test_a_wheel_of_the_sdist_works_without_a_compiler(raw, tmp_path):
     """The wheel brings its own OpenMP library, and code for three levels of x86-64 processors."""
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "raw"), str(sdist))
-    (raw,) = (tmp_path / "raw").glob("*.whl")
     tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(tmp_path / "wheel"), str(raw), **tools)
     (wheel,) = (tmp_path / "wheel").glob("*manylinux*.whl")

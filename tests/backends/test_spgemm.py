@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engines import engine
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from oracles import assert_identical
 
@@ -51,8 +51,13 @@ def products(backend, examples):
 test_native_product_equals_scipy_and_dense = products(lambda seed: "native 2", 500)
 test_reference_product_equals_scipy_and_dense = products(lambda seed: "reference", 500)
 test_emulated_product_equals_scipy_and_dense = products(lambda seed: f"emulated {seed % 4}", 300)
-test_many_native_products_equal_scipy_and_dense = pytest.mark.long(products(lambda seed: "native 2", 6000))
-test_many_reference_products_equal_scipy_and_dense = pytest.mark.long(products(lambda seed: "reference", 4500))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "examples"), [("native 2", 900), ("reference", 650)])
+@pytest.mark.parametrize("turn", range(7))
+def test_many_products_equal_scipy_and_dense(name, examples, turn):
+    seed(turn)(products(lambda _: name, examples))()
 
 
 def test_larger_products_agree(backend):

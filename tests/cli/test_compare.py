@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from launch import MPIRUN, ROOT, alive, run_ranks
+from launch import MPIRUN, ROOT, alive, run_alone, run_ranks
 from waiting import PATIENCE, until
 
 from bulksample.errors import UsageError
@@ -26,10 +26,9 @@ FAILING = "full:graph=replicated"
 REFUSAL = "UsageError: the method 'full' needs a partitioned graph; got graph replicated"
 
 
-def compare(graph, out, methods, *more, options=SMALL, environment=None):
-    line = [sys.executable, "-m", "bulksample", "compare", graph, "--methods", methods, "-o", out, *more, "--", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-    return subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+def compare(graph, out, methods, *more, options=SMALL, environment=None, fresh=False):
+    words = ["-m", "bulksample", "compare", graph, "--methods", methods, "-o", out, *more, "--", *options]
+    return run_alone(words, environment, fresh)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +201,7 @@ def test_a_signal_leaves_no_process_and_the_next_call_continues(graph, tmp_path)
     assert "stopped by SIGTERM" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 75
     assert alive(mark) == {}
-    ended = compare(graph, tmp_path, "sync,full", "--ranks", "2", "--no-plots")
+    ended = compare(graph, tmp_path, "sync,full", "--ranks", "2", "--no-plots", fresh=True)  # as the run that is kept started
     assert ended.returncode == 0, ended.stderr
     assert [run["kept"] for run in table(tmp_path)["runs"]] == [True, False]
 

@@ -14,7 +14,7 @@ from hetero_samples import assert_same_hetero, small_hetero
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import changed, drop, edit_manifest, npy_bytes, put, refused, replace_array, small_graph
-from sweeps import SWEEP
+from sweeps import SWEEP, sweep
 from test_malformed import mutated, survives
 from test_store import _is_mapped
 
@@ -290,11 +290,11 @@ def test_other_times_than_the_manifest_says(folders, tmp_path, array):
     refused(r"types_0_times\.npy", bs.load, folder)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(80 * SWEEP, marks=pytest.mark.long)])
-def test_random_damage_whose_sums_agree(folders, tmp_path, monkeypatch, rounds):
+@sweep(("turn", "rounds"), [(0, 2), *((turn, 12 * SWEEP) for turn in range(1, 8))])
+def test_random_damage_whose_sums_agree(folders, tmp_path, monkeypatch, turn, rounds):
     """Damage under correct checksums: a `DataError` or a valid graph, never another exception and never a signal."""
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
-    rng = np.random.default_rng(9)
+    rng = np.random.default_rng(9 + turn)
     refusals = total = 0
     for kind in ("dense", "sparse"):
         folder = shutil.copytree(folders / kind, tmp_path / kind)

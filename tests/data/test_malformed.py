@@ -13,11 +13,10 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 import test_malformed_files as foreign
 import test_malformed_stores as native
 from samples import UNPICKLED, Bomb, as_arrays, edit_manifest, put, replace_array, small_graph
-from sweeps import SWEEP
+from sweeps import SWEEP, sweep
 from test_hetero_files import ARRAYS as HETERO
 from test_ogb import gz, write_csv
 
@@ -74,9 +73,9 @@ def sources(tmp_path):
     return [(read, tmp_path / name) for name, read in names.items()]
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.long)])
-def test_random_damage_to_files(tmp_path, rounds):
-    rng = np.random.default_rng(7)
+@sweep(("turn", "rounds"), [(0, 60), *((turn, 430) for turn in range(1, 8))])
+def test_random_damage_to_files(tmp_path, turn, rounds):
+    rng = np.random.default_rng(7 + turn)
     refusals = 0
     for read, path in sources(tmp_path):
         whole = path.read_bytes()
@@ -86,11 +85,11 @@ def test_random_damage_to_files(tmp_path, rounds):
     assert refusals > 2 * rounds
 
 
-@pytest.mark.parametrize("rounds", [15, pytest.param(150 * SWEEP, marks=pytest.mark.long)])
-def test_random_damage_to_stores_whose_sums_agree(stores, tmp_path, monkeypatch, rounds):
+@sweep(("turn", "rounds"), [(0, 15), *((turn, 22 * SWEEP) for turn in range(1, 8))])
+def test_random_damage_to_stores_whose_sums_agree(stores, tmp_path, monkeypatch, turn, rounds):
     """Damage under correct checksums, as a faulty or malicious writer could sign it."""
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)  # remembers no sums, which would be synced in each round
-    rng = np.random.default_rng(8)
+    rng = np.random.default_rng(8 + turn)
     refusals = total = 0
     for kind in ("dense", "sparse"):
         folder = shutil.copytree(stores / kind, tmp_path / kind)

@@ -1,17 +1,15 @@
 """Link prediction: examples are edges and no edges, scores are those of plain loops, and every method that hosts it learns."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from communities import community_graph, undirected
+from launch import run_alone
 from sweeps import sweep
 from training_runs import run_training, weights_of
-from waiting import PATIENCE
 
 from bulksample import DataError, UsageError, backends, samplers
 from bulksample.data import store
@@ -279,7 +277,7 @@ def test_the_command_line(tmp_path):
     split = ["data", "split-edges", tmp_path / "g", "-o", tmp_path / "l", "--val", 0.1, "--negatives", 10, "--json", tmp_path / "s"]
     train = ["train", tmp_path / "l", "--task", "links", "--decoder", "mlp", "--epochs", 1, "--fanouts", "3,3", "--hidden", 8, "--quiet"]
     for words in (split, [*train, "--json", tmp_path / "r"]):
-        done = subprocess.run([sys.executable, "-m", "bulksample", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
+        done = run_alone(["-m", "bulksample", *words])
         assert done.returncode == 0, done.stderr
     sampled, report = (json.loads((tmp_path / name).read_text()) for name in ("s", "r"))
     held = HeldOutEdges.load(tmp_path / "l")

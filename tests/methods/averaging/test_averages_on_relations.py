@@ -1,18 +1,14 @@
 """Model averaging on heterogeneous graphs: a part holds vertices of every type, and averages are those of plain training on the parts."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from launch import ROOT
+from launch import run_alone
 from planted_relations import planted
 from training_runs import run_training, weights_of
-from waiting import PATIENCE
 
 from bulksample import UsageError, methods
 from bulksample.distributed.comm.threads import on_threads
@@ -135,8 +131,7 @@ def test_the_command_line_starts_trainers_that_may_fail(tmp_path):
              "interval": "epoch", "trainers": 2}  # fmt: skip
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     command = ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--tolerate-failures", "--json", str(tmp_path / "r")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, *command], env=environment, timeout=PATIENCE, capture_output=True, text=True)
+    ended = run_alone(command)
     assert ended.returncode == 0, ended.stderr
     report = json.loads((tmp_path / "r").read_text())
     assert (report["joined"], report["averages"], report["trainers"]) == (2, 3, 2)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from communities import community_graph
-from launch import ROOT
+from launch import ROOT, run_alone
 from sweeps import sweep
 from trainers import RUN_TOKEN, free_port, invited_once_it_listens
 from waiting import PATIENCE, join, until
@@ -424,8 +424,7 @@ def test_the_command_line_starts_its_own_trainers(tmp_path):
     flags = {"method": "super-tma", "fanouts": "5,5", "hidden": 16, "batch-size": 16, "epochs": 4, "interval": "epoch", "trainers": 2}
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     command = ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--tolerate-failures", "--json", str(tmp_path / "r")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, *command], env=environment, timeout=PATIENCE, capture_output=True, text=True)
+    ended = run_alone(command)
     assert ended.returncode == 0, ended.stderr
     report = json.loads((tmp_path / "r").read_text())
     assert (report["joined"], report["averages"], report["trainers"]) == (2, 4, 2)
