@@ -1,6 +1,6 @@
 """The tests that a run takes: all of them with ``ALL=1``, else those that this change and this day call for.
 
-- Tests of benchmarks, commands of pages, jobs, installs, kernels and the memory of importers have declared inputs, `INPUTS`. If the
+- Tests of benchmarks, commands of pages, jobs, installs, kernels and of memory have declared inputs, `INPUTS`. If the
   change touches none of them, nor the test's own file, the test is put off.
   It runs on one day of the week: that of its file, or of its turn among the cases of its test.
 - Of a product of parameters (one test with at least `LARGE` long cases), a seventh of the long cases runs, and at least one.
@@ -36,7 +36,9 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/docs/test_pages.py::test_the_pages_form_a_site_without_a_dead_link": ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     "tests/csrc/test_kernels.py::": ("csrc", "bulksample/backends/cuda"),
     "tests/emulation/": ("csrc", "tests/emulation", "bulksample/backends/cuda"),
+    "tests/data/test_generate.py::test_memory_per_edge": ("bulksample/data",),
     "tests/data/test_ogb_memory.py": ("bulksample/data",),
+    "tests/evaluation/test_streamed.py::test_memory_is": ("bulksample/evaluation", "bulksample/nn"),
     "tests/slurm/": ("slurm", "bulksample/cli"),
     "tests/test_install.py": (
         "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",

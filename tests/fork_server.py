@@ -231,7 +231,9 @@ def end(failure: BaseException | None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
+    if not (mpi and mpi.Is_initialized()):
+        os._exit(code)
+    if not mpi.Is_finalized():
         mpi.Finalize()  # as mpi4py does at the end of Python
     ctypes.CDLL(None).exit(code)  # runs the exit functions of C libraries: MPI's says to the launcher that the rank is done
 

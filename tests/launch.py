@@ -54,14 +54,14 @@ class Ended:
         return f"exit {self.code} after {self.seconds:.1f} s\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
 
 
 def run_ranks(n, what, env=None, launcher="mpirun", fresh=False):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
-    The ranks of mpirun are forked from a process that has imported the package (`fork_server`), or with `fresh` start as Python does.
-    Those of torchrun always start so: gloo's threads do not survive the short end of a forked rank.
+    The ranks, and torchrun itself, are forked from a process that has imported the package (`fork_server`), or with `fresh` start as
+    Python does.
     Fails the test, with everything that was printed, if the launch does not end within `PATIENCE`, or if any process that it
     started stays alive afterwards.
     """
@@ -87,9 +87,8 @@ class Ranks:
     def __init__(self, n, what, env=None, launcher="mpirun", fresh=True):
         if launcher == "mpirun" and (MPIRUN is None or n == 0):
             pytest.skip("no mpirun: pip install mpich would bring one")
-        start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else TORCHRUN
-        fresh = fresh or launcher != "mpirun"
         python = [sys.executable] if fresh else FORKING
+        start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else [*python, *TORCHRUN]
         command = [*start, str(n), *python, *(["-c", what] if isinstance(what, str) else what)]
         folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *folders])

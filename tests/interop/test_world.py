@@ -1,12 +1,10 @@
 """`bulksample.init` and `bulksample.load(path, world=...)` on real ranks."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from launch import run_ranks
+from launch import run_alone, run_ranks
 from waiting import PATIENCE
 
 import bulksample as bs
@@ -92,7 +90,7 @@ def test_without_a_launcher_a_rank_is_alone(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(GROUP)
 
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=PATIENCE)
+    done = run_alone([path])
     assert done.returncode == 0, done.stderr
     assert '{"rank": 0, "ranks": 1, "same": true, "grad": 1.0}' in done.stdout
 

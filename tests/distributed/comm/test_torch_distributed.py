@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch.distributed
-from launch import run_ranks
+from launch import run_fresh, run_ranks
 from test_comm import sums
 from test_failures import IN_TURN, OPEN, fault
 from test_two_threads import OPEN as THREADS
@@ -19,6 +19,10 @@ FAILED = 1  # exit code of torchrun, whatever the codes of its ranks
 
 def run(n, what):
     return run_ranks(n, what, launcher="torchrun")
+
+
+def run_to_fail(n, what):
+    return run_fresh(n, what, launcher="torchrun")
 
 
 @pytest.mark.parametrize("p", [2, *(pytest.param(p, marks=LONG) for p in (3, 5))])
@@ -37,7 +41,7 @@ with world({PATIENCE}) as comm:
     bits = comm.gather_control(test_comm.sums(comm))
     if comm.rank == 0:  # two ranks that print may cut each other short
         print("sums", *bits)
-assert "mpi4py" not in sys.modules
+assert "mpi4py.MPI" not in sys.modules
 print("done")
 """
     ended = run(p, code)
@@ -68,7 +72,7 @@ print("done")
     ],
 )
 def test_a_rank_that_fails_ends_all(what, code, said):
-    ended = run(3, fault(what, timeout=8 if "STOP" in what else PATIENCE))
+    ended = run_to_fail(3, fault(what, timeout=8 if "STOP" in what else PATIENCE))
     assert ended.code == FAILED, ended
     assert said in ended.err, ended
     assert re.search(rf"exitcode +: {code}\b", ended.err), ended  # torchrun's own account of a rank
@@ -76,14 +80,14 @@ def test_a_rank_that_fails_ends_all(what, code, said):
 
 @LONG
 def test_a_killed_rank_is_named():
-    ended = run(3, fault("os.kill(os.getpid(), signal.SIGKILL)"))
+    ended = run_to_fail(3, fault("os.kill(os.getpid(), signal.SIGKILL)"))
     assert ended.code == FAILED, ended
     assert re.search(r"rank +: 1 \(local_rank: 1\)\s+exitcode +: -9", ended.err), ended
 
 
 @LONG
 def test_ranks_in_different_collectives_do_not_hang():
-    ended = run(2, fault("comm.gather_control('lost')", timeout=5))
+    ended = run_to_fail(2, fault("comm.gather_control('lost')", timeout=5))
     assert ended.code == FAILED, ended
     assert "allreduce gradients" in ended.err or "allgather control" in ended.err or "same collectives" in ended.err, ended
 
