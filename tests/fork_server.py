@@ -173,6 +173,8 @@ def become(message, files) -> list[str]:
         os.dup2(file, number)
     os.closerange(_HIGH, max(high) + 1)
     os.setpgid(0, 0)
+    libc = ctypes.CDLL(None)
+    libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)  # comes after the exit functions of later libraries, before those of torch
     os.chdir(message["folder"])
     os.environ.clear()
     os.environ.update(message["environment"])
