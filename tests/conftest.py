@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tempfile
@@ -11,6 +12,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer sets and deletes
 os.environ.pop("PYTHONUNBUFFERED", None)  # it cuts a printed line in two writes, between which another rank may print
 
 import pytest
+import quick
 import random_order
 import required
 import torch
@@ -29,6 +31,8 @@ on_threads.__defaults__ = (PATIENCE,)  # seconds that a rank waits for the other
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+QUICK = json.loads(quick.KEPT.read_text())  # tests of which some cases are long, as measured
 
 pytest_plugins = ["times", "chosen"]
 
@@ -65,6 +69,10 @@ def pytest_collection_modifyitems(config, items):
     keeps = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in keeps])
     items[:] = kept
+    beyond = quick.others([item.nodeid for item in items if not item.get_closest_marker("long")], QUICK)
+    for item in items:
+        if item.nodeid in beyond:
+            item.add_marker(pytest.mark.long(measured=True))
 
 
 @pytest.hookimpl(tryfirst=True)

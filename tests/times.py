@@ -45,7 +45,7 @@ class Times:
         self.start = spent()
         self.began = time.monotonic()
         self.collection = self.imports = 0.0
-        self.tests, self.walls = {}, {}
+        self.tests, self.walls, self.long = {}, {}, []
         self.fixtures = defaultdict(lambda: [0, 0.0])
         self.within = [0.0]  # seconds of fixtures inside the one that is being set up
         self.workers = []
@@ -53,7 +53,7 @@ class Times:
     def report(self):
         fixtures = {name: list(row) for name, row in self.fixtures.items()}
         return {"start": self.start, "imports": self.imports, "collection": self.collection - self.imports, "all": spent_with_forks(),
-                "tests": self.tests, "walls": self.walls, "fixtures": fixtures}  # fmt: skip
+                "tests": self.tests, "walls": self.walls, "long": self.long, "fixtures": fixtures}  # fmt: skip
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self, session):
@@ -79,6 +79,8 @@ class Times:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item, nextitem):
+        if not all(mark.kwargs for mark in item.iter_markers("long")):  # that of `quick` says that it was measured
+            self.long.append(item.nodeid)
         before, began = spent_with_forks(), time.monotonic()
         result = yield
         self.tests[item.nodeid], self.walls[item.nodeid] = round(spent_with_forks() - before, 4), round(time.monotonic() - began, 3)
@@ -114,11 +116,12 @@ class Times:
 
 
 def summary(wall: float, workers: list[dict]) -> dict:
-    """Processor seconds of a run, in all and by file, function, test and fixture; of the last three the `MOST` that take most."""
+    """Processor seconds of a run, in all and by file, function, test and fixture; of functions and fixtures the `MOST` that take most."""
     files, functions, tests, fixtures = defaultdict(_row), defaultdict(_row), {}, defaultdict(lambda: [0, 0.0])
     for worker in workers:
+        long = set(worker["long"])
         for name, seconds in worker["tests"].items():
-            tests[name] = {"cpu": seconds, "wall": worker["walls"][name]}
+            tests[name] = {"cpu": seconds, "wall": worker["walls"][name], "long": name in long}
             for key, table in ((name.partition("::")[0], files), (name.partition("[")[0], functions)):
                 table[key]["tests"] += 1
                 table[key]["cpu"] += seconds
@@ -132,7 +135,7 @@ def summary(wall: float, workers: list[dict]) -> dict:
         "workers": [{key: round(worker[key], 1) for key in ("start", "imports", "collection")} for worker in workers],
         "files": _most(files, len(files)),
         "functions": _most(functions),
-        "tests": _most(tests),
+        "tests": _most(tests, len(tests)),
         "fixtures": _most({name: {"count": count, "cpu": seconds} for name, (count, seconds) in fixtures.items()}),
     }
 
