@@ -1,14 +1,14 @@
 """The tests that a run takes: all of them with ``ALL=1``, else those that this change and this day call for.
 
 - Tests of benchmarks, commands of pages, jobs, installs, kernels and of memory have declared inputs, `INPUTS`. If the
-  change touches none of them, nor the test's own file, the test is put off.
-  It runs on one day of the week: that of its file, or of its turn among the cases of its test.
+  change touches one of them or the test's own file, all cases run. Else they are put off: a test to the day of the week of its file, cases
+  of one test to a day each.
 - Of a product of parameters (one test with at least `LARGE` long cases), a seventh of the long cases runs, and at least one.
   They take turns by the day: all of them within a week of daily runs. All run if the change touches the test's own file.
 
 The change is what lies between a commit of before, which git tells (`before_the_change`), and the files as they are.
-A failure in the part of a day does not fail the run, unless the change touches the package that the test is of (`package_of`). It is
-reported and kept in a list (``--to-clear=FILE``). On the next change the tests of the list run in any case, and count.
+A failure in the part of a day does not fail the run, unless the change touches the folder of the test or the package that it tests
+(`tested_by`). It is reported and kept in a list (``--to-clear=FILE``). On the next change the tests of the list run in any case, and count.
 """
 
 from __future__ import annotations
@@ -43,10 +43,18 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/test_install.py": (
         "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",
     ),
+    "tests/test_imports.py": ("bulksample",),
+    "tests/docs/test_links.py": (
+        "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench", "bulksample", "csrc", "examples", "slurm", "tests",
+    ),
     "tests/test_examples.py": ("examples", "bulksample/interop"),
     "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/relational"),
     "tests/test_relational_layers.py": ("examples", "bulksample/relations"),
     "tests/test_relbench_example.py": ("examples", "bulksample/data/relational"),
+}  # fmt: skip
+MORE = {  # what a folder of tests is of, beside the package of its name
+    "tests/options": ("bulksample/config", "bulksample/methods", "bulksample/cli"),
+    "tests/backends": ("csrc",), "tests/samplers": ("csrc",),
 }  # fmt: skip
 HOURS = 8  # a change is made in less, so that a commit older than its last one by more was there before
 
@@ -100,7 +108,7 @@ def before_the_change(known: str | None = None) -> str | None:
 
 @cache
 def changed(base: str | None) -> tuple[str, ...] | None:
-    """Files that differ from the commit `base`, also those not yet committed; None if it is not known, which counts as all."""
+    """Files that differ from the commit `base`, also those not yet committed; None if it is not known."""
     if base is None:
         return None
     differing, new = git("diff", "--name-only", base), git("ls-files", "--others", "--exclude-standard")
@@ -108,7 +116,7 @@ def changed(base: str | None) -> tuple[str, ...] | None:
 
 
 def touches(files: tuple[str, ...] | None, inputs) -> bool:
-    """True if one of the files is an input or lies in one that is a folder."""
+    """True if one of the files is an input or lies in one that is a folder, or if the files are not known."""
     return files is None or any(file == one or file.startswith(f"{one.rstrip('/')}/") for file in files for one in inputs)
 
 
@@ -121,9 +129,10 @@ def file_of(item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def package_of(item) -> str:
-    """The package that has the name of a test's folder; that of tests which lie in no folder is the whole one."""
-    return f"bulksample{file_of(item).rpartition('/')[0].removeprefix('tests')}"
+def tested_by(item) -> tuple[str, ...]:
+    """The folder of a test, the package of that name, and what `MORE` names; tests which lie in no folder are of the whole package."""
+    folder = file_of(item).rpartition("/")[0]
+    return folder, f"bulksample{folder.removeprefix('tests')}", *MORE.get(folder, ())
 
 
 @dataclass
@@ -146,8 +155,8 @@ def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
         inputs = inputs_of(item.nodeid)
         unchanged = inputs is not None and not touches(files, (file_of(item), *inputs))
         if unchanged:
-            item.add_marker(pytest.mark.long)
-        if hasattr(item, "callspec") and item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.long(unchanged=True))
+        if hasattr(item, "callspec") and (unchanged or (inputs is None and item.get_closest_marker("long"))):
             products[_product(item.nodeid), unchanged].append(item.nodeid)
         elif unchanged:
             days[item.nodeid] = frozenset({day_of(file_of(item))})
@@ -165,7 +174,7 @@ def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
         else:
             choice.taken.append(item)
             choice.of_today += 1
-            if files is not None and not touches(files, (package_of(item),)):
+            if files is not None and not touches(files, tested_by(item)):
                 item.add_marker(pytest.mark.part)
     return choice
 
@@ -196,7 +205,7 @@ class ToClear:
 
     def before(self) -> str | None:
         """Return the commit before the change that is tested now."""
-        repeats = self.passed and self.passed == git("rev-parse", "HEAD") and "BULKSAMPLE_BASE" not in os.environ
+        repeats = self.passed and self.passed == git("rev-parse", "HEAD") and not os.environ.get("BULKSAMPLE_BASE")
         return self.base if repeats else before_the_change(self.passed)
 
     def binding(self, base: str | None) -> list[str]:

@@ -32,7 +32,7 @@ on_threads.__defaults__ = (PATIENCE,)  # seconds that a rank waits for the other
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-QUICK = json.loads(quick.KEPT.read_text())  # tests of which some cases are long, as measured
+COUNTS = json.loads(quick.KEPT.read_text())  # tests of which some cases are long, as measured
 
 pytest_plugins = ["times", "chosen"]
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config, items):
     keeps = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in keeps])
     items[:] = kept
-    beyond = quick.others([item.nodeid for item in items if not item.get_closest_marker("long")], QUICK)
+    beyond = quick.others([item.nodeid for item in items if not item.get_closest_marker("long")], COUNTS)
     for item in items:
         if item.nodeid in beyond:
             item.add_marker(pytest.mark.long(measured=True))

@@ -75,21 +75,20 @@ def run_fresh(n, what, env=None, launcher="mpirun"):
 
 def run_alone(words, env=None, fresh=False):
     """Run ``python WORDS`` without a launcher, forked or with `fresh` as Python starts; returns what `subprocess.run` does."""
-    forked = {} if fresh else {ADDRESS: SERVER.address, _MARK: f"{os.getpid()}-{next(_numbers)}"}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **forked, **(env or {})}
-    python = [sys.executable] if fresh else FORKING
-    return subprocess.run([*python, *map(str, words)], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    alone = Ranks(1, [*map(str, words)], env, None, fresh)
+    ended = alone.wait()
+    return subprocess.CompletedProcess(alone.process.args, ended.code, ended.out, ended.err)
 
 
 class Ranks:
-    """A launch that is under way; `wait` ends it."""
+    """A launch that is under way, without a launcher a process alone; `wait` ends it."""
 
     def __init__(self, n, what, env=None, launcher="mpirun", fresh=True):
         if launcher == "mpirun" and (MPIRUN is None or n == 0):
             pytest.skip("no mpirun: pip install mpich would bring one")
         python = [sys.executable] if fresh else FORKING
-        start = [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n"] if launcher == "mpirun" else [*python, *TORCHRUN]
-        command = [*start, str(n), *python, *(["-c", what] if isinstance(what, str) else what)]
+        starts = {"mpirun": [MPIRUN, "-prepend-pattern", "\x1e%r\x1f", "-n", str(n)], "torchrun": [*python, *TORCHRUN, str(n)], None: []}
+        command = [*starts[launcher], *python, *(["-c", what] if isinstance(what, str) else what)]
         folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *folders])
         self.mark = f"{_MARK}={os.getpid()}-{next(_numbers)}"

@@ -38,14 +38,16 @@ def test_short():
     assert "FAILS_SHORT" not in os.environ
 """.replace("parts_of_no_product", str(choice.LARGE - 1))
 SPEED = """
+import os
 import pytest
 
 def test_speed():
     pass
 
+@pytest.mark.long
 @pytest.mark.parametrize("i", range(3))
 def test_case(i):
-    pass
+    assert os.environ.get("FAILS_CASE") != str(i)
 """
 
 
@@ -121,7 +123,14 @@ def test_tests_whose_inputs_changed_run(repository, path, committed):
     repository.write(path, SPEED + "# changed\n")
     if committed:
         repository.commit("change", "2024-01-01T01:00:00Z")
-    assert "bench/test_speed.py::test_speed" in repository.run(day=other)[1]
+    asked = {"bench/test_speed.py::test_speed", *(f"bench/test_speed.py::test_case[{i}]" for i in range(3))}
+    assert asked <= repository.run(day=other)[1]
+
+
+def test_a_failure_of_any_case_counts_where_inputs_changed(repository):
+    repository.write("bench/speed.py", "# changed")
+    assert all(repository.run(day=0, FAILS_CASE=str(i), CI="true")[0] == 1 for i in range(3))
+    assert repository.kept() == {}
 
 
 def of_day(day):
@@ -162,8 +171,9 @@ def test_all_of_a_product_runs_and_counts_in_a_file_that_the_change_touches(repo
     assert repository.kept() == {}
 
 
-def test_a_failure_of_the_part_counts_if_the_change_touches_the_package_of_that_name(repository):
-    repository.write("bulksample/products/made.py", "")
+@pytest.mark.parametrize("path", ["bulksample/products/made.py", "tests/products/helper.py"])
+def test_a_failure_of_the_part_counts_if_the_change_touches_its_folder_or_the_package_of_that_name(repository, path):
+    repository.write(path, "")
     code, ran, said = repository.run(day=3, FAILS=str(failing(3)), CI="true")
     assert code == 1, said
     assert cases(ran) == of_day(3)
@@ -175,6 +185,15 @@ def test_another_failure_beside_one_of_the_part_counts(repository):
     assert code == 1, said
     assert "1 failed" in said
     assert "1 to clear" in said
+
+
+def test_a_run_that_breaks_off_clears_nothing(repository):
+    repository.run(day=3, FAILS=str(failing(3)), CI="true")
+    kept = repository.list.read_text()
+    repository.write("tests/test_broken.py", "import nowhere\n")
+    repository.commit("the next change", "2024-01-02T00:00:00Z")
+    assert repository.run(day=4, CI="true")[0] == 2
+    assert repository.list.read_text() == kept
 
 
 def test_only_ci_writes_the_list(repository):

@@ -79,7 +79,7 @@ class Times:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item, nextitem):
-        if not all(mark.kwargs for mark in item.iter_markers("long")):  # that of `quick` says that it was measured
+        if not all(mark.kwargs for mark in item.iter_markers("long")):  # those of `quick` and `choice` depend on the run
             self.long.append(item.nodeid)
         before, began = spent_with_forks(), time.monotonic()
         result = yield

@@ -1,9 +1,10 @@
 """SpGEMM against scipy and a dense product."""
 
+import hypothesis
 import numpy as np
 import pytest
 from engines import engine
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import assert_identical
 
@@ -57,7 +58,7 @@ test_emulated_product_equals_scipy_and_dense = products(lambda seed: f"emulated 
 @pytest.mark.parametrize(("name", "examples"), [("native 2", 900), ("reference", 650)])
 @pytest.mark.parametrize("turn", range(7))
 def test_many_products_equal_scipy_and_dense(name, examples, turn):
-    seed(turn)(products(lambda _: name, examples))()
+    hypothesis.seed(turn)(products(lambda _: name, examples))()
 
 
 def test_larger_products_agree(backend):

@@ -172,7 +172,7 @@ def test_a_run_is_repeated_with_other_options_only_if_asked_for(graph, tmp_path)
 def test_one_rank_needs_no_mpi(graph, tmp_path):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no MPI here')")
     environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "PATH": str(tmp_path), "SLURM_NTASKS": "4"}
-    ended = compare(graph, tmp_path / "out", "sync,full", "--quiet", environment=environment)
+    ended = compare(graph, tmp_path / "out", "sync,full", "--quiet", environment=environment, fresh=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == ""
     rows = table(tmp_path / "out")["methods"]
