@@ -1,5 +1,5 @@
 # make demo      install into .venv and train GraphSAGE on 4 MPI ranks
-# make test      install what the tests need and run those a newcomer waits for; 8 to 10 CPU-minutes
+# make test      install what the tests need and run those a newcomer waits for; about 8 CPU-minutes
 # make test-long all other tests: sweeps, launches of many processes, commands shown in docs/, benchmarks
 # make test-all  both
 # make test-change  what .ci/run takes: both, but for what neither the change nor the day of the week calls for (tests/choice.py)

@@ -11,9 +11,9 @@ from bulksample import backends
 ALL = ["reference", "native", "emulated", pytest.param("cuda", marks=pytest.mark.cuda)]
 HELD_AGAINST_THE_REFERENCE = ["native 1", "native 2", "native 4", "emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)]
 REPEATED = ("emulated 3", "native 4")  # another schedule, more threads: run with the long tests
-EMULATED = ("sage", "labor", "ladies", "fastgcn", "full")  # settings of samplers that an emulated device draws every time
-EVERYWHERE = ("native", "native 2")  # the native back end of two threads: every graph and rule every time
-QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which every back end is tested every time
+EMULATED = ("sage", "labor", "ladies", "fastgcn", "full")  # settings of samplers that an emulated device draws in short tests
+EVERYWHERE = ("native", "native 2")  # the native back end of two threads: short on every graph and rule
+QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which every back end is tested in short tests
 
 
 def engine(name):
@@ -29,7 +29,7 @@ def engine(name):
 
 
 def is_long(item):
-    """True if a test belongs to the long ones by its parameters: beyond `QUICK` graphs only `native` of two threads runs every time.
+    """True if a test belongs to the long ones by its parameters: beyond `QUICK` graphs only `native` of two threads is short.
 
     Other engines then take the two rules of the frontier in turn from graph to graph. On rows marked ``heavy`` an emulated device is
     long on every graph, and so are `REPEATED` engines and, emulated, the settings beyond `EMULATED`.

@@ -87,7 +87,7 @@ def test_a_signal_to_the_rank_reaches_the_program(number):
 
 def test_a_signal_before_the_process_is_known_is_passed_on_to_it(tmp_path):
     """The test is the server: it answers after the signal."""
-    child = subprocess.Popen(["sleep", "10000"])
+    child = subprocess.Popen(["sleep", "100"])
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         server.listen()
