@@ -70,15 +70,15 @@ def day_of(name: str) -> int:
 
 
 def once_a_week(names) -> dict[str, frozenset[int]]:
-    """The day on which each case of one test runs."""
-    return {name: frozenset({(day_of(_product(name)) + i) % DAYS}) for i, name in enumerate(sorted(names))}
+    """Give each case of one test a day of its own, the eighth that of the first."""
+    return {name: frozenset({(day_of(product_of(name)) + i) % DAYS}) for i, name in enumerate(sorted(names))}
 
 
 def turns(names) -> dict[str, frozenset[int]]:
-    """The days on which each case of one test runs: in a week each at least once, and on each day at least one."""
+    """Give each case of one test its days: in a week each at least once, and on each day at least one."""
     step = min(len(names), DAYS)
     return {
-        name: frozenset(day for day in range(DAYS) if (day + day_of(_product(name))) % DAYS % step == i % step)
+        name: frozenset(day for day in range(DAYS) if (day + day_of(product_of(name))) % DAYS % step == i % step)
         for i, name in enumerate(sorted(names))
     }
 
@@ -157,7 +157,7 @@ def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
         if unchanged:
             item.add_marker(pytest.mark.long(unchanged=True))
         if hasattr(item, "callspec") and (unchanged or (inputs is None and item.get_closest_marker("long"))):
-            products[_product(item.nodeid), unchanged].append(item.nodeid)
+            products[product_of(item.nodeid), unchanged].append(item.nodeid)
         elif unchanged:
             days[item.nodeid] = frozenset({day_of(file_of(item))})
     for (_, unchanged), names in products.items():
@@ -179,7 +179,8 @@ def choose(items, files, listed=(), everything=ALL, day=None) -> Choice:
     return choice
 
 
-def _product(name: str) -> str:
+def product_of(name: str) -> str:
+    """Return the name of a test without that of its case."""
     return name.partition("[")[0]
 
 

@@ -11,15 +11,17 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from choice import product_of
+
 KEPT = Path(__file__).with_suffix(".json")
 SECONDS, SINGLE = 0.5, 1.0
 
 
 def others(names: list[str], kept: dict[str, int]) -> set[str]:
-    """The cases that are long: all but some of each test in `kept`, which are spread over the sorted names."""
+    """Return the cases that are long: all but some of each test in `kept`, which are spread over the sorted names."""
     cases = defaultdict(list)
     for name in sorted(names):
-        cases[test_of(name)].append(name)
+        cases[product_of(name)].append(name)
     found = set()
     for test, count in kept.items():
         own = cases[test]
@@ -29,10 +31,10 @@ def others(names: list[str], kept: dict[str, int]) -> set[str]:
 
 
 def counts(seconds: dict[str, float]) -> dict[str, int]:
-    """How many cases of each test are quick, from the seconds of each case; tests of which all are quick are left out."""
+    """Count the quick cases of each test by the seconds of each case; leave out tests of which all are quick."""
     cases = defaultdict(list)
     for name, spent in seconds.items():
-        cases[test_of(name)].append(spent)
+        cases[product_of(name)].append(spent)
     found = {}
     for test, spent in sorted(cases.items()):
         mean = sum(spent) / len(spent)
@@ -40,10 +42,6 @@ def counts(seconds: dict[str, float]) -> dict[str, int]:
         if max(count, mean <= SINGLE) < len(spent):
             found[test] = max(count, int(mean <= SINGLE))
     return found
-
-
-def test_of(name: str) -> str:
-    return name.partition("[")[0]
 
 
 if __name__ == "__main__":
