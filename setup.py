@@ -55,6 +55,11 @@ class OptionalBuild(build_ext):
             super().copy_extensions_to_source()
 
 
+def files(pattern):
+    """Return the files of csrc/ that match a pattern."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob(pattern))
+
+
 def extensions():
     """Describe `bulksample._native`, which knows the digest of the sources that it was compiled from."""
     sources = runpy.run_path(str(ROOT / "bulksample" / "backends" / "sources.py"))  # the package itself needs numpy
@@ -65,9 +70,9 @@ def extensions():
     return [
         Pybind11Extension(
             "bulksample._native",
-            sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("native*.cpp")),
+            files("unit_*.cpp"),
             include_dirs=["csrc"],
-            depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("*.h")),
+            depends=[*files("*.h"), *files("native*.cpp")],
             define_macros=[("BULKSAMPLE_SOURCES", f'"{sources["native_digest"](ROOT / "csrc")}"')],
             cxx_std=17,
             extra_compile_args=flags,

@@ -55,7 +55,7 @@ print(runpy.run_path("bulksample/backends/sources.py")["native_digest"](Path("cs
     mapfile -t include < <("$PYTHON" -c 'import sysconfig, torch.utils.cpp_extension as torch
 for path in (sysconfig.get_path("include"), *torch.include_paths()): print(f"-I{path}")')
     mkdir -p build && "${CXX:-g++}" -std=c++17 -O3 -fopenmp -fvisibility=hidden -fPIC -shared "-DBULKSAMPLE_SOURCES=\"$digest\"" -Icsrc \
-      "${include[@]}" csrc/native*.cpp -o "build/_native$suffix" && mv "build/_native$suffix" "$built"
+      "${include[@]}" csrc/unit_*.cpp -o "build/_native$suffix" && mv "build/_native$suffix" "$built"
   fi && "$PYTHON" -c 'import sys; from bulksample import backends; sys.exit(backends.why_not("native"))'
 }
 export -f build_native

@@ -72,7 +72,7 @@ def extension(sanitizer: str) -> Path:
     """
     if missing(sanitizer):
         raise RuntimeError(missing(sanitizer))
-    files = sorted([*kernel_directory().glob("native*.cpp"), *kernel_directory().glob("*.h")])
+    files = sorted([*kernel_directory().glob("*.cpp"), *kernel_directory().glob("*.h")])
     flags = [*FLAGS, *SANITIZERS[sanitizer]]
     key = hashlib.sha256(b"\0".join([repr(flags).encode(), *(path.read_bytes() for path in files)])).hexdigest()[:16]
     folder = BUILT / f"{sanitizer}-{key}"
@@ -81,7 +81,7 @@ def extension(sanitizer: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         includes = [f"-I{path}" for path in (kernel_directory(), _headers(), sysconfig.get_paths()["include"])]
         objects = []
-        for source in (path for path in files if path.suffix == ".cpp"):
+        for source in (path for path in files if path.match("unit_*.cpp")):
             objects.append(folder / f"{source.stem}.o")
             _compile([*flags, *includes, "-c", source, "-o", objects[-1]])
         made = folder / f"made.{os.getpid()}"

@@ -1,0 +1,2 @@
+// See unit_draws.cpp.
+#include "native_relations.cpp"
