@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # typer sets and deletes it unless set, which commands on threads do at once
 os.environ.pop("PYTHONUNBUFFERED", None)  # it cuts a printed line in two writes, between which another rank may print
 
+import first_collection
 import pytest
 import quick
 import random_order
@@ -54,7 +55,9 @@ def pytest_configure(config):
     config.pluginmanager.register(random_order)
     if getattr(config.option, "timeout", 0) is None and "PYTEST_TIMEOUT" not in os.environ:
         config.option.timeout = LONGEST
-    if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(first_collection)
+    else:  # once, before the workers of pytest-xdist start
         required.check()
 
 

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import first_collection
 import pytest
 import required
 from waiting import PATIENCE
@@ -93,3 +94,27 @@ def test_a_run_without_a_compiler_fails_where_emulation_is_required():
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "requires emulated: there is no C++ compiler" in done.stderr
+
+
+SLOW = """
+import os, time
+def note(word):
+    with open("seen", "a") as file:
+        file.write(f"{os.getpid()} {word}\\n")
+note("begins")
+time.sleep(1)
+note("ends")
+def test_nothing():
+    pass
+"""
+
+
+def test_one_worker_collects_a_fresh_checkout_before_the_others(tmp_path):
+    for name, text in {"first_collection.py": Path(first_collection.__file__).read_text(), "test_slow.py": SLOW}.items():
+        (tmp_path / name).write_text(text)
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONDONT"))}
+    command = [sys.executable, "-m", "pytest", "-p", "first_collection", "-p", "no:randomly", "-n", "3"]
+    subprocess.run(command, cwd=tmp_path, env={**outside, "PYTHONPATH": str(tmp_path)}, capture_output=True, timeout=PATIENCE, check=True)
+    (first, begins), (again, ends), *others = (line.split() for line in (tmp_path / "seen").read_text().splitlines())
+    assert (first, begins, ends) == (again, "begins", "ends")
+    assert len(others) == 4

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from bulksample.methods.adaqp.rounded_messages import number
 from bulksample.rng import MAX_EPOCHS, MAX_LAYERS, Purpose, Substream, tag
 
 BY_LAYER = {"UNIFORM", "RACE", "LABOR", "LAYER", "ROUNDING", "WIDTH"}  # purposes with a draw for each layer
-TREES = {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
+
+
+@cache
+def trees():
+    return {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
 
 
 def takers(tree):
@@ -29,7 +34,9 @@ def takers(tree):
             yield from ((node.name, fields.index("tag")) for _ in range("tag" in fields))
 
 
-TAKERS = {name: at for tree in TREES.values() for name, at in takers(tree) if not name.startswith("_")}
+@cache
+def public_takers():
+    return {name: at for tree in trees().values() for name, at in takers(tree) if not name.startswith("_")}
 
 
 def is_private(node, local):
@@ -44,7 +51,7 @@ def is_private(node, local):
 
 def private_numbers(tree):
     """Lines of a module that give a generator of random words a number of their own for the substream, the tag or the layer."""
-    positions = TAKERS | dict(takers(tree))  # private names have a meaning in their own module alone
+    positions = public_takers() | dict(takers(tree))  # private names have a meaning in their own module alone
     for scope in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
         nodes = list(ast.walk(scope))
         local = {
@@ -87,7 +94,7 @@ def test_a_tag_is_that_of_the_purpose_the_number_and_the_epoch():
 
 def test_every_member_is_drawn_from_in_one_module():
     users = defaultdict(set)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for name in attributes(tree, "Substream"):
             users[name].add(module)
     assert users.keys() == set(Substream.__members__)
@@ -96,14 +103,14 @@ def test_every_member_is_drawn_from_in_one_module():
 
 def test_purposes_without_layers_are_drawn_by_their_substreams_alone():
     users = defaultdict(set)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for name in attributes(tree, "Purpose") if module != "bulksample.rng" else ():
             users[name].add(module)
     assert users == {"ROUNDING": {"bulksample.methods.adaqp.rounded_messages"}, "WIDTH": {"bulksample.methods.adaqp.method"}}
 
 
 def test_no_draw_has_a_number_of_its_own():
-    assert {module: lines for module, tree in TREES.items() if (lines := list(private_numbers(tree)))} == {}
+    assert {module: lines for module, tree in trees().items() if (lines := list(private_numbers(tree)))} == {}
 
 
 @pytest.mark.parametrize(
