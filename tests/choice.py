@@ -47,6 +47,8 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/docs/test_links.py": (
         "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench", "bulksample", "csrc", "examples", "slurm", "tests",
     ),
+    "tests/relations/test_hubs_on_device.py": ("csrc", "tests/emulation", "bulksample/backends", "bulksample/relations"),
+    "tests/test_choice.py": ("tests/choice.py", "tests/chosen.py", "tests/conftest.py", "pyproject.toml"),
     "tests/test_examples.py": ("examples", "bulksample/interop"),
     "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/relational"),
     "tests/test_relational_layers.py": ("examples", "bulksample/relations"),
