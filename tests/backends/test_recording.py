@@ -165,8 +165,9 @@ def test_without_a_driver_kernels_are_launched_one_by_one(monkeypatch, reference
 
 def test_arguments_that_are_not_there_are_refused():
     opened, some = native().Driver(str(driver())), np.zeros(1, np.uint64)
-    with pytest.raises(ValueError, match="differ in length"):
-        opened.enqueue(some, np.zeros(2, np.uint32), np.full(1, 128, np.uint32), np.zeros(2, np.int64), some, 0)
+    for blocks, threads, starts in ((2, 1, 2), (1, 2, 2), (1, 1, 1)):
+        with pytest.raises(ValueError, match="differ in length"):
+            opened.enqueue(some, np.ones(blocks, np.uint32), np.full(threads, 128, np.uint32), np.zeros(starts, np.int64), some, 0)
     for starts in ([0, 2], [-1, 1], [0, 1]):
         with pytest.raises(ValueError, match="launch 0 has arguments that are not there"):
             opened.enqueue(some, np.ones(1, np.uint32), np.full(1, 128, np.uint32), np.array(starts), some, 0)
