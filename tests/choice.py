@@ -47,8 +47,14 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/docs/test_links.py": (
         "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench", "bulksample", "csrc", "examples", "slurm", "tests",
     ),
-    "tests/relations/test_hubs_on_device.py": ("csrc", "tests/emulation", "bulksample/backends", "bulksample/relations"),
-    "tests/test_choice.py": ("tests/choice.py", "tests/chosen.py", "tests/conftest.py", "pyproject.toml"),
+    "tests/relations/test_hubs_on_device.py": (
+        "csrc", "tests/emulation", "tests/relation_bulks.py", "tests/relations_zoo.py", "bulksample/backends", "bulksample/relations",
+        "bulksample/samplers", "bulksample/rng.py",
+    ),
+    "tests/test_choice.py": (
+        "tests/choice.py", "tests/chosen.py", "tests/launch.py", "tests/fork_server.py", "tests/forked_rank.py", "tests/waiting.py",
+        "pyproject.toml",
+    ),
     "tests/test_examples.py": ("examples", "bulksample/interop"),
     "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/relational"),
     "tests/test_relational_layers.py": ("examples", "bulksample/relations"),

@@ -224,9 +224,3 @@ def test_a_failure_is_told_with_its_command_and_the_end_of_each_rank(repository)
     again = subprocess.run(command, shell=True, cwd=repository.root, capture_output=True, text=True, timeout=PATIENCE)
     assert again.returncode == 1
     assert "1 failed" in again.stdout
-
-
-def test_inputs_exist():
-    for begin, inputs in choice.INPUTS.items():
-        assert (choice.ROOT / begin.partition("::")[0]).exists(), begin
-        assert all((choice.ROOT / path).exists() for path in inputs), begin

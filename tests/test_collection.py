@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import choice
 import first_collection
 import pytest
 import required
@@ -96,6 +97,12 @@ def test_a_run_without_a_compiler_fails_where_emulation_is_required():
     assert "requires emulated: there is no C++ compiler" in done.stderr
 
 
+REGISTERED = """
+import first_collection
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(first_collection)
+"""
 SLOW = """
 import os, time
 def note(word):
@@ -110,11 +117,18 @@ def test_nothing():
 
 
 def test_one_worker_collects_a_fresh_checkout_before_the_others(tmp_path):
-    for name, text in {"first_collection.py": Path(first_collection.__file__).read_text(), "test_slow.py": SLOW}.items():
+    files = {"first_collection.py": Path(first_collection.__file__).read_text(), "conftest.py": REGISTERED, "test_slow.py": SLOW}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONDONT"))}
-    command = [sys.executable, "-m", "pytest", "-p", "first_collection", "-p", "no:randomly", "-n", "3"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-n", "3"]
     subprocess.run(command, cwd=tmp_path, env={**outside, "PYTHONPATH": str(tmp_path)}, capture_output=True, timeout=PATIENCE, check=True)
     (first, begins), (again, ends), *others = (line.split() for line in (tmp_path / "seen").read_text().splitlines())
     assert (first, begins, ends) == (again, "begins", "ends")
     assert len(others) == 4
+
+
+def test_declared_inputs_of_tests_exist():
+    for begin, inputs in choice.INPUTS.items():
+        assert (choice.ROOT / begin.partition("::")[0]).exists(), begin
+        assert all((choice.ROOT / path).exists() for path in inputs), begin

@@ -25,7 +25,7 @@ def kernel_directory() -> Path:
 
 def native_digest(directory: Path) -> str:
     """Return the first 16 hex digits of the SHA-256 of the native sources and the headers that they include; setup.py compiles them in."""
-    made, files, left = hashlib.sha256(), set[Path](), list(directory.glob("native*.cpp"))
+    made, files, left = hashlib.sha256(), set[Path](), [*directory.glob("native*.cpp"), *directory.glob("unit_*.cpp")]
     while left:
         files.add(file := left.pop())
         included = {directory / name for name in re.findall(r'^#include "(\w+\.h)"', file.read_text(), re.MULTILINE)}

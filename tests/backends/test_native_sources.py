@@ -1,6 +1,7 @@
 """An extension that was compiled from other sources is not used, and the reason says what to do."""
 
 import importlib
+import re
 
 import pytest
 from engines import engine
@@ -33,12 +34,26 @@ def test_a_stale_extension_is_refused(edited):
         assert nvrtc._driver() is None
 
 
+def test_every_source_is_in_one_unit():
+    """Without this, an extension that lacks a file would be linked, and not be loaded."""
+    units = [path.read_text() for path in kernel_directory().glob("unit_*.cpp")]
+    included = [name for unit in units for name in re.findall(r'^#include "(native\w*\.cpp)"$', unit, re.MULTILINE)]
+    assert units
+    assert sorted(included) == sorted(path.name for path in kernel_directory().glob("native*.cpp"))
+
+
 def test_the_digest_changes_with_every_file(tmp_path):
-    written = {"native.cpp": '#include "native.h"\n', "native_more.cpp": "", "native.h": '// of all\n#include "philox.h"\n', "philox.h": ""}
+    written = {
+        "native.cpp": '#include "native.h"\n',
+        "native_more.cpp": "",
+        "unit_all.cpp": "",
+        "native.h": '// of all\n#include "philox.h"\n',
+        "philox.h": "",
+    }
     for name, text in (written | {"draw.cu": "", "device.h": ""}).items():
         (tmp_path / name).write_text(text)
     before = native_digest(tmp_path)
-    for name in ("native_more.cpp", "philox.h", "native.h"):
+    for name in ("native_more.cpp", "unit_all.cpp", "philox.h", "native.h"):
         (tmp_path / name).write_text(written[name] + "// two")
         before, last = native_digest(tmp_path), before
         assert before != last

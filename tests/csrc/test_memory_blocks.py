@@ -1,4 +1,4 @@
-"""Blocks of memory that are taken, resized and given in any order keep what was written to them, and no two share a byte."""
+"""Blocks of memory that are taken, resized and given in any order keep what was written to them, and no two overlap."""
 
 import subprocess
 
@@ -20,7 +20,7 @@ constexpr std::size_t STEP = 512;  // bytes between those that are marked
 
 void write(const Live& block) {
   for (std::size_t i = 0; i < block.bytes; i += STEP) block.at[i] = block.mark;
-  if (block.bytes) block.at[block.bytes - 1] = block.mark;
+  block.at[block.bytes - 1] = block.mark;
 }
 bool holds(const Live& block, std::size_t bytes, unsigned char mark) {
   for (std::size_t i = 0; i < bytes; i += STEP)
@@ -34,7 +34,7 @@ int main() {
   Blocks& blocks = Blocks::of_process();
   std::vector<Live> live;
   for (int turn = 0; turn < 20000; ++turn) {
-    const std::size_t bytes = random() % 3 ? random() % (40 * Blocks::PAGE) : random() % (400 * Blocks::PAGE);
+    const std::size_t bytes = 1 + random() % ((random() % 3 ? 40 : 400) * Blocks::PAGE);
     const unsigned char mark = 1 + random() % 255;
     const int what = random() % 8;
     if (live.size() < 3 || (what < 3 && live.size() < 40)) {
@@ -46,7 +46,7 @@ int main() {
     }
     std::swap(live[random() % live.size()], live.back());
     Live& block = live.back();
-    REQUIRE(holds(block, block.bytes, block.mark));
+    REQUIRE(holds(block, block.bytes, block.mark) && block.at[block.bytes - 1] == block.mark);
     if (what < 6) {
       block.at = (unsigned char*)blocks.resized(block.at, block.bytes, bytes);
       REQUIRE(holds(block, std::min(block.bytes, bytes), block.mark));
@@ -58,7 +58,7 @@ int main() {
     }
   }
   int turn = -1;
-  for (const Live& block : live) REQUIRE(holds(block, block.bytes, block.mark));
+  for (const Live& block : live) REQUIRE(holds(block, block.bytes, block.mark) && block.at[block.bytes - 1] == block.mark);
 }
 """
 

@@ -137,7 +137,7 @@ def test_graphs_use_the_communicators_of_graphs_that_are_no_more(stored, topolog
 
 @pytest.mark.long
 def test_closed_graphs_and_loaders_leave_no_communicator(stored):
-    """MPI libraries have some two thousand communicators. All but a few are taken here, so that the twentieth graph would find none."""
+    """MPI libraries have some two thousand communicators. All but a few are taken here, so that one of forty graphs would find none."""
     folder, _ = stored
     program = f"""
 import bulksample as bs
@@ -151,7 +151,7 @@ except MPI.Exception:
 assert len(taken) > 1000
 for comm in taken[-18:]:
     comm.Free()
-for i in range(20):
+for i in range(40):
     graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout={PATIENCE}), check="none")
     next(iter(bs.Loader(graph, fanouts=[2], batch_size=64, threads=1, prefetch=i % 2 == 0)))
 """

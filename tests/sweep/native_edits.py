@@ -37,7 +37,7 @@ FUNCTION = re.compile(r"^(?:\w[\w:<>,*&\s]*?[\s*&])?(\w+)\([^;]*$")
 
 def files() -> list[str]:
     """Return the files of which the extension is made, but for the bindings alone."""
-    inside = {name for unit in units() for name in included(unit)}
+    inside = {name for unit in sources() for name in included(unit)}
     return sorted(inside - {"csrc/native.cpp", "csrc/host_device.h"})
 
 
@@ -68,8 +68,8 @@ def _changes(code: str) -> Iterator[tuple[int, int, str]]:
 
 
 @cache
-def units() -> tuple[str, ...]:
-    """Return the translation units of the extension."""
+def sources() -> tuple[str, ...]:
+    """Return the files of the extension, which are compiled one by one here, so that a mutant compiles one."""
     return tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("csrc/native*.cpp")))
 
 
@@ -95,11 +95,11 @@ def build(file: str, text: str) -> Path | str:
     (work / "csrc").mkdir(parents=True, exist_ok=True)
     for path in ROOT.glob("csrc/*.h"):
         (work / "csrc" / path.name).write_bytes(path.read_bytes())
-    for unit in units():
+    for unit in sources():
         (work / unit).write_bytes((ROOT / unit).read_bytes())
     (work / file).write_text(text)
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda unit: _object(work if file in included(unit) else ROOT, unit, file in included(unit)), units()))
+        made = list(pool.map(lambda unit: _object(work if file in included(unit) else ROOT, unit, file in included(unit)), sources()))
     if refused := [one for one in made if isinstance(one, str)]:
         return refused[0]
     objects = [str(one) for one in made]

@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":  # the package of this checkout, whose commit is recorded, even if another one is installed
     sys.path[:1] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 
+import choice  # noqa: E402
+
 from sweep import SECTIONS  # noqa: E402
 from sweep.journal import Journal, version  # noqa: E402
 from sweep.record import joined, record, recorded, summarize  # noqa: E402
@@ -105,7 +107,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"there is no section {', '.join(sorted(unknown))}; use {', '.join(SECTIONS)}")
-    os.environ["ALL"] = "1"  # the tests that sections start are the same on any day
+    os.environ["ALL"] = "1"  # the tests that sections start are the same on any day, and after any change
+    os.environ["BULKSAMPLE_BASE"] = (choice.git("rev-list", "--max-parents=0", "HEAD") or "").partition("\n")[0]
     failed = False
     for name, section in sections(options.sections or list(SECTIONS)).items():
         cases = cases_of(section, options.seed, options.minutes)
