@@ -1,4 +1,4 @@
-"""Where the processor's time of a run of the tests goes: `make test-times` runs all of them with this plugin of pytest.
+"""Measure where the processor's time of a run of the tests goes: `make test-times` runs all of them with this plugin of pytest.
 
 It counts the user and system seconds of a worker and of the processes that it has waited for, by test, by fixture, and for start, imports
 and collection apart. The controller writes one JSON with the sums of all workers.

@@ -143,8 +143,8 @@ def line_tests() -> LineTests:
 @cache
 def lines_that_call(file: str) -> list[int]:
     """Return the lines of the native back end that call functions which a file of csrc/ has a part in."""
-    units = [unit for unit in native_edits.sources() if file in native_edits.included(unit)]
-    names = [name for unit in units for name in re.findall(r'm\.def\("(\w+)"', source_of(unit))]
+    sources = [source for source in native_edits.sources() if file in native_edits.included(source)]
+    names = [name for source in sources for name in re.findall(r'm\.def\("(\w+)"', source_of(source))]
     calls = re.compile(rf"_kernels\.({'|'.join(names)})\b")
     return [number for number, line in enumerate(source_of("bulksample/backends/native.py").splitlines(), 1) if calls.search(line)]
 
