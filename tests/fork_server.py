@@ -103,7 +103,9 @@ def receive(of: socket.socket):
     while len(text) < length:
         piece, ancillary, _, _ = of.recvmsg(length - len(text), socket.CMSG_SPACE(8 * array.array("i").itemsize))
         if not piece:
-            return None, files
+            for file in files:
+                os.close(file)
+            return None, []
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 files += array.array("i", data[: len(data) - len(data) % 4])
@@ -130,11 +132,12 @@ def serve(path: str):
                 return None
             if key.fileobj is listening:
                 of, _ = listening.accept()
-                message, files = receive(of)
+                message, files = heard(of)
                 if message is None:
                     of.close()
                 elif "alive" in message:
-                    send(of, {"alive": [child for child, (_, _, mark) in children.items() if mark == message["alive"]], "seconds": seconds})
+                    alive = [child for child, (_, _, mark) in children.items() if mark == message["alive"]]
+                    answer(of, {"alive": alive, "seconds": seconds})
                     of.close()
                 elif (child := os.fork()) == 0:
                     ready.close()
@@ -146,7 +149,7 @@ def serve(path: str):
                     children[child] = end, of, message["mark"]
                     ready.register(end, selectors.EVENT_READ, child)
                     ready.register(of, selectors.EVENT_READ, child)
-                    send(of, {"child": child})
+                    answer(of, {"child": child})
             elif key.data in children and key.fileobj is children[key.data][1]:  # the rank that the launcher sees has ended
                 with suppress(ProcessLookupError):
                     os.kill(key.data, signal.SIGKILL)
@@ -159,9 +162,22 @@ def serve(path: str):
                 os.close(end)
                 with suppress(KeyError):
                     ready.unregister(of)
-                with suppress(OSError):
-                    send(of, {"status": status})
+                answer(of, {"status": status})
                 of.close()
+
+
+def heard(of: socket.socket):
+    """What `receive` returns; None as well if whoever asks is killed meanwhile."""
+    try:
+        return receive(of)
+    except ConnectionError:
+        return None, []
+
+
+def answer(to: socket.socket, message) -> None:
+    """Send a message to whoever asked, unless it has been killed meanwhile."""
+    with suppress(OSError):
+        send(to, message)
 
 
 def become(message, files) -> list[str]:

@@ -121,6 +121,26 @@ def test_a_rank_that_is_killed_takes_its_program_with_it():
     process.communicate()
 
 
+@pytest.mark.parametrize("half", [False, True], ids=["whole", "half"])
+def test_the_server_outlives_a_rank_that_is_killed_before_it_is_answered(half):
+    """The server is held while it is asked, so that nobody is there when it answers; it ends the process that it has forked."""
+    address = SERVER.address
+    SERVER._process.send_signal(signal.SIGSTOP)
+    try:
+        with socket.socket(socket.AF_UNIX) as to, open(os.devnull, "w+") as none:
+            to.connect(address)
+            words = ["-c", "import time; time.sleep(10_000)"]
+            asked = {"words": words, "environment": dict(os.environ), "folder": os.getcwd(), "mark": MARK}
+            if half:
+                to.sendall((1000).to_bytes(8, "big") + b"{")
+            else:
+                send(to, asked, [none.fileno()] * 3)
+    finally:
+        SERVER._process.send_signal(signal.SIGCONT)
+    until(lambda: not SERVER.ask(alive=MARK)["alive"])
+    assert ends(["-c", "print('said')"]) == (0, "said\n", "")
+
+
 def test_a_launch_that_leaves_a_process_fails(monkeypatch):
     """A process that a forked rank starts has the mark of the launch, so it is found and ended."""
     monkeypatch.setattr(launch, "PATIENCE", 10.0)  # a tenth of it is given to what is about to end
