@@ -23,7 +23,7 @@ __device__ __forceinline__ void bs_store(T* at, T value) {
 }
 // What orders the accesses of two blocks: one writes, a fence, and sets the word; the other finds it set, a fence, and reads.
 __device__ __forceinline__ void bs_released(const void*) {}
-__device__ __forceinline__ void bs_acquired(const void*) {}
+__device__ __forceinline__ void bs_acquired(const void*) { __threadfence(); }
 #endif
 
 // True for the block that adds the last of `all` to a count; it sees what the others wrote before. `is_last` is shared.

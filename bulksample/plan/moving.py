@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
 
 from .request import PlanRequest
 
@@ -67,7 +66,7 @@ def reduced(request: PlanRequest, ranks: int) -> Moving:
     on_one_node = ranks <= network.per_node
     rate, waiting = (network.inside, network.latency_inside) if on_one_node else (network.between, network.latency)
     sent = 2 * (ranks - 1) / ranks * 4 * request.parameters
-    messages = 2 * ceil(log2(ranks)) if request.has_devices else 2 * (ranks - 1)
+    messages = 2 * (ranks - 1).bit_length() if request.has_devices else 2 * (ranks - 1)
     host = network.collective.value + messages * network.message.value
     return Moving(sent / rate.value, messages * waiting.value, host, _staged(request, sent))
 

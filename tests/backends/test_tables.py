@@ -86,3 +86,12 @@ def test_a_table_that_would_be_too_large_is_refused():
     device = emulated(free_bytes=0).device
     with pytest.raises(OverflowError, match="use a smaller bulk"):
         tables._tables(device, 1, device.put(np.array([0, 2**30])), 2**30, 2**31 - 1)
+
+
+def test_the_slots_of_tables_do_not_depend_on_how_a_library_rounds_logarithms(monkeypatch):
+    """Twice the vertices, up to a power of two: by the digits of whole numbers, with logarithms that are off by the last bit."""
+    most = np.array([0, *(2**i + by for i in range(1, 29) for by in (-1, 0, 1))])
+    for name in ("log2", "exp2"):
+        real = getattr(np, name)
+        monkeypatch.setattr(np, name, lambda x, real=real: np.nextafter(real(x), np.inf))
+    assert tables._slots_for(most).tolist() == [1 << (2 * m - 1).bit_length() if m else 0 for m in most.tolist()]

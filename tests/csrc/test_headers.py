@@ -1,4 +1,6 @@
-"""The row headers are one source for g++ and CUDA: NVRTC compiles them without a GPU, for every architecture we name."""
+"""The headers are one source for g++ and CUDA: NVRTC compiles them without a GPU, for every architecture we name."""
+
+import re
 
 import pytest
 
@@ -40,7 +42,8 @@ def filled_by_nvrtc(size):
     return bytes(size + 16)
 
 
-def compiled(source, arch):
+def compiled(source, arch, what="CUBIN"):
+    """What NVRTC makes of a source: machine code, or PTX."""
     headers = sorted(kernel_directory().glob("*.h"))
     code = [path.read_bytes() for path in headers if path.name != "native.h"]
     names = [path.name.encode() for path in headers if path.name != "native.h"]
@@ -50,9 +53,9 @@ def compiled(source, arch):
     log = filled_by_nvrtc(check(nvrtc.nvrtcGetProgramLogSize(program)))
     check(nvrtc.nvrtcGetProgramLog(program, log))
     assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
-    cubin = filled_by_nvrtc(check(nvrtc.nvrtcGetCUBINSize(program)))
-    check(nvrtc.nvrtcGetCUBIN(program, cubin))
-    return cubin
+    made = filled_by_nvrtc(check(getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
+    check(getattr(nvrtc, f"nvrtcGet{what}")(program, made))
+    return made
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
@@ -63,3 +66,27 @@ def test_row_headers_compile_for_the_device(arch):
 def test_a_broken_kernel_would_show():
     with pytest.raises(AssertionError, match="no_such_function"):
         compiled(PROGRAM.replace("bs_inclusion", "no_such_function"), 90)
+
+
+WAITS = {
+    "a block": "bs_wait_for(flag, &told);",
+    "a thread": "if (threadIdx.x == 0) { bs_wait(flag); bs_acquired(flag); } __syncthreads();",
+}
+ORDERED = re.compile(r"^\s+(?:@\S+ )?(ld\.volatile|membar\.gl|fence\.\S+\.gpu|bar\.sync|ld\.global)", re.M)
+
+
+@pytest.mark.parametrize("waits", WAITS)
+def test_a_thread_that_waits_for_another_block_has_a_fence_before_what_it_reads_next(waits):
+    """Without one between the wait and the barrier, the thread that waits may read what it would have read before the word was set."""
+    source = f"""
+#include "look_back.h"
+extern "C" __global__ void reader(const bs_u64* flag, const bs_i32* data, bs_i32* out) {{
+  __shared__ bs_u64 told;
+  {WAITS[waits]}
+  out[threadIdx.x] = data[threadIdx.x] + (bs_i32)told;
+}}
+"""
+    instructions = ORDERED.findall(compiled(source, 90, "PTX").decode())
+    after = instructions[len(instructions) - instructions[::-1].index("ld.volatile") :]
+    assert after[0].startswith(("membar", "fence")), instructions
+    assert "bar.sync" in after
