@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -139,6 +140,36 @@ def test_a_wheel_of_the_sdist_works_without_a_compiler(raw, tmp_path):
     bare = {"CC": "/bin/false", "CXX": "/bin/false", "PYTHONPATH": ""}
     run(python, "-m", "pip", "install", "--quiet", str(wheel), **bare)
     assert f"bulksample {__version__} works in {tmp_path}" in run(python, str(TRY), **bare)
+
+
+# In an environment with the extra `cuda` and without a toolkit: compile by NVRTC what every kernel of CuPy's own includes, for `cupy.full`
+# is one, with the headers that CuPy finds.
+KERNEL = r"""
+import ctypes, sys
+from cuda.pathfinder import find_nvidia_header_directory, load_nvidia_dynamic_lib
+from cupy._core import core
+
+headers = find_nvidia_header_directory("cudart")
+assert headers and headers.startswith(sys.prefix), f"the headers of CUDA's runtime are not in this environment: {headers}"
+source = "".join(f"#include <{name}>\n" for name in (*core._cupy_header_list, "cupy/float16.cuh"))
+source += 'extern "C" __global__ void full(CArray<float16, 1, 1, 1> a, float16 v) { a[0] = v; }'
+nvrtc, program, size = ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path), ctypes.c_void_p(), ctypes.c_size_t()
+assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"full.cu", 0, None, None) == 0
+found = [f"-I{core._get_header_dir_path()}", *core._get_cccl_include_options(), f"-I{headers}", "-std=c++17", "-arch=sm_90"]
+code = nvrtc.nvrtcCompileProgram(program, len(found), (ctypes.c_char_p * len(found))(*map(str.encode, found)))
+nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+log = ctypes.create_string_buffer(size.value)
+nvrtc.nvrtcGetProgramLog(program, log)
+assert code == 0, log.value.decode()
+"""
+
+
+def test_the_extra_for_gpus_has_the_headers_that_kernels_of_cupy_include(tmp_path):
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cuda"]
+    run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
+    python = str(tmp_path / "venv" / "bin" / "python")
+    run(python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *extra, PYTHONPATH="")
+    run(python, "-c", KERNEL, PYTHONPATH="", CUDA_PATH="", CUDA_HOME="")
 
 
 @pytest.mark.skipif(
