@@ -142,7 +142,9 @@ class MiniBatchSource(BatchSource):
         self._move_to(loader.state_dict())
         self._asked = deque[AskedWindow]()
         self._upcoming: FetchedWindow | None = None
+        self._taken = deque[MiniBatch | None]()  # mini-batches whose rows other streams or ranks were asked for, and that no step has used
         self._left: list[Callable[[], Any]] = []  # end the fetches of iterations that were left
+        self._unused: list[MiniBatch | None] = []  # mini-batches of these iterations
         self._iteration = object()  # the one that may go on
 
     def _move_to(self, position: dict[str, Any]) -> None:
@@ -152,6 +154,8 @@ class MiniBatchSource(BatchSource):
         remaining, this = iter(self.loader), object()
         self._iteration = this
         self._asked.clear()
+        self._view.stream_sync.left(self._taken)
+        self._taken.clear()
         self._start(remaining)
         while self._upcoming is not None:
             upcoming, self._upcoming = self._upcoming, None
@@ -169,12 +173,14 @@ class MiniBatchSource(BatchSource):
                 yield StepBatch(minibatch, own, edges.part(first_edge, last_edge) if edges else None)
                 if self._iteration is not this:
                     raise UsageError("these mini-batches were left for others: `drop`, a new position or a new iteration; iterate anew")
-                self._view.stream_sync.after_use(minibatch)
+                self._view.stream_sync.after_use(self._taken.popleft())
                 first, first_edge = last, last_edge
         self._move_to(self.loader.state_dict())
 
     def drop(self) -> None:
         self._iteration = object()
+        self._unused += self._taken
+        self._taken.clear()
         if self._upcoming is not None:
             self._left.append(self._upcoming.wait)
             self._upcoming = None
@@ -189,6 +195,8 @@ class MiniBatchSource(BatchSource):
         left, self._left = self._left, []
         for end in left:
             end()
+        self._view.stream_sync.left(self._unused)
+        self._unused.clear()
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
         """Start to fetch the rows of the next window, if there is one."""
@@ -211,9 +219,12 @@ class MiniBatchSource(BatchSource):
         if windows:
             view = self._view
             with self._ledger.phase("fetch"):
-                view.stream_sync.before_use([minibatch for window in windows for minibatch in window.minibatches])
+                minibatches = [minibatch for window in windows for minibatch in window.minibatches]
+                view.stream_sync.before_use(minibatches)
+                self._taken.extend(minibatches)
                 view.at(windows[0].positions[0])
-                rows = view.features.ask([_vertices(window.minibatches) for window in windows])
+                with view.stream_sync.fetching():
+                    rows = view.features.ask([_vertices(window.minibatches) for window in windows])
                 ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window.minibatches) for window in windows])
             self._asked.extend(map(AskedWindow, windows, rows, ends))
 

@@ -71,6 +71,9 @@ class ComputeContext:
         """Start to copy a tensor of the compute device to the host; return a function that waits for the copy and returns it."""
         return lambda: tensor
 
+    def wait_for_all(self) -> None:
+        """Wait for all work of the compute device, before memory that it reads or writes is given back."""
+
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that marks a named range on a profiler's timeline."""
         return profiled(name)

@@ -181,6 +181,7 @@ class Trainer:
             with StopSignals() as signals:
                 while self.context.progress.stage < len(stages) and not self.stopped:
                     self._stage(stages, signals)
+            self.context.compute.wait_for_all()  # what was sampled ahead may not be used, and reads the graph
         finally:
             for callback in self.callbacks:
                 callback.end()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from ..minibatch import MiniBatch
 
@@ -19,3 +21,10 @@ class StreamSync:
 
     def after_use(self, minibatch: MiniBatch | None) -> None:
         """Note that every operation on this mini-batch has been started."""
+
+    def left(self, minibatches: Sequence[MiniBatch | None]) -> None:
+        """Note that no step will use these mini-batches; their rows may have been fetched."""
+
+    def fetching(self) -> AbstractContextManager[Any]:
+        """Return a context for work on mini-batches that fetches read."""
+        return nullcontext()

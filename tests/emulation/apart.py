@@ -5,6 +5,7 @@ operations find them. So `numpy()` of one is refused, and so is a sum of one and
 """
 
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -17,6 +18,7 @@ from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.cuda.streams import DeviceStreams
 from bulksample.training.tensor_comm import TensorArrival
 
+from . import order
 from .host import emulated
 
 WHERE = torch.device("meta")
@@ -40,11 +42,18 @@ class Apart(torch.Tensor):
 
     def __init__(self, held):
         self.held = held
+        order.operation(made=[_memory(held)])
 
     def tolist(self):
         """The interface of a tensor on a device, which torch refuses for classes of our own."""
-        READS.append("tolist")
+        self.read("tolist")
         return self.held.tolist()
+
+    def read(self, why):
+        """Let the host wait for the tensor."""
+        READS.append(why)
+        order.operation([self.held.data_ptr()])
+        order.host_waits()
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -69,16 +78,41 @@ def carried_out(func, args, kwargs):
     checked = given[:1] if packet in INDEXED else given
     if packet in INDEXED and any(isinstance(t, torch.Tensor) and not isinstance(t, Apart) and t.dim() for t in args[1]) and there:
         READS.append(f"{packet} by indices of the host")  # which are copied to the device first
+        order.host_waits()
     strangers = [t for t in checked if not isinstance(t, Apart) and (t.dim() or packet in INDEXED)]
     if packet not in ACROSS and strangers and any(isinstance(t, Apart) for t in given):
         raise RuntimeError(f"{func} is given tensors of the device and of the host")
+    if there:
+        order.operation(*_accesses(func, args, kwargs))
     if (there or packet == torch.ops.aten._to_copy) and waits(packet, args, kwargs):
         READS.append(str(packet))
+        order.host_waits()
     onto = bool(there) if packet != torch.ops.aten.copy_ else isinstance(args[0], Apart)
     if kwargs.get("device") is not None:
         onto, kwargs = torch.device(kwargs["device"]) == WHERE, {**kwargs, "device": "cpu"}
     made = func(*tree_map(_held, args), **tree_map(_held, kwargs))
     return tree_map(lambda out: _placed(out, there) if onto and isinstance(out, torch.Tensor) else out, made)
+
+
+def _accesses(func, args, kwargs):
+    """The addresses that an operation reads, and those that it writes; a view is neither."""
+    schema, name = func._schema, func.overloadpacket.__name__
+    if any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns) or name.startswith("new_"):
+        return [], []
+    reads, writes = [], []
+    for place, one in enumerate(schema.arguments):
+        value = args[place] if place < len(args) else kwargs.get(one.name)
+        written = one.alias_info is not None and one.alias_info.is_write
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(tensor, Apart) and (written or not name.endswith("_like")):
+                (writes if written else reads).append(tensor.held.untyped_storage().data_ptr())
+    return reads, writes
+
+
+def _memory(held):
+    """The owner, the address and the bytes of a tensor's memory."""
+    storage = held.untyped_storage()
+    return storage, storage.data_ptr(), storage.nbytes()
 
 
 def waits(packet, args, kwargs):
@@ -102,38 +136,50 @@ def _held(value):
 
 
 class ApartStage:
-    """A stream on which everything is done at once."""
+    """A stream on which everything is done at once; `order` finds what a device could do in another order."""
+
+    def __init__(self, clock):
+        self.clock = clock
 
     @contextmanager
     def on(self, name):
-        with Apartness():
+        with Apartness(), order.queued_on(self.clock):
             yield
 
     def record(self):
-        pass
+        return self.clock.record()
 
     def wait(self, event):
-        pass
+        self.clock.wait(event)
 
 
 class ApartCard(CudaContext):
     """A CUDA context with such tensors."""
 
     def __init__(self, **options):
-        super().__init__(emulated(**options), WHERE, DeviceStreams(ApartStage(), ApartStage(), ApartStage()))
+        sample, fetch, train = self.clocks = [order.Clock(name) for name in DeviceStreams._fields]
+        engine = emulated(**options, arrays=order.arrays, launcher=partial(order.OrderedLauncher, sample))
+        super().__init__(engine, WHERE, DeviceStreams(ApartStage(sample), ApartStage(fetch), ApartStage(train)))
+        order.start_thread(train)
+
+    def synchronize(self):
+        """Let the host wait for all streams, and each of them for the others."""
+        order.all_wait(self.clocks)
 
     def tensor(self, array):
         return Apart(super().tensor(array))
 
     def array(self, tensor):
-        return super().array(tensor.held)
+        return super().array(tensor.contiguous().held)
 
     def put(self, array):
         if isinstance(array, Apart):
             return array
         READS.append("put")
         assert not isinstance(array, torch.Tensor) or array.device.type == "cpu"
-        return Apart((array if isinstance(array, torch.Tensor) else torch.tensor(array)).clone())
+        there = Apart((array if isinstance(array, torch.Tensor) else torch.tensor(array)).clone())
+        order.host_waits()
+        return there
 
     def send(self, tensor):
         assert not isinstance(tensor, Apart)
@@ -142,9 +188,13 @@ class ApartCard(CudaContext):
 
     def start_read(self, tensor):
         COPIES.append("read")
+        with self.streams.train.on("read"):
+            order.operation([tensor.held.data_ptr()])
 
         def finish():
             READS.append("event")
+            with self.streams.train.on("read"):
+                order.host_waits()
             return tensor.held
 
         return finish
@@ -155,6 +205,9 @@ class ApartPlace(CudaComputeContext):
 
     def __init__(self, **options):
         super().__init__(ApartCard(**options))
+
+    def wait_for_all(self):
+        self.cuda.synchronize()
 
     def move_model(self, model):
         """The same parameters, as on a GPU, now there, but for rows that ranks divide; and one generator for all."""
@@ -172,10 +225,19 @@ class ApartPlace(CudaComputeContext):
 class ApartComm(GroupTensorComm):
     """A communicator that moves such tensors from device to device, as NCCL does; gloo stands for it."""
 
-    def __init__(self, comm):
-        super().__init__(comm, "gloo")
+    def __init__(self, comm, parent=None):
+        super().__init__(comm, "gloo", parent)
+
+    def allreduce(self, tensor, kind):
+        order.operation([], [tensor.held.data_ptr()])
+        with _disable_current_modes():
+            super().allreduce(tensor.held, kind)
+
+    def among(self, comm, later=False):
+        return ApartComm(comm, self)
 
     def start_alltoall(self, parts, kind, incoming=None):
+        order.operation([part.held.untyped_storage().data_ptr() for part in parts])
         with _disable_current_modes():
             arrival = super().start_alltoall([part.held for part in parts], kind, incoming)
 

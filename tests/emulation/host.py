@@ -173,6 +173,6 @@ arrays = types.SimpleNamespace(
 )
 
 
-def emulated(schedule=0, sanitized=False, free_bytes=8 << 30, recorded=False):
+def emulated(schedule=0, sanitized=False, free_bytes=8 << 30, recorded=False, arrays=arrays, launcher=HostLauncher):
     """The CUDA back end on the host."""
-    return Cuda(arrays, HostLauncher(schedule, sanitized, recorded=recorded), free_bytes)
+    return Cuda(arrays, launcher(schedule=schedule, sanitized=sanitized, recorded=recorded), free_bytes)

@@ -55,7 +55,8 @@ class LLCG(PSGDPA):
             minibatch = next(self._minibatches)
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
-            loss, count = self.loss(context, StepBatch(minibatch, view.features.start(minibatch.vertices).wait()))
+            batch = StepBatch(minibatch, view.features.start(minibatch.vertices).wait())
+            loss, count = self.loss(context, batch)
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]
                 self._adam.step()

@@ -85,7 +85,7 @@ class CudaComputeContext(ComputeContext):
             view.all_degrees = cuda.put(view.all_degrees)
         view.share, view.stream_sync, view.where = DeviceShare(cuda, view.share), BulkStreamSync(cuda), self.where
         view.block_mover = partial(block_on_device, cuda)
-        self._copied()
+        self.wait_for_all()  # for copies to the GPU, which ran on another stream than those that read them
         return view
 
     def _move_relations(self, view: RelationalView) -> None:
@@ -99,10 +99,9 @@ class CudaComputeContext(ComputeContext):
             self._placement["features_by"] = "host"
         self._placement |= features.describe()
         view.features, view.stream_sync, view.where = cast(Any, features), RelationStreamSync(self.cuda), self.where
-        self._copied()
+        self.wait_for_all()  # for copies to the GPU, which ran on another stream than those that read them
 
-    def _copied(self) -> None:
-        """Wait for copies to the GPU, which ran on another stream than those that read them."""
+    def wait_for_all(self) -> None:
         if self.where.type == "cuda":
             torch.cuda.synchronize(self.where)
 

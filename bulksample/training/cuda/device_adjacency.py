@@ -125,5 +125,6 @@ class BulkStreamSync(CudaStreamSync):
 
 
 def _with_memory(minibatch: MiniBatch, blocks: tuple[Any, ...], memory: BulkMemory) -> DeviceMiniBatch:
-    values = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)}
-    return DeviceMiniBatch(**values | {"blocks": blocks}, memory=memory)
+    values = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)} | {"blocks": blocks}
+    memory.held.append(values)
+    return DeviceMiniBatch(**values, memory=memory)

@@ -91,5 +91,6 @@ class RelationStreamSync(BulkStreamSync):
 
     def _moved(self, minibatch: HeteroMiniBatch, memory: BulkMemory) -> HeteroMiniBatch:
         blocks = [{key: block_on_device(self._cuda, block) for key, block in of_layer.items()} for of_layer in minibatch.blocks]
-        values = {part.name: getattr(minibatch, part.name) for part in fields(HeteroMiniBatch)}
-        return DeviceHeteroMiniBatch(**values | {"blocks": tuple(blocks)}, memory=memory, cuda=self._cuda)
+        values = {part.name: getattr(minibatch, part.name) for part in fields(HeteroMiniBatch)} | {"blocks": tuple(blocks)}
+        memory.held.append(values)
+        return DeviceHeteroMiniBatch(**values, memory=memory, cuda=self._cuda)

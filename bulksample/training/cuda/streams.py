@@ -1,8 +1,8 @@
 """The CUDA streams of training and the events that order them.
 
 The arrays of a mini-batch belong to the stream that sampled it, fetched rows to the stream that fetched them. Memory that Python
-frees is reused on its own stream at once. So another stream waits for an event before it reads such memory, and leaves an event
-behind after use.
+frees is reused on its own stream at once, while steps that read it may still be queued on another. So another stream waits for an event
+before it reads such memory and leaves an event behind after use, and nothing is freed before its own stream waits for that one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeviceStreams(NamedTuple):
 
 @dataclass
 class BulkMemory:
-    """Tracks the use of one bulk's memory.
+    """Keeps the arrays of a bulk until the stream that sampled it waits for their last use.
 
     Parameters
     ----------
@@ -50,10 +50,13 @@ class BulkMemory:
         Follows the writes to its arrays.
     unused : int
         Mini-batches that no step has used yet.
+    held : list
+        The arrays: a mini-batch that a step has used is forgotten before the step has run.
     """
 
     ready: Any
     unused: int
+    held: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,19 @@ class CudaStreamSync(StreamSync):
         memory.unused -= 1
         if not memory.unused:
             self.streams.sample.wait(done)
+            memory.held.clear()
+
+    def left(self, minibatches: Sequence[MiniBatch | None]) -> None:
+        """Let later fetches and later sampling wait for all that was started on these mini-batches, and give back their memory."""
+        memories = [memory for memory in map(_memory_of, minibatches) if memory is not None]
+        if memories:
+            self.streams.fetch.wait(self.streams.train.record())
+            self.streams.sample.wait(self.streams.fetch.record())
+        for memory in memories:
+            memory.held.clear()
+
+    def fetching(self) -> AbstractContextManager[Any]:
+        return self.streams.fetch.on("fetch")
 
 
 def _memory_of(minibatch: Any) -> BulkMemory | None:

@@ -2,6 +2,7 @@
 
 import pytest
 from communities import community_graph
+from emulation import order
 
 from bulksample.data import store
 
@@ -13,3 +14,11 @@ def stored(tmp_path_factory):
     for kind in ("plain", "half", "sparse", "weighted"):
         store.save(community_graph(150, **({} if kind == "plain" else {kind: True})), folder / kind)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def the_order_of_streams():
+    """No work on an emulated device may be in another order on a real one; see `emulation.order`."""
+    order.begin_anew()
+    yield
+    assert not order.FAULTS, "\n".join(order.FAULTS)

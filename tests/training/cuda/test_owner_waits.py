@@ -39,6 +39,7 @@ def drawn(comm, sampler, matrix, seeds):
         got = sampler.sample_bulk(there, asked, Stream(3), epoch=1)
         comm.barrier()
         waits, waited = len(gets), list(READS)
+        card.synchronize()
         comm.barrier()
         return [(minibatch.id, minibatch.digest()) for minibatch in got], waits, waited
 

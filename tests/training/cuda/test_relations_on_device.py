@@ -152,7 +152,9 @@ def test_minibatches_that_stay_on_the_device_have_the_digests_of_the_reference(r
     expected = [one.digest() for one in sampler.sample_bulk(whole, seeds, Stream(1), 3)]
     with Apartness():
         for options in ({}, {"free_bytes": 1 << 17}):
-            got = sampler.sample_bulk(DeviceRelations(whole, ApartCard(**options)), seeds, Stream(1), 3)
+            card = ApartCard(**options)
+            got = sampler.sample_bulk(DeviceRelations(whole, card), seeds, Stream(1), 3)
+            card.synchronize()
             assert all(isinstance(part.vertices, Apart) for one in got for part in one.rows.values())
             assert [one.digest() for one in got] == expected
 
