@@ -443,7 +443,8 @@ def main() -> None:
         both_graphs(options.graphs)
         return
     bench, card = rehearsed() if options.check_only else on_card(options.graphs)
-    known = {"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
+    fetched = bench.device.launch.l2_fetch_bytes
+    known = {"card": card, "l2_fetch_bytes": fetched, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
     if options.only and options.json:
         known = earlier(options.json) | known
 

@@ -97,8 +97,8 @@ def launch() -> Checks:
             raise RuntimeError(f"on_a_card needs a GPU, but {reason}; run it on a machine with a device, PyTorch and CuPy")
         import cupy
 
-        told = cupy.cuda.runtime.getDeviceProperties(0)
-        return {"free_bytes": cupy.cuda.runtime.memGetInfo()[0]} | {
+        told, engine = cupy.cuda.runtime.getDeviceProperties(0), cast(Any, backends.make("cuda"))
+        return {"free_bytes": engine.device.free_bytes, "l2_fetch_bytes": engine.device.launch.l2_fetch_bytes} | {
             name: value.decode() if isinstance(value, bytes) else value
             for name, value in told.items()
             if name in ("name", "major", "minor", "multiProcessorCount", "l2CacheSize", "sharedMemPerMultiprocessor", "memoryBusWidth")

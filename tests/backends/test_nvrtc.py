@@ -68,6 +68,24 @@ def test_a_graph_that_does_not_fit_is_given_to_kernels_by_its_address(monkeypatc
             engine.device.matrix(MATRIX)
 
 
+def test_a_device_is_asked_for_small_fetches_and_says_what_it_fetches(monkeypatch):
+    with installed(monkeypatch) as cupy:
+        assert backends.make("cuda").device.launch.l2_fetch_bytes == 32
+        assert cupy.limits == {5: 32}
+
+
+@pytest.mark.parametrize(("set_", "get", "told"), [(False, True, 64), (False, False, 0)])
+def test_a_driver_without_that_limit_is_taken_as_it_is(monkeypatch, set_, get, told):
+    def refuse(*arguments):
+        raise RuntimeError("cudaErrorUnsupportedLimit")
+
+    with installed(monkeypatch) as cupy:
+        for name, allowed in (("deviceSetLimit", set_), ("deviceGetLimit", get)):
+            if not allowed:
+                setattr(cupy.cuda.runtime, name, refuse)
+        assert backends.make("cuda").device.launch.l2_fetch_bytes == told
+
+
 def test_no_device_and_no_library_are_distinguished(monkeypatch):
     with installed(monkeypatch, devices=0):
         assert backends.why_not("cuda") == "CuPy sees no device"

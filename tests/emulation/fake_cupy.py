@@ -24,9 +24,11 @@ class FakeCupy(types.ModuleType):
         same = ("empty", "full", "asarray", "argsort", "asnumpy", "from_dlpack")
         self.__dict__.update({name: getattr(arrays, name) for name in same})
         self.RawModule = self._module
+        self.limits = {5: 64}  # cudaLimitMaxL2FetchGranularity of a new context
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(
-                getDeviceCount=lambda: devices, memGetInfo=lambda: (free_bytes, free_bytes), CUDARuntimeError=RuntimeError
+                getDeviceCount=lambda: devices, memGetInfo=lambda: (free_bytes, free_bytes), CUDARuntimeError=RuntimeError,
+                deviceSetLimit=self.limits.__setitem__, deviceGetLimit=self.limits.__getitem__,
             ),
             nvrtc=types.SimpleNamespace(
                 createProgram=lambda source, name, headers, names: {"source": source}, compileProgram=self._compile,

@@ -99,6 +99,7 @@ class HostLauncher:
     """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`. A race is an error if accesses are recorded."""
 
     FEW_BLOCKS = 7  # so that every kernel has to loop
+    l2_fetch_bytes = 0
 
     def __init__(self, schedule=0, sanitized=False, directory=None, recorded=False):
         self._library, self._kernels, self._schedule = library(sanitized, directory, recorded), kernels(directory), schedule

@@ -40,6 +40,7 @@ class Launcher(Protocol):
     """Runs kernels by name."""
 
     can_enqueue: bool  # True if `enqueue` can be called
+    l2_fetch_bytes: int  # what the L2 cache of the device reads from memory at once; 0 if that is not known
 
     def most_blocks(self, name: str) -> int:
         """Return the blocks of kernel `name` that fill the device; kernels loop over the rest."""

@@ -88,7 +88,7 @@ class _Recorder:
         self.addresses, self.numbers = list[_Address](), list[tuple[int, int]]()  # (word, index of a number)
         self.memories, self.inputs = list[Memory](), list[np.ndarray]()
         self._input = Memory(0, 0, _INPUT)
-        self.most_blocks, self.can_enqueue = most_blocks, False
+        self.most_blocks, self.can_enqueue, self.l2_fetch_bytes = most_blocks, False, 0
         self.arrays = SimpleNamespace(empty=self._empty, full=self._full, asarray=self._put, asnumpy=_no_wait)
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:

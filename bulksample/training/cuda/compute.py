@@ -181,7 +181,7 @@ class CudaComputeContext(ComputeContext):
         return f"between devices: {over.name} ({over.why}){''.join(others)}"
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self._placement}
+        return {**super().describe(), **self._placement, "l2_fetch_bytes": self.cuda.kernels.launch.l2_fetch_bytes}
 
 
 def open_cuda() -> CudaContext:
