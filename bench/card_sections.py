@@ -8,6 +8,7 @@ graphs of the benchmark are made beside the first sections. Imports nothing but 
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import json
 import os
@@ -31,6 +32,9 @@ CUDA_TESTS = (  # files and folders with tests marked cuda; to collect all the o
     "backends", "training/cuda", "samplers", "nn", "distributed/matrix/test_spgemm15d.py", "test_adjacency.py", "test_scipy_oracle.py",
 )  # fmt: skip
 BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "relations", "layers", "baselines", "sharing", "sums")  # of gpu.py
+TOOLS = (  # where the toolkit of CUDA keeps its programs: compute-sanitizer, ncu
+    "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/nsight-compute/*", "/opt/nvidia/compute-sanitizer*",
+)  # fmt: skip
 PEERS = ("torch_geometric", "dgl", "pylibcugraph")  # sections of gpu.py that need a module of this name
 
 
@@ -69,7 +73,8 @@ def all_sections(out: Path) -> list[Section]:
         Section("native", 200, "setup.txt", ["bash", "-c", "build_native"], _no_program(os.environ.get("CXX", "g++")), beside=True),
         Section("graphs", 120, "setup.txt", [*gpu, "--make-graphs"], needs=("native",), beside=True),
         checks("compile", 90),
-        checks("launch", 60, stops=True),
+        checks("device", 30, stops=True),
+        checks("launch", 30),
         checks("samples", 75),
         checks("memory", 45),
         checks("models", 75, needs=("native",)),
@@ -85,6 +90,11 @@ def all_sections(out: Path) -> list[Section]:
             for name in PEERS
         ),
     ]
+
+
+def with_tools(path: str) -> str:
+    """Return a search path with the folders of `TOOLS` that exist behind it."""
+    return os.pathsep.join([path, *(folder for pattern in TOOLS for folder in sorted(glob.glob(pattern), reverse=True))])
 
 
 def _no_program(name: str) -> str:
@@ -256,6 +266,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     out, began = Path(os.environ["OUT"]), time.monotonic()
+    os.environ["PATH"] = with_tools(os.environ["PATH"])
     wanted = os.environ.get("SECTIONS")
     sections, names = all_sections(out), [name.strip() for name in wanted.split(",")] if wanted else []
     if unknown := set(names) - {section.name for section in sections}:

@@ -6,6 +6,7 @@ Samples are other neighbors of the same seeds and fanouts; sums are the same, an
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,8 @@ def _ratios(bench: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, Any]:
 
 def torch_geometric(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
     """Draw with torch_geometric's NeighborLoader, which samples on the host."""
+    if not any(importlib.util.find_spec(name) for name in ("pyg_lib", "torch_sparse")):  # before the edges are converted
+        raise ImportError("NeighborLoader needs pyg_lib or torch_sparse")
     import torch
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader

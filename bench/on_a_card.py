@@ -1,6 +1,6 @@
 """Checks on a GPU of what emulation cannot show, one line each; a failure does not stop the others.
 
-    python bench/on_a_card.py tools|compile|launch|samples|memory|models [--small] [--no-pool] [--json FILE]
+    python bench/on_a_card.py tools|compile|device|launch|samples|memory|models [--small] [--no-pool] [--json FILE]
 
 `bench/on_a_card.sh` runs them all. Results are written to FILE (by default the one that the variable FOUND names) after every check.
 Digests are compared with those of the reference back end.
@@ -87,10 +87,9 @@ def _architecture() -> str:
         return "90"
 
 
-def launch() -> Checks:
-    """Load every cubin, and launch a first kernel."""
+def first_launch() -> Checks:
+    """Open the device, and launch a first kernel: without either nothing else can run."""
     from bulksample import backends
-    from bulksample.backends.cuda.kernels import kernels
 
     def device() -> dict[str, Any]:
         if reason := backends.why_not("cuda"):
@@ -104,6 +103,20 @@ def launch() -> Checks:
             if name in ("name", "major", "minor", "multiProcessorCount", "l2CacheSize", "sharedMemPerMultiprocessor", "memoryBusWidth")
         }
 
+    def words() -> str:
+        got, expected = (backends.make(name).random_words(1, 2, 3, 1000) for name in ("cuda", "reference"))
+        if not np.array_equal(got, expected):
+            raise AssertionError(f"random words differ from those of the reference: {got[0]}, and not {expected[0]}")
+        return "as the reference"
+
+    return {"device": device, "random words": words}
+
+
+def launch() -> Checks:
+    """Load every cubin, and launch the first kernel whose blocks wait for others."""
+    from bulksample import backends
+    from bulksample.backends.cuda.kernels import kernels
+
     def registers(file: Path) -> dict[str, int]:
         import cupy
 
@@ -112,14 +125,7 @@ def launch() -> Checks:
         module = cupy.RawModule(path=str(cubins.compiled(file, _architecture())))
         return {kernel.name: module.get_function(kernel.name).num_regs for kernel in kernels().values() if kernel.file == file}
 
-    def words() -> str:
-        got, expected = (backends.make(name).random_words(1, 2, 3, 1000) for name in ("cuda", "reference"))
-        if not np.array_equal(got, expected):
-            raise AssertionError(f"random words differ from those of the reference: {got[0]}, and not {expected[0]}")
-        return "as the reference"
-
     def prefix_sums() -> str:
-        """The first kernel in which blocks wait for others."""
         device, counts = cast(Any, backends.make("cuda")).device, np.random.default_rng(0).integers(0, 100, 3_000_000).astype(np.int32)
         with device.phase("prefix sums"):
             got = device.get(device.pointers(device.put(counts)))
@@ -128,12 +134,7 @@ def launch() -> Checks:
         return "as numpy"
 
     files = sorted({kernel.file for kernel in kernels().values()})
-    return {
-        "device": device,
-        "random words": words,
-        "prefix sums": prefix_sums,
-        **{f"load {file.name}": partial(registers, file) for file in files},
-    }
+    return {"prefix sums": prefix_sums, **{f"load {file.name}": partial(registers, file) for file in files}}
 
 
 class Samples:
@@ -321,15 +322,21 @@ def run(checks: Checks, tell: Callable[[dict[str, Any]], None] = lambda found: N
 
 
 def without_pool() -> None:
-    """Make every array of CuPy an allocation of its own, so that an access past its end is one outside all memory."""
+    """Make every array of CuPy an allocation of its own, so that an access past its end is one outside all memory.
+
+    Launches are then not prepared: the arrays of a bulk whose launches were recorded lie side by side in two allocations.
+    """
     import cupy
 
+    from bulksample.backends.cuda import nvrtc
+
     cupy.cuda.set_allocator(None)
+    nvrtc._driver = lambda: None
 
 
 SECTIONS: dict[str, Callable[[bool], Checks]] = {
-    "tools": lambda small: tools(), "compile": lambda small: compile_all(), "launch": lambda small: launch(), "samples": samples,
-    "memory": lambda small: memory(), "models": lambda small: models(),
+    "tools": lambda small: tools(), "compile": lambda small: compile_all(), "device": lambda small: first_launch(),
+    "launch": lambda small: launch(), "samples": samples, "memory": lambda small: memory(), "models": lambda small: models(),
 }  # fmt: skip
 
 

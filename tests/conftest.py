@@ -39,7 +39,6 @@ pytest_plugins = ["times", "chosen"]
 
 CACHE = tempfile.TemporaryDirectory()
 os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))  # its cache of fonts is slow to make
-os.environ["XDG_CACHE_HOME"] = CACHE.name  # also of the processes that tests start
 
 KINDS = {
     "plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}, "wide": {"width": 40}, "small": {"n": 40},
@@ -53,6 +52,8 @@ settings.load_profile("steady")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.pluginmanager.register(random_order)
+    if config.option.markexpr != "cuda":  # whose kernels are compiled once, not by each worker
+        os.environ["XDG_CACHE_HOME"] = CACHE.name  # also of the processes that tests start
     if getattr(config.option, "timeout", 0) is None and "PYTEST_TIMEOUT" not in os.environ:
         config.option.timeout = LONGEST
     if hasattr(config, "workerinput"):

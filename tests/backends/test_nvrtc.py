@@ -109,6 +109,19 @@ def test_an_edited_header_is_compiled_anew_and_a_refusal_gives_the_log(monkeypat
             cubins.compiled(tmp_path / "broken.cu", "90")
 
 
+def test_a_cache_serves_the_same_sources_in_another_folder(monkeypatch, tmp_path):
+    made = []
+    with installed(monkeypatch) as cupy:
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+            for file in ("a.h", "k.cu"):
+                (tmp_path / name / file).write_text(file)
+            monkeypatch.setattr(cubins, "kernel_directory", lambda name=name: tmp_path / name)
+            made.append(cubins.compiled(tmp_path / name / "k.cu", "90"))
+        assert made[0] == made[1]
+        assert sum(isinstance(event, tuple) for event in cupy.seen) == 1
+
+
 def test_a_damaged_cubin_is_compiled_anew_and_a_new_format_leaves_older_ones(monkeypatch, tmp_path):
     (tmp_path / "k.cu").write_text("k.cu")
     monkeypatch.setattr(cubins, "kernel_directory", lambda: tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import card_sections
 import gpu
+import gpu_peers
 import on_a_card
 import pytest
 from card_sections import Run, Section, all_sections
@@ -18,6 +19,7 @@ from emulation.host import compiler
 from waiting import PATIENCE, until
 
 from bulksample import backends
+from bulksample.backends.cuda import nvrtc
 
 SCRIPT = Path(gpu.__file__).parent / "on_a_card.sh"
 
@@ -31,9 +33,9 @@ def states(out):
 
 
 def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
-    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "SECTIONS": "tools,compile,launch,samples"}
+    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "SECTIONS": "tools,compile,device,samples"}
     done = subprocess.run(["bash", SCRIPT, tmp_path / "out"], capture_output=True, text=True, timeout=PATIENCE, env=environment)
-    if "launch: passed" in done.stdout:
+    if "device: passed" in done.stdout:
         pytest.skip("there is a device here")
     assert done.returncode == 2, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "on_a_card.json").read_text())["sections"]
@@ -44,8 +46,8 @@ def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
         assert all(check["found"]["bytes"] > 5000 for check in compiled)
     else:  # the part that is missing is named
         assert all("cupy" in check["error"] or "nvrtc" in check["error"].lower() for check in compiled)
-    assert found["launch"]["state"] == "failed: exit 1"
-    assert "on_a_card needs a GPU, but CuPy " in found["launch"]["found"]["device"]["error"]
+    assert found["device"]["state"] == "failed: exit 1"
+    assert "on_a_card needs a GPU, but CuPy " in found["device"]["found"]["device"]["error"]
     assert found["samples"]["state"] == "not run: stopped"
     assert "NOT WELL: " in done.stdout
     assert "failed: device: RuntimeError: on_a_card needs a GPU, but CuPy " in done.stdout
@@ -146,7 +148,7 @@ def test_a_native_back_end_of_other_sources_is_built_again(checkout):
 def test_what_cannot_be_meant_is_said_at_once(checkout):
     code, told = called(checkout, checkout / "out", SECTIONS="tools,benchmark")
     assert code == 1
-    assert "no section is called benchmark; there are: tools, native, graphs, compile, launch" in told
+    assert "no section is called benchmark; there are: tools, native, graphs, compile, device, launch" in told
     (checkout / "file").write_text("")
     code, told = called(checkout, checkout / "file", SECTIONS="tools")
     assert code == 1
@@ -167,7 +169,12 @@ def test_sections_are_those_of_the_benchmark_and_leave_eight_files_at_most(tmp_p
     assert {section.command[2] for section in sections if "on_a_card.py" in section.command[1]} == set(on_a_card.SECTIONS)
     assert len({section.log for section in sections} | {"on_a_card.json", "gpu.json"}) <= 8
     assert (
-        sum(section.seconds for section in sections if section.name in ("tools", "compile", "launch", "samples", "memory", "models")) < 400
+        sum(
+            section.seconds
+            for section in sections
+            if section.name in ("tools", "compile", "device", "launch", "samples", "memory", "models")
+        )
+        < 400
     )
 
 
@@ -292,8 +299,45 @@ def test_the_checks_pass_on_an_emulated_device(monkeypatch):
     with installed(monkeypatch):
         found = on_a_card.run({name: on_a_card.samples(True)[name] for name in ("sage", "ladies", "relations, trees, sage")})
         found |= on_a_card.run({name: check for name, check in on_a_card.memory().items() if name.startswith(("numbering", "graph"))})
-        found |= on_a_card.run({name: on_a_card.launch()[name] for name in ("random words", "prefix sums")})
+        found |= on_a_card.run({"random words": on_a_card.first_launch()["random words"], "prefix sums": on_a_card.launch()["prefix sums"]})
     assert all(result["found"] for result in found.values()), found
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no g++")
+def test_without_a_pool_each_array_is_an_allocation_of_its_own(monkeypatch):
+    with installed(monkeypatch) as cupy, monkeypatch.context() as restored:
+        restored.setattr(nvrtc, "_driver", nvrtc._driver)
+        cupy.allocator = "a pool"
+        on_a_card.without_pool()
+        assert cupy.allocator is None
+        assert not backends.make("cuda").device.prepares
+
+
+def test_programs_of_the_toolkit_are_found_where_it_keeps_them(tmp_path, monkeypatch):
+    for folder in ("cuda-13.0/bin", "nsight/2025.3"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(card_sections, "TOOLS", (f"{tmp_path}/cuda*/bin", f"{tmp_path}/nsight/*", f"{tmp_path}/missing"))
+    assert card_sections.with_tools("/bin").split(":") == ["/bin", f"{tmp_path}/cuda-13.0/bin", f"{tmp_path}/nsight/2025.3"]
+
+
+def test_only_what_nothing_can_do_without_stops_a_call(tmp_path):
+    assert [section.name for section in all_sections(tmp_path) if section.stops] == ["device"]
+    assert list(on_a_card.first_launch()) == ["device", "random words"]
+
+
+def test_a_peer_that_lacks_what_samples_is_left_out_before_its_graph_is_made(monkeypatch):
+    monkeypatch.setattr(gpu_peers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="needs pyg_lib or torch_sparse"):
+        gpu_peers.torch_geometric(None, [], ())
+
+
+@pytest.mark.parametrize("marks", ["cuda", "not cuda"])
+def test_tests_of_a_card_use_the_cache_that_they_are_given(tmp_path, marks):
+    (tmp_path / "told.py").write_text("import os\ndef pytest_collection_finish(): print('cache:', os.environ['XDG_CACHE_HOME'])\n")
+    words = ["-m", marks, "-n", "0", "-p", "told", "-p", "no:cacheprovider", "--collect-only", "-q", "tests/backends/test_on_card.py"]
+    environment = {**os.environ, "XDG_CACHE_HOME": "/given", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=SCRIPT.parents[1], env=environment, capture_output=True, text=True)
+    assert ("cache: /given\n" in done.stdout) == (marks == "cuda"), done.stdout + done.stderr
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no g++")

@@ -41,7 +41,8 @@ def compiled(file: Path, architecture: str) -> Path:
     from cupy.cuda import nvrtc
 
     text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
-    asked = b"\0".join([*text, repr((FORMAT, options(architecture), nvrtc.getVersion())).encode()])
+    flags = [option for option in options(architecture) if not option.startswith("-I")]  # a cache may move with its checkout
+    asked = b"\0".join([*text, repr((FORMAT, flags, nvrtc.getVersion())).encode()])
     name, folder = f"{file.stem}-{_digest(asked)}", _cache_folder()
     for entry in sorted(folder.glob(f"{name}-*.cubin")):
         if _is_intact(entry):
