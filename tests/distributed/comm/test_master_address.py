@@ -88,6 +88,7 @@ def test_a_command_meets_no_second_time_to_say_that_it_could_not_meet(free_port,
     rank = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     program = """
 import sys
+import torch.distributed  # before the alarm that limits how long the ranks may take to meet: on a busy machine that takes longer
 from bulksample.cli import main
 from bulksample.distributed.comm import world
 whole = world._over_torch
