@@ -132,7 +132,7 @@ def serve(path: str):
                 return None
             if key.fileobj is listening:
                 of, _ = listening.accept()
-                message, files = heard(of)
+                message, files = receive(of)
                 if message is None:
                     of.close()
                 elif "alive" in message:
@@ -164,14 +164,6 @@ def serve(path: str):
                     ready.unregister(of)
                 answer(of, {"status": status})
                 of.close()
-
-
-def heard(of: socket.socket):
-    """What `receive` returns; None as well if whoever asks is killed meanwhile."""
-    try:
-        return receive(of)
-    except ConnectionError:
-        return None, []
 
 
 def answer(to: socket.socket, message) -> None:

@@ -121,10 +121,17 @@ def test_a_rank_that_is_killed_takes_its_program_with_it():
     process.communicate()
 
 
+def open_files():
+    """The number of files that the server has open."""
+    return len(os.listdir(f"/proc/{SERVER._process.pid}/fd"))
+
+
 @pytest.mark.parametrize("half", [False, True], ids=["whole", "half"])
 def test_the_server_outlives_a_rank_that_is_killed_before_it_is_answered(half):
     """The server is held while it is asked, so that nobody is there when it answers; it ends the process that it has forked."""
     address = SERVER.address
+    until(lambda: not SERVER.ask(alive=MARK)["alive"])
+    before = open_files()
     SERVER._process.send_signal(signal.SIGSTOP)
     try:
         with socket.socket(socket.AF_UNIX) as to, open(os.devnull, "w+") as none:
@@ -132,13 +139,15 @@ def test_the_server_outlives_a_rank_that_is_killed_before_it_is_answered(half):
             words = ["-c", "import time; time.sleep(10_000)"]
             asked = {"words": words, "environment": dict(os.environ), "folder": os.getcwd(), "mark": MARK}
             if half:
-                to.sendall((1000).to_bytes(8, "big") + b"{")
+                to.sendall((1000).to_bytes(8, "big"))
+                socket.send_fds(to, [b"{"], [none.fileno()] * 3)
             else:
                 send(to, asked, [none.fileno()] * 3)
     finally:
         SERVER._process.send_signal(signal.SIGCONT)
     until(lambda: not SERVER.ask(alive=MARK)["alive"])
     assert ends(["-c", "print('said')"]) == (0, "said\n", "")
+    until(lambda: open_files() == before)
 
 
 def test_a_launch_that_leaves_a_process_fails(monkeypatch):

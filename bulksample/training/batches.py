@@ -154,7 +154,7 @@ class MiniBatchSource(BatchSource):
         remaining, this = iter(self.loader), object()
         self._iteration = this
         self._asked.clear()
-        self._view.stream_sync.left(self._taken)
+        self._view.stream_sync.never_used(self._taken)
         self._taken.clear()
         self._start(remaining)
         while self._upcoming is not None:
@@ -195,7 +195,7 @@ class MiniBatchSource(BatchSource):
         left, self._left = self._left, []
         for end in left:
             end()
-        self._view.stream_sync.left(self._unused)
+        self._view.stream_sync.never_used(self._unused)
         self._unused.clear()
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
@@ -223,7 +223,7 @@ class MiniBatchSource(BatchSource):
                 view.stream_sync.before_use(minibatches)
                 self._taken.extend(minibatches)
                 view.at(windows[0].positions[0])
-                with view.stream_sync.fetching():
+                with view.stream_sync.on_fetch_stream():
                     rows = view.features.ask([_vertices(window.minibatches) for window in windows])
                 ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window.minibatches) for window in windows])
             self._asked.extend(map(AskedWindow, windows, rows, ends))

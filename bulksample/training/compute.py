@@ -71,8 +71,8 @@ class ComputeContext:
         """Start to copy a tensor of the compute device to the host; return a function that waits for the copy and returns it."""
         return lambda: tensor
 
-    def wait_for_all(self) -> None:
-        """Wait for all work of the compute device, before memory that it reads or writes is given back."""
+    def synchronize(self) -> None:
+        """Wait until the compute device has done all its work."""
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that marks a named range on a profiler's timeline."""

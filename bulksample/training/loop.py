@@ -16,6 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from ..distributed.comm.ledger import Ledger, combine, sent_by
 from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
-from ..errors import UsageError
+from ..errors import PeerLost, UsageError
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..nn.model import Model
@@ -181,7 +182,13 @@ class Trainer:
             with StopSignals() as signals:
                 while self.context.progress.stage < len(stages) and not self.stopped:
                     self._stage(stages, signals)
-            self.context.compute.wait_for_all()  # what was sampled ahead may not be used, and reads the graph
+            self.context.compute.synchronize()  # memory is given back now, and bulks sampled ahead, or queued steps, may still read it
+        except PeerLost:
+            raise  # a message between devices may never end
+        except BaseException:
+            with suppress(RuntimeError):  # the device may be what failed
+                self.context.compute.synchronize()
+            raise
         finally:
             for callback in self.callbacks:
                 callback.end()

@@ -22,9 +22,9 @@ class StreamSync:
     def after_use(self, minibatch: MiniBatch | None) -> None:
         """Note that every operation on this mini-batch has been started."""
 
-    def left(self, minibatches: Sequence[MiniBatch | None]) -> None:
+    def never_used(self, minibatches: Sequence[MiniBatch | None]) -> None:
         """Note that no step will use these mini-batches; their rows may have been fetched."""
 
-    def fetching(self) -> AbstractContextManager[Any]:
-        """Return a context for work on mini-batches that fetches read."""
+    def on_fetch_stream(self) -> AbstractContextManager[Any]:
+        """Return a context that queues operations on tensors where fetches read them."""
         return nullcontext()

@@ -43,7 +43,7 @@ def filled_by_nvrtc(size):
 
 
 def compiled(source, arch, what="CUBIN"):
-    """What NVRTC makes of a source: machine code, or PTX."""
+    """Compile a source by NVRTC: to machine code, or to PTX."""
     headers = sorted(kernel_directory().glob("*.h"))
     code = [path.read_bytes() for path in headers if path.name != "native.h"]
     names = [path.name.encode() for path in headers if path.name != "native.h"]

@@ -46,14 +46,10 @@ class Apart(torch.Tensor):
 
     def tolist(self):
         """The interface of a tensor on a device, which torch refuses for classes of our own."""
-        self.read("tolist")
-        return self.held.tolist()
-
-    def read(self, why):
-        """Let the host wait for the tensor."""
-        READS.append(why)
+        READS.append("tolist")
         order.operation([self.held.data_ptr()])
         order.host_waits()
+        return self.held.tolist()
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -160,7 +156,7 @@ class ApartCard(CudaContext):
         sample, fetch, train = self.clocks = [order.Clock(name) for name in DeviceStreams._fields]
         engine = emulated(**options, arrays=order.arrays, launcher=partial(order.OrderedLauncher, sample))
         super().__init__(engine, WHERE, DeviceStreams(ApartStage(sample), ApartStage(fetch), ApartStage(train)))
-        order.start_thread(train)
+        order.set_default_stream(train)
 
     def synchronize(self):
         """Let the host wait for all streams, and each of them for the others."""
@@ -190,11 +186,11 @@ class ApartCard(CudaContext):
         COPIES.append("read")
         with self.streams.train.on("read"):
             order.operation([tensor.held.data_ptr()])
+            copied = self.streams.train.record()
 
         def finish():
             READS.append("event")
-            with self.streams.train.on("read"):
-                order.host_waits()
+            order.host_waits_for(copied)
             return tensor.held
 
         return finish
@@ -206,7 +202,7 @@ class ApartPlace(CudaComputeContext):
     def __init__(self, **options):
         super().__init__(ApartCard(**options))
 
-    def wait_for_all(self):
+    def synchronize(self):
         self.cuda.synchronize()
 
     def move_model(self, model):

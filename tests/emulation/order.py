@@ -6,7 +6,11 @@ seen what the host waited for. Memory belongs to the stream on which it was allo
 which hands it out again at once. Faults are therefore
 
     an operation on memory that another stream wrote, or a write to memory that another stream used, without an event between them;
-    memory that is given back before its own stream has waited for the last use on another.
+    memory that is given back before its own stream has waited for the last use on another;
+    an operation of a thread that names no stream.
+
+Not seen: reads through addresses that lie in memory (the tables of relations), memory of the host that kernels read or copies write,
+streams that NCCL and MPI have of their own, and what a card has in the place of these classes (`CudaStream`, `open_streams`, `share_pool`).
 """
 
 import sys
@@ -22,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import bulksample
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.kernels import _SIGNATURE, kernels
 
 from .host import HostLauncher
 from .host import arrays as plain
@@ -40,17 +44,19 @@ class Clock:
 
     def record(self):
         """Return an event."""
-        return dict(self.seen)
+        with _LOCK:
+            return dict(self.seen)
 
     def wait(self, event):
-        _merge(self.seen, event)
+        with _LOCK:
+            _merge(self.seen, event)
 
 
 class _Thread(threading.local):
-    """What a thread of the host does: the streams on which it queues work, and the ticks that it has waited for."""
+    """A thread of the host: the streams on which it queues work, and the ticks that it has waited for."""
 
     def __init__(self):
-        self.tensors, self.kernels, self.waited = [], [], {}
+        self.tensor_streams, self.kernel_streams, self.waited = [], [], {}
 
 
 _HERE = _Thread()
@@ -118,7 +124,7 @@ def begin_anew():
 @contextmanager
 def queued_on(clock, tensors=True):
     """Queue what this thread starts on a stream: kernels, and torch's operations unless `tensors` is false."""
-    stacks = [_HERE.kernels, *([_HERE.tensors] if tensors else [])]
+    stacks = [_HERE.kernel_streams, *([_HERE.tensor_streams] if tensors else [])]
     for stack in stacks:
         stack.append(clock)
     try:
@@ -128,17 +134,20 @@ def queued_on(clock, tensors=True):
             stack.pop()
 
 
-def start_thread(clock):
+def set_default_stream(clock):
     """Make a stream the one on which this thread queues what names none."""
-    _HERE.kernels[:1], _HERE.tensors[:1] = [clock], [clock]
+    _HERE.kernel_streams[:1], _HERE.tensor_streams[:1] = [clock], [clock]
 
 
 def operation(reads=(), writes=(), made=(), kernels=False):
     """Note an operation: addresses that it reads and writes, and (owner, address, bytes) of memory that it allocates and writes."""
-    stack = _HERE.kernels if kernels else _HERE.tensors
+    stack = _HERE.kernel_streams if kernels else _HERE.tensor_streams
+    site = _site()
     if not stack:
+        if any(_known(address) for address in (*reads, *writes)):
+            _fault(f"{site} uses memory of a device in a thread that queues work on none of its streams")
         return
-    stream, site = stack[-1], _site()
+    stream = stack[-1]
     with _LOCK:
         _merge(stream.seen, _HERE.waited)
         tick = stream.seen[stream] = stream.seen.get(stream, 0) + 1
@@ -158,15 +167,25 @@ def operation(reads=(), writes=(), made=(), kernels=False):
 
 def host_waits(kernels=False):
     """Note that the host waits for the stream on which this thread queues work."""
-    for stream in (_HERE.kernels if kernels else _HERE.tensors)[-1:]:
-        _merge(_HERE.waited, stream.seen)
+    for stream in (_HERE.kernel_streams if kernels else _HERE.tensor_streams)[-1:]:
+        host_waits_for(stream.record())
+
+
+def host_waits_for(event):
+    """Note that the host waits for an event."""
+    _merge(_HERE.waited, event)
 
 
 def all_wait(clocks):
-    """Note that the host waits for all streams of a device."""
+    """Let the streams of a device wait for each other, as after a wait of the host for all of them."""
     for clock in clocks:
         for other in clocks:
-            _merge(clock.seen, other.seen)
+            clock.wait(other.record())
+
+
+def _known(address):
+    with _LOCK:
+        return _MEMORY.find(address) is not None
 
 
 def _check(stream, site, does, block, others):
@@ -232,15 +251,10 @@ arrays = types.SimpleNamespace(**{**vars(plain), **_NOTED, "argsort": _argsort, 
 
 
 @cache
-def _written():
+def _pointers_written():
     """For each kernel and each of its parameters: None if it is a number, else whether it points to what the kernel may write."""
-    found = {}
-    for name, kernel in kernels().items():
-        text = kernel.file.read_text()
-        declared = text[text.index(f" {name}(") :]
-        declared = declared[declared.index("(") + 1 : declared.index(")")].split(",")
-        found[name] = [("const" not in one) if "*" in one else None for one in declared]
-    return found
+    declared = {name: parameters for kernel in kernels().values() for _, name, parameters in _SIGNATURE.findall(kernel.file.read_text())}
+    return {name: ["const" not in one if "*" in one else None for one in text.split(",")] for name, text in declared.items()}
 
 
 class OrderedLauncher(HostLauncher):
@@ -252,7 +266,9 @@ class OrderedLauncher(HostLauncher):
         self._names = dict(zip(self.functions(kernels()).tolist(), kernels(), strict=True))
 
     def _launched(self, name, addresses):
-        pointers = [(int(address), written) for address, written in zip(addresses, _written()[name], strict=True) if written is not None]
+        pointers = [
+            (int(address), written) for address, written in zip(addresses, _pointers_written()[name], strict=True) if written is not None
+        ]
         operation([at for at, written in pointers if not written], [at for at, written in pointers if written], kernels=True)
 
     def __call__(self, name, blocks, *values):
@@ -269,4 +285,5 @@ class OrderedLauncher(HostLauncher):
         super().enqueue(functions, blocks, threads, starts, words)
 
     def phase(self, name, stream=None):
+        assert stream is None, "streams that have a clock queue by themselves"
         return queued_on(self._clock, tensors=False)

@@ -197,8 +197,8 @@ def _check_size(largest: int, count: int) -> None:
 def _slots_for(most: np.ndarray) -> np.ndarray:
     """Return the slots of tables with room for `most` vertices each, as the kernel `table_starts` does: powers of two, or 0."""
     _check_size(int(most.max(initial=0)), int(most.sum()))
-    digits = np.frexp(2.0 * most - 1)[1].astype(np.int64)  # binary digits of the largest number that a table must tell apart; exact
-    sizes: np.ndarray = np.where(most > 0, 1 << np.maximum(digits, 0), 0)
+    digits = np.frexp(2.0 * most - 1)[1].astype(np.int64)  # 2**digits is the power of two from 2 most on; frexp is exact
+    sizes: np.ndarray = np.where(most > 0, 1 << digits, 0)
     return sizes
 
 

@@ -55,7 +55,7 @@ class LLCG(PSGDPA):
             minibatch = next(self._minibatches)
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
-            batch = StepBatch(minibatch, view.features.start(minibatch.vertices).wait())
+            batch = StepBatch(minibatch, view.features.start(minibatch.vertices).wait())  # lives until fetches wait for the step
             loss, count = self.loss(context, batch)
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]

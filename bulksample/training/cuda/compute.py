@@ -85,7 +85,7 @@ class CudaComputeContext(ComputeContext):
             view.all_degrees = cuda.put(view.all_degrees)
         view.share, view.stream_sync, view.where = DeviceShare(cuda, view.share), BulkStreamSync(cuda), self.where
         view.block_mover = partial(block_on_device, cuda)
-        self.wait_for_all()  # for copies to the GPU, which ran on another stream than those that read them
+        self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
         return view
 
     def _move_relations(self, view: RelationalView) -> None:
@@ -99,9 +99,9 @@ class CudaComputeContext(ComputeContext):
             self._placement["features_by"] = "host"
         self._placement |= features.describe()
         view.features, view.stream_sync, view.where = cast(Any, features), RelationStreamSync(self.cuda), self.where
-        self.wait_for_all()  # for copies to the GPU, which ran on another stream than those that read them
+        self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
 
-    def wait_for_all(self) -> None:
+    def synchronize(self) -> None:
         if self.where.type == "cuda":
             torch.cuda.synchronize(self.where)
 

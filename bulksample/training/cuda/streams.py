@@ -51,7 +51,7 @@ class BulkMemory:
     unused : int
         Mini-batches that no step has used yet.
     held : list
-        The arrays: a mini-batch that a step has used is forgotten before the step has run.
+        The fields of its mini-batches. Python drops a mini-batch before the device has run its step; the objects would be a cycle.
     """
 
     ready: Any
@@ -90,7 +90,7 @@ class CudaStreamSync(StreamSync):
             self.streams.sample.wait(done)
             memory.held.clear()
 
-    def left(self, minibatches: Sequence[MiniBatch | None]) -> None:
+    def never_used(self, minibatches: Sequence[MiniBatch | None]) -> None:
         """Let later fetches and later sampling wait for all that was started on these mini-batches, and give back their memory."""
         memories = [memory for memory in map(_memory_of, minibatches) if memory is not None]
         if memories:
@@ -99,7 +99,7 @@ class CudaStreamSync(StreamSync):
         for memory in memories:
             memory.held.clear()
 
-    def fetching(self) -> AbstractContextManager[Any]:
+    def on_fetch_stream(self) -> AbstractContextManager[Any]:
         return self.streams.fetch.on("fetch")
 
 

@@ -1,5 +1,10 @@
 """No step reads memory that another stream may still write, or that has been handed out again: `emulation.order` watches all streams."""
 
+import gc
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +13,7 @@ from emulation import order
 from emulation.apart import WHERE, ApartCard, ApartComm, Apartness, ApartPlace
 from emulation.host import compiler
 from planted_relations import planted, shop
-from recorder import Recorder
+from recorder import Crash, CrashesAt, Recorder
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
@@ -46,8 +51,8 @@ class Reaching(ApartPlace):
         return ApartComm(comm)
 
 
-def trainer_on_device(source, comm=None, place=ApartPlace, **options):
-    return make_trainer(TrainConfig.of(**{**SMALL, "evaluate": "none", **options}), source, comm, [Recorder()], place())
+def trainer_on_device(source, comm=None, place=ApartPlace, callback=None, **options):
+    return make_trainer(TrainConfig.of(**{**SMALL, "evaluate": "none", **options}), source, comm, [callback or Recorder()], place())
 
 
 def faults_of(work):
@@ -146,6 +151,37 @@ def test_kernels_read_and_write_on_the_stream_of_their_phase():
     assert any("device.py" in fault and "reads memory on the stream 'train'" in fault for fault in found)
 
 
+def test_a_copy_to_the_host_is_waited_for_alone():
+    """What is used after it on the same stream may not have run when it has arrived."""
+
+    def work(later):
+        card, sample, train = opened()
+        with sample.on("write"):
+            made = torch.zeros(5, device=WHERE)
+        train.wait(sample.record())
+        arrived = card.start_read(made)
+        if later:
+            with train.on("read"):
+                made.sum()
+        arrived()
+        del made, arrived
+
+    assert faults_of(lambda: work(False)) == []
+    assert len(faults_of(lambda: work(True))) == 1
+
+
+def test_a_thread_that_names_no_stream_is_found():
+    def work():
+        _, _, train = opened()
+        with train.on("write"):
+            made = torch.zeros(5, device=WHERE)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(made.sum).result()
+
+    (fault,) = faults_of(work)
+    assert fault.endswith("in a thread that queues work on none of its streams")
+
+
 # ---- training
 
 
@@ -192,6 +228,30 @@ def test_ranks_keep_the_order_of_their_streams(tmp_path, graph, options, over):
     assert faults_of(lambda: on_threads(2, rank)) == []
 
 
+class StopsAt(CrashesAt):
+    """Asks the run to stop after a number of steps, as a scheduler does."""
+
+    def step(self, *arguments):
+        with suppress(Crash):
+            super().step(*arguments)
+        if not self.left:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("end", [StopsAt, CrashesAt])
+def test_a_run_that_ends_in_its_middle_ends_with_its_device(end):
+    """The steps that are queued have run when their memory is given back."""
+
+    def work():
+        trainer = trainer_on_device(community_graph(150), epochs=8, callback=end(5))
+        with pytest.raises(Crash, match="as asked") if end is CrashesAt else nullcontext():
+            assert trainer.run()["stopped"]
+        del trainer
+        gc.collect()
+
+    assert faults_of(work) == []
+
+
 def leave_early(graph, options, leave, place=ApartPlace, comm=None):
     """Train on some mini-batches and leave the others, after each number of steps: windows are under way, asked for, or yet in a bulk."""
     source, own = GRAPHS[graph](None)
@@ -202,14 +262,16 @@ def leave_early(graph, options, leave, place=ApartPlace, comm=None):
         for _, step in zip(range(stop), steps, strict=False):
             trainer.method.loss(trainer.context, step)
         del step
-        leave(batches)
+        kept = leave(batches)
         del steps
-    trainer.context.compute.wait_for_all()  # as at the end of a run
+    trainer.context.compute.synchronize()  # as at the end of a run
+    del kept
 
 
 def anew(batches):
-    next(iter(batches))
-    batches.drop()
+    steps = iter(batches)
+    next(steps)
+    return steps
 
 
 def moved(batches):
