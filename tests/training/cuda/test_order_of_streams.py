@@ -22,6 +22,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
+from bulksample.training.step_sums import STEPS
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "bulk_size": 2, "epochs": 2, "threads": 1, "seed": 4, "quiet": True}
@@ -243,13 +244,30 @@ def test_a_run_that_ends_in_its_middle_ends_with_its_device(end):
     """The steps that are queued have run when their memory is given back."""
 
     def work():
-        trainer = trainer_on_device(community_graph(150), epochs=8, callback=end(5))
+        trainer = trainer_on_device(community_graph(150), callback=end(5), batch_size=2, bulk_size=4)
         with pytest.raises(Crash, match="as asked") if end is CrashesAt else nullcontext():
             assert trainer.run()["stopped"]
+        assert trainer.context.step > STEPS
         del trainer
         gc.collect()
 
     assert faults_of(work) == []
+
+
+def test_ranks_that_stop_keep_the_order_of_their_streams():
+    """The next bulk is drawn from block rows meanwhile."""
+
+    def rank(comm):
+        with Apartness():
+            options = {"graph": "partitioned", "batch_size": 2, "bulk_size": 4}
+            trainer = trainer_on_device(community_graph(150), comm, Reaching, **options)
+            step = trainer._stepper.step
+            trainer._stepper.step = lambda batches, epoch, number, stops: step(batches, epoch, number, stops or number == 5)
+            return trainer.run()["stopped"]
+
+    stopped = []
+    assert faults_of(lambda: stopped.extend(on_threads(2, rank))) == []
+    assert all(stopped)
 
 
 def leave_early(graph, options, leave, place=ApartPlace, comm=None):
