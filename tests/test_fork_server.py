@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import launch
 import pytest
@@ -109,6 +110,18 @@ def test_a_signal_before_the_process_is_known_is_passed_on_to_it(tmp_path):
 def test_a_program_that_a_signal_ends_ends_the_rank_by_it():
     assert ends(["-c", "import os; os.kill(os.getpid(), 9)"])[0] == -signal.SIGKILL
     assert ends(["-c", "import os; os.kill(os.getpid(), 15)"])[0] == -signal.SIGTERM
+
+
+def test_how_a_program_ended_can_be_read_until_the_tests_ask():
+    """The sentinel of a rank reads it, and may come late on a busy machine."""
+    process = start(["-c", "import os; print(os.getpid(), flush=True); os.kill(os.getpid(), 9)"])
+    child = int(process.stdout.readline())
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    state, *_, status = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    assert (state, int(status)) == ("Z", signal.SIGKILL)
+    assert child not in SERVER.ask(alive=MARK)["alive"]
+    assert not os.path.exists(f"/proc/{child}")
 
 
 def test_a_rank_that_is_killed_takes_its_program_with_it():
