@@ -153,7 +153,7 @@ def test_kernels_read_and_write_on_the_stream_of_their_phase():
 
 
 def test_a_copy_to_the_host_is_waited_for_alone():
-    """What is used after it on the same stream may not have run when it has arrived."""
+    """Work that is queued after the copy may not have run when the copy has arrived."""
 
     def work(later):
         card, sample, train = opened()
