@@ -165,6 +165,7 @@ assert code == 0, log.value.decode()
 
 
 def test_the_extra_for_gpus_has_the_headers_that_kernels_of_cupy_include(tmp_path):
+    """The program asserts: that the headers lie in the environment, and that NVRTC takes the kernel."""
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cuda"]
     run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / "bin" / "python")

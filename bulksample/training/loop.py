@@ -30,7 +30,7 @@ from ..distributed.comm.ledger import Ledger, combine, sent_by
 from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
-from ..errors import PeerLost, UsageError
+from ..errors import UsageError
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..nn.model import Model
@@ -183,11 +183,10 @@ class Trainer:
                 while self.context.progress.stage < len(stages) and not self.stopped:
                     self._stage(stages, signals)
             self.context.compute.synchronize()  # memory is given back now, and bulks sampled ahead, or queued steps, may still read it
-        except PeerLost:
-            raise  # a message between devices may never end
         except BaseException:
-            with suppress(RuntimeError):  # the device may be what failed
-                self.context.compute.synchronize()
+            if self.comm.size == 1:  # else a message between devices may never end
+                with suppress(RuntimeError):  # the device may be what failed, and its error is under way
+                    self.context.compute.synchronize()
             raise
         finally:
             for callback in self.callbacks:

@@ -161,7 +161,7 @@ class DeviceLauncher:
 def fetch_sectors(runtime: Any) -> int:
     """Ask the L2 cache of the current device to fetch 32 bytes at a time, and return what it fetches now; 0 if the driver does not say.
 
-    Samples and feature rows are read at random, in pieces of 4 to 32 bytes, of which a fetch of 64 or 128 bytes wastes most.
+    Neighbors and slots of tables are read at random, in pieces of 4 to 32 bytes; a fetch of 64 or 128 bytes wastes most of what it reads.
     """
     with suppress(runtime.CUDARuntimeError):  # the limit is a hint
         runtime.deviceSetLimit(_L2_FETCH, _SECTOR)
