@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Ten minutes on a GPU, by one command: what emulation cannot show, the tests marked cuda, and the benchmark.
+# What emulation cannot show, the tests marked cuda, and the benchmark, on one GPU, in two calls of five minutes.
 #
-#   bash bench/on_a_card.sh [OUT]      results and logs go to the folder OUT (default: the variable OUT, or on-a-card), seven files
+#   CALL=1 bash bench/on_a_card.sh [OUT]      is all right? at most 300 seconds
+#   CALL=2 bash bench/on_a_card.sh [OUT]      how fast is it? at most 340 seconds
+#   bash bench/on_a_card.sh [OUT]             all of both, and what takes longer: at most 30 minutes
 #
-# Needs Python, PyTorch, CuPy and a C++ compiler, and no network; wheels in .whl/ are used where the machine lacks them (by pip). on_a_card.json
-# says what passed, what failed and what is missing; a second call with the same OUT, or a copy of its files, goes on with the sections
-# that have not passed. See card_sections.py. PYTHON names the interpreter (python3), LIMIT the seconds for everything (570), SECTIONS
-# the sections to run, by commas (all). Exits 0 if all is well, 2 if nothing can be launched here, 1 otherwise.
+# Results and logs go to the folder OUT (default: the variable OUT, or on-a-card), seven files; the last 60 lines set figures beside goals.
+# Needs Python, PyTorch, CuPy and a C++ compiler, and no network; wheels in .whl/ are used where the machine lacks them (by pip), compiled
+# kernels in .cubins/ are taken as they are. on_a_card.json says what passed, what failed and what is missing; another call with the same
+# OUT, or a copy of its files, goes on with the sections that have not passed. See gpu/plan.py. By variables: PYTHON, the interpreter
+# (python3); LIMIT, the seconds for everything, with which those of a section grow; SECTIONS, the only ones to run, by commas; MORE, sections of the other call to run as
+# well, such as those that were mended; REHEARSE=1, all of it on an emulated device, at small sizes.
+# Exits 0 if all is well, 2 if nothing can be launched here, 1 otherwise.
 set -u
 OUT=$(realpath -m "${1:-${OUT:-on-a-card}}")
 cd "$(dirname "$0")/.." || exit 1
-export OUT PYTHON="${PYTHON:-python3}" LIMIT="${LIMIT:-570}" PYTHONUNBUFFERED=1
+export OUT PYTHON="${PYTHON:-python3}" PYTHONUNBUFFERED=1
 export XDG_CACHE_HOME="${XDG_CACHE_HOME:-/tmp/bulksample-cache}"
+export GRAPHS="${GRAPHS:-$XDG_CACHE_HOME}"
 export PYTHONPATH="$PWD:$PWD/tests:$PWD/bench${PYTHONPATH:+:$PYTHONPATH}"
 if ! mkdir -p "$OUT" "$XDG_CACHE_HOME" || [[ ! -w $OUT || ! -w $XDG_CACHE_HOME ]]; then
   echo "cannot write to $OUT or $XDG_CACHE_HOME: name another folder, and another XDG_CACHE_HOME" >&2
@@ -20,6 +26,10 @@ fi
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   echo "$PYTHON is not Python 3.11 or newer: name another by PYTHON" >&2
   exit 1
+fi
+
+if compgen -G ".cubins/*.cubin" >/dev/null; then
+  mkdir -p "$XDG_CACHE_HOME/bulksample" && cp .cubins/*.cubin "$XDG_CACHE_HOME/bulksample/"
 fi
 
 # The wheels go to a folder of their own, behind what the machine has: nothing of the machine is replaced.
@@ -59,4 +69,4 @@ for path in (sysconfig.get_path("include"), *torch.include_paths()): print(f"-I{
   fi && "$PYTHON" -c 'import sys; from bulksample import backends; sys.exit(backends.why_not("native"))'
 }
 export -f build_native
-exec "$PYTHON" bench/card_sections.py
+exec "$PYTHON" -m gpu.runner

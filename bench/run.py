@@ -83,6 +83,8 @@ EXPERIMENTS = {
     "tma-lost": Experiment("bench_tma_lost:tma_lost", "tma", "where a lost part costs accuracy"),
     "serving": Experiment("bench_serving:serving", "serving", "rounds of a server that strangers visit"),
     "updates": Experiment("bench_updates:updates", "serving", "how far honest trainers move between averages"),
+    "gpu": Experiment("gpu.benchmark:gpu", "gpu", "digests, sampling, copies, training and peers on this machine's GPU"),
+    "gpu-resources": Experiment("gpu.resources:gpu_resources", "gpu", "registers, shared memory and spilled bytes of every CUDA kernel"),
     "enqueue": Experiment("bench_enqueue:enqueue", "gpu", "the host's time for a bulk on a GPU, with a driver that does nothing"),
 }
 TOOLS = {

@@ -1,7 +1,7 @@
 """Replace estimates of a plan by figures of real runs, read from JSON files.
 
 The files are results of `bulksample sample --json`, `bulksample train --json`, `bench/run.py sampling`, `bench/run.py spmm` and
-`bench/gpu.py`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the plan.
+`bench/run.py gpu`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the plan.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _read_spmm_bench(request: PlanRequest, found: _Found, measured: Measured, na
 
 
 def _read_gpu_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """Read a result of `bench/gpu.py`: the fastest bulk, and copies that read and write each byte. Failed sections are skipped."""
+    """Read a result of `bench/run.py gpu`: the fastest bulk, and copies that read and write each byte. Failed sections are skipped."""
     _check_settings(request, found, name, ("fanouts", "batch_size"))
     rates: dict[str, float] = {}
     if isinstance(found.get("sampling"), dict):

@@ -8,20 +8,20 @@ import sys
 import zipfile
 from pathlib import Path
 
-import card_sections
 import gpu
-import gpu_peers
-import on_a_card
+import numpy as np
 import pytest
-from card_sections import Run, Section, all_sections
-from emulation.fake_cupy import installed
-from emulation.host import compiler
+from gpu import peers, plan, runner
+from gpu.benchmark import SECTIONS
+from gpu.checks import PARTS
+from gpu.kernels import first_launch
+from gpu.plan import Section, all_sections, sections_of
+from gpu.runner import Run
 from waiting import PATIENCE, until
 
 from bulksample import backends
-from bulksample.backends.cuda import nvrtc
 
-SCRIPT = Path(gpu.__file__).parent / "on_a_card.sh"
+SCRIPT = Path(gpu.__file__).parents[1] / "on_a_card.sh"
 
 
 def shell(name, command, seconds=20.0, **options):
@@ -68,8 +68,8 @@ def checkout(tmp_path):
     """The script in a folder whose name has a blank, with our package and sources beside it."""
     root, ours = tmp_path / "a check out", SCRIPT.parents[1]
     (root / "bench").mkdir(parents=True)
-    for name in ("on_a_card.sh", "on_a_card.py", "card_sections.py", "card_files.py"):
-        shutil.copy(ours / "bench" / name, root / "bench")
+    shutil.copy(SCRIPT, root / "bench")
+    shutil.copytree(SCRIPT.parent / "gpu", root / "bench" / "gpu")
     (root / "bulksample").symlink_to(ours / "bulksample")
     shutil.copytree(ours / "csrc", root / "csrc")
     return root
@@ -110,7 +110,7 @@ def test_paths_with_blanks_a_folder_by_the_environment_and_a_wheel_for_another_p
     assert ".whl/dgl-9.9-cp27-cp27m-linux_x86_64.whl could not be installed" in told
     assert "numpy" not in told
     found = json.loads((checkout / "an out" / "on_a_card.json").read_text())["sections"]["tools"]["found"]["packages"]["found"]
-    assert (found["torch-quiver"], found["dgl"], found["numpy"]) == ("9.9", "missing", on_a_card.np.__version__)
+    assert (found["torch-quiver"], found["dgl"], found["numpy"]) == ("9.9", "missing", np.__version__)
 
 
 @pytest.mark.long
@@ -148,7 +148,7 @@ def test_a_native_back_end_of_other_sources_is_built_again(checkout):
 def test_what_cannot_be_meant_is_said_at_once(checkout):
     code, told = called(checkout, checkout / "out", SECTIONS="tools,benchmark")
     assert code == 1
-    assert "no section is called benchmark; there are: tools, native, graphs, compile, device, launch" in told
+    assert "no section is called benchmark; there are: tools, native, products, R-MAT, compile, device, launch" in told
     (checkout / "file").write_text("")
     code, told = called(checkout, checkout / "file", SECTIONS="tools")
     assert code == 1
@@ -161,38 +161,46 @@ def test_what_cannot_be_meant_is_said_at_once(checkout):
     assert "is not Python 3.11 or newer: name another by PYTHON" in told
 
 
-def test_sections_are_those_of_the_benchmark_and_leave_eight_files_at_most(tmp_path):
-    sections = all_sections(tmp_path)
-    assert {section.name for section in sections if section.name.startswith("gpu ")} == {f"gpu {name}" for name in gpu.SECTIONS}
+@pytest.mark.parametrize("call", ["1", "2"])
+def test_the_sections_of_a_call_end_within_its_limit_and_leave_eight_files_at_most(call, tmp_path):
+    sections = sections_of(call, tmp_path, [], [])
     names = [section.name for section in sections]
     assert all(names.index(need) < names.index(section.name) for section in sections for need in section.needs)
-    assert {section.command[2] for section in sections if "on_a_card.py" in section.command[1]} == set(on_a_card.SECTIONS)
+    assert sum(section.seconds for section in sections if not section.beside) <= plan.LIMITS[call]
     assert len({section.log for section in sections} | {"on_a_card.json", "gpu.json"}) <= 8
-    assert (
-        sum(
-            section.seconds
-            for section in sections
-            if section.name in ("tools", "compile", "device", "launch", "samples", "memory", "models")
-        )
-        < 400
-    )
+
+
+def test_every_check_and_every_part_of_the_benchmark_is_a_section(tmp_path):
+    sections = all_sections(tmp_path)
+    assert {section.asked for section in sections if section.asked} == set(SECTIONS)
+    assert {section.command[3] for section in sections if section.command[2] == "gpu.checks"} | {"unpooled"} == set(PARTS)
+    assert {"memcheck", "samples", "gpu training"} < {section.name for section in sections_of("", tmp_path, [], [])}
+
+
+def test_sections_bring_what_they_need_and_mended_ones_are_run_again(tmp_path):
+    assert [section.name for section in sections_of("1", tmp_path, ["repeat"], [])] == ["native", "products", "R-MAT", "repeat"]
+    names = [section.name for section in sections_of("2", tmp_path, [], ["samples"])]
+    assert names.index("device") < names.index("samples") < names.index("gpu laws")
+    assert "memory" not in names
+    with pytest.raises(ValueError, match=r"there is no call 3; there are: 1, 2"):
+        sections_of("3", tmp_path, [], [])
 
 
 def test_every_file_with_a_test_marked_cuda_is_collected():
     root = Path(__file__).parents[1]
     marked = [file for file in root.rglob("test_*.py") if "pytest.mark.cuda" in file.read_text() and file != Path(__file__)]
     assert len(marked) > 3
-    assert not [file for file in marked if not any(file.is_relative_to(root / path) for path in card_sections.CUDA_TESTS)]
-    assert all((root / path).exists() for path in card_sections.CUDA_TESTS)
+    assert not [file for file in marked if not any(file.is_relative_to(root / path) for path in plan.ALL_CUDA_TESTS)]
+    assert all((root / path).exists() for path in (*plan.ALL_CUDA_TESTS, *plan.CUDA_TESTS))
 
 
 def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(card_sections, "LEAST", 0.1)
+    monkeypatch.setattr(runner, "LEAST", 0.1)
     lacking = {"error": "No module named 'cupy'\n  more"}
     (tmp_path / "found").write_text(json.dumps(found := {"first": {"found": 1}, "a.cu": lacking, "b.cu": lacking}))
     code = Run(tmp_path, 60).run([
-        shell("dies", f"""cp {tmp_path}/found $FOUND; echo said; kill -SEGV $$"""),
         shell("hangs", """echo '{"half": {"found": 2}}' > $FOUND; sleep 1000 & wait""", 1.0),
+        shell("dies", f"""cp {tmp_path}/found $FOUND; echo said; kill -SEGV $$"""),
         shell("passes", "true"), shell("lacks", "true", missing="a part is missing"), shell("follows", "true", needs=("dies",)),
     ])  # fmt: skip
     assert code == 1
@@ -203,7 +211,7 @@ def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monk
         "passed", "missing: a part is missing", "not run: it needs dies, which has not passed",
     ]  # fmt: skip
     assert "said" in (tmp_path / "log.txt").read_text()
-    assert " s)\n  failed: a.cu, b.cu: No module named 'cupy'\nhangs: " in capsys.readouterr().out  # once on the screen
+    assert " s)\n  failed: a.cu, b.cu: No module named 'cupy'\npasses: " in capsys.readouterr().out  # once on the screen
 
 
 def test_a_second_call_goes_on_with_what_is_missing(tmp_path):
@@ -240,7 +248,7 @@ def test_a_section_that_begins_while_others_are_ended_is_ended_too(tmp_path, mon
         run._stopped = True
         return start(*arguments, **options)
 
-    monkeypatch.setattr(card_sections.subprocess, "Popen", stopped_meanwhile)
+    monkeypatch.setattr(runner.subprocess, "Popen", stopped_meanwhile)
     assert run.run([shell("late", "sleep 30")]) == 1
     assert states(tmp_path)["late"].startswith("failed")
 
@@ -252,7 +260,7 @@ def test_what_runs_beside_may_end_after_all_others(tmp_path):
 
 
 def test_long_logs_are_cut_in_the_middle(tmp_path, monkeypatch):
-    monkeypatch.setattr(card_sections, "LARGEST_LOG", 1000)
+    monkeypatch.setattr(runner, "LARGEST_LOG", 1000)
     Run(tmp_path, 60).run([shell("long", "echo first; head -c 5000 /dev/zero | tr '\\0' x; echo; echo last")])
     text = (tmp_path / "log.txt").read_text()
     assert len(text) < 1000
@@ -278,10 +286,10 @@ def test_no_process_outlives_a_call_that_is_ended(before, tmp_path):
     mark = tmp_path / "pid"
     program = f"""{before}
 import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})
-import card_sections
-from pathlib import Path
-card_sections.all_sections = lambda out: [card_sections.Section("s", 99, "log.txt", ["bash", "-c", "echo $$ > {mark}; sleep 1000 & wait"])]
-card_sections.main()
+from gpu import runner
+from gpu.plan import Section
+runner.sections_of = lambda *asked: [Section("s", 99, "log.txt", ["bash", "-c", "echo $$ > {mark}; sleep 1000 & wait"])]
+runner.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "OUT": str(tmp_path)})
     try:
@@ -292,43 +300,22 @@ card_sections.main()
     until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 
 
-@pytest.mark.skipif(compiler() is None, reason="there is no g++")
-def test_the_checks_pass_on_an_emulated_device(monkeypatch):
-    held = on_a_card.Samples(400)
-    monkeypatch.setattr(on_a_card, "Samples", lambda n=0: held)
-    with installed(monkeypatch):
-        found = on_a_card.run({name: on_a_card.samples(True)[name] for name in ("sage", "ladies", "relations, trees, sage")})
-        found |= on_a_card.run({name: check for name, check in on_a_card.memory().items() if name.startswith(("numbering", "graph"))})
-        found |= on_a_card.run({"random words": on_a_card.first_launch()["random words"], "prefix sums": on_a_card.launch()["prefix sums"]})
-    assert all(result["found"] for result in found.values()), found
-
-
-@pytest.mark.skipif(compiler() is None, reason="there is no g++")
-def test_without_a_pool_each_array_is_an_allocation_of_its_own(monkeypatch):
-    with installed(monkeypatch) as cupy, monkeypatch.context() as restored:
-        restored.setattr(nvrtc, "_driver", nvrtc._driver)
-        cupy.allocator = "a pool"
-        on_a_card.without_pool()
-        assert cupy.allocator is None
-        assert not backends.make("cuda").device.prepares
-
-
 def test_programs_of_the_toolkit_are_found_where_it_keeps_them(tmp_path, monkeypatch):
     for folder in ("cuda-13.0/bin", "nsight/2025.3"):
         (tmp_path / folder).mkdir(parents=True)
-    monkeypatch.setattr(card_sections, "TOOLS", (f"{tmp_path}/cuda*/bin", f"{tmp_path}/nsight/*", f"{tmp_path}/missing"))
-    assert card_sections.with_tools("/bin").split(":") == ["/bin", f"{tmp_path}/cuda-13.0/bin", f"{tmp_path}/nsight/2025.3"]
+    monkeypatch.setattr(plan, "TOOLS", (f"{tmp_path}/cuda*/bin", f"{tmp_path}/nsight/*", f"{tmp_path}/missing"))
+    assert plan.with_tools("/bin").split(":") == ["/bin", f"{tmp_path}/cuda-13.0/bin", f"{tmp_path}/nsight/2025.3"]
 
 
 def test_only_what_nothing_can_do_without_stops_a_call(tmp_path):
     assert [section.name for section in all_sections(tmp_path) if section.stops] == ["device"]
-    assert list(on_a_card.first_launch()) == ["device", "random words"]
+    assert list(first_launch()) == ["device", "random words"]
 
 
 def test_a_peer_that_lacks_what_samples_is_left_out_before_its_graph_is_made(monkeypatch):
-    monkeypatch.setattr(gpu_peers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="needs pyg_lib or torch_sparse"):
-        gpu_peers.torch_geometric(None, [], ())
+        peers.torch_geometric(None, [], ())
 
 
 @pytest.mark.parametrize("marks", ["cuda", "not cuda"])
@@ -338,12 +325,3 @@ def test_tests_of_a_card_use_the_cache_that_they_are_given(tmp_path, marks):
     environment = {**os.environ, "XDG_CACHE_HOME": "/given", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=SCRIPT.parents[1], env=environment, capture_output=True, text=True)
     assert ("cache: /given\n" in done.stdout) == (marks == "cuda"), done.stdout + done.stderr
-
-
-@pytest.mark.skipif(compiler() is None, reason="there is no g++")
-def test_a_sample_that_differs_is_named(monkeypatch):
-    held = on_a_card.Samples(400)
-    monkeypatch.setattr(held, "_expected", lambda *asked: ["another digest"] * 6)
-    with installed(monkeypatch):
-        found = on_a_card.run({"sage": lambda: held.compare("sage", backends.make("cuda"), on_a_card.FANOUTS[:1])})
-    assert found["sage"]["error"].endswith("sage, fanouts (15, 40, 5), frontier all: mini-batches [0, 1, 2, 3, 4, 5] of 6 differ")

@@ -3,16 +3,30 @@
 import struct
 import sys
 import tempfile
+import time
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse
 
 from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.nvrtc import PROCESSOR
 
 from .host import HostLauncher, arrays, driver
+
+OF_NUMPY = ("arange", "concatenate", "cumsum", "float32", "float64", "int32", "ones", "random", "searchsorted", "unique", "zeros")
+
+
+class Event:
+    """An event on a device that does everything at once."""
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
 
 
 class FakeCupy(types.ModuleType):
@@ -22,12 +36,13 @@ class FakeCupy(types.ModuleType):
         super().__init__("cupy")
         self.seen = []
         same = ("empty", "full", "asarray", "argsort", "asnumpy", "from_dlpack")
-        self.__dict__.update({name: getattr(arrays, name) for name in same})
+        self.__dict__.update({name: getattr(arrays, name) for name in same} | {name: getattr(np, name) for name in OF_NUMPY})
         self.RawModule = self._module
         self.limits = {5: 64}  # cudaLimitMaxL2FetchGranularity of a new context
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices, memGetInfo=lambda: (free_bytes, free_bytes), CUDARuntimeError=RuntimeError,
+                getDeviceProperties=lambda number: {"name": b"none: emulated", "major": 9, "multiProcessorCount": 1, "uuid": b"?"},
                 deviceSetLimit=self.limits.__setitem__, deviceGetLimit=self.limits.__getitem__,
             ),
             nvrtc=types.SimpleNamespace(
@@ -36,6 +51,7 @@ class FakeCupy(types.ModuleType):
                 getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
             ),
             nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
+            Event=Event, get_elapsed_time=lambda start, stop: 1e3 * (stop.at - start.at),
             Device=self._device, Stream=lambda non_blocking: self._entered("stream"), ExternalStream=self._external,
             PythonFunctionAllocator=lambda take, give: types.SimpleNamespace(malloc=(take, give)),
             set_allocator=lambda malloc: setattr(self, "allocator", malloc), get_current_stream=lambda: types.SimpleNamespace(ptr=77),
@@ -45,6 +61,7 @@ class FakeCupy(types.ModuleType):
         entered = self._entered(f"device {number}")
         entered.attributes = dict(zip(("MultiProcessorCount", *PROCESSOR), (1, 2048, 32, 65536, 233472, 1024), strict=True))  # of an H100
         entered.compute_capability = "90"
+        entered.synchronize = lambda: None
         return entered
 
     def _entered(self, name):
@@ -102,7 +119,14 @@ class _Entered:
 def cupyx():
     """The module beside it."""
     module = types.ModuleType("cupyx")
-    module.empty_pinned = np.empty
+    module.empty_pinned, module.zeros_pinned = np.empty, np.zeros
+    return module
+
+
+def profiler():
+    """Its context for profilers that wait for one."""
+    module = types.ModuleType("cupyx.profiler")
+    module.profile = nullcontext
     return module
 
 
@@ -115,6 +139,9 @@ def installed(monkeypatch, **options):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setitem(sys.modules, "cupy.cuda", fake.cuda)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx())
+    monkeypatch.setitem(sys.modules, "cupyx.profiler", profiler())
+    monkeypatch.setitem(sys.modules, "cupyx.scipy", scipy)
+    monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", scipy.sparse)
     monkeypatch.setattr(nvrtc, "DRIVER", str(driver()))
     nvrtc._driver.cache_clear()
     cache = tempfile.TemporaryDirectory()

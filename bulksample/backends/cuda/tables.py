@@ -14,7 +14,7 @@ hash      32 a vertex, 8 a slot                 76: the same, and its slot is ke
 A vertex and its number lie side by side in a hash table, so they share a sector. One table serves all hops if the vertices of each
 mini-batch can be bounded before the first; otherwise a hop that finds V vertices writes 32 V bytes anew, and enters the held ones.
 So a direct table wins if it is smaller than hash tables would be (many mini-batches of a small graph), and hash tables win if a bulk
-meets few vertices of a large graph. These are predictions; bench/gpu.py measures both.
+meets few vertices of a large graph. These are predictions; `bench/run.py gpu` measures both.
 """
 
 from __future__ import annotations

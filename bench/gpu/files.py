@@ -1,4 +1,4 @@
-"""The files of `card_sections.py`: what an earlier call found, logs, and the sources on which a section passed."""
+"""The files of a run: what an earlier call found, logs, and the sources on which a section passed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def earlier_sections(file: Path) -> dict[str, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"{file} cannot be read, all sections are run: {type(error).__name__}: {error}", flush=True)
         file.replace(file.with_suffix(".damaged"))
+        return {}
+
+
+def earlier(file: Path) -> dict[str, Any]:
+    """Read the figures of earlier sections; none if the file is missing, or damaged, which is said."""
+    if not file.exists():
+        return {}
+    try:
+        return dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        print(f"{file} cannot be read, and is written anew: {type(error).__name__}: {error}", flush=True)
         return {}
 
 
@@ -42,7 +53,7 @@ def shorten(log: Path, largest: int) -> None:
 
 def digest_of_sources() -> str:
     """The digest of what sections run: a section passed only if it did so on the same sources."""
-    root, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    root, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for folder in ("bulksample", "csrc", "bench", "tests"):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix in (".py", ".cu", ".h", ".cpp", ".sh"):

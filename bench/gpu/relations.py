@@ -1,4 +1,4 @@
-"""Relations on a card, for bench/gpu.py: mini-batches as on this machine's processors, edges a second, epochs of training."""
+"""Relations on a card, for the benchmark: mini-batches as on this machine's processors, edges a second, epochs of training."""
 
 from __future__ import annotations
 

@@ -1,18 +1,15 @@
-"""Print the registers, shared memory and spilled bytes of every CUDA kernel, as NVRTC's compiler reports them; no GPU is needed.
-
-    python bench/gpu_resources.py [--arch 80,90,100] [--json FILE]
+"""Read the registers, shared memory and spilled bytes of every CUDA kernel from what NVRTC's compiler reports; no GPU is needed.
 
 Needs the wheels nvidia-cuda-nvrtc and cuda-bindings.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from pathlib import Path
 
 from cuda.bindings import nvrtc
+from harness import Numbers
 
 from bulksample.backends.sources import kernel_directory
 
@@ -42,22 +39,11 @@ def resources(log: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", default="80,90,100", help="architectures, by commas")
-    parser.add_argument("--json", help="write the figures to a file as well")
-    options = parser.parse_args()
-    archs, made = [int(arch) for arch in options.arch.split(",")], {}
+def gpu_resources(arch: Numbers = (80, 90, 100)) -> dict[str, dict[str, dict[str, int]]]:
+    """Return them by kernel and architecture, such as ``{"draw_16": {"sm_90": {"registers": 48, ...}}}``."""
+    made: dict[str, dict[str, dict[str, int]]] = {}
     for file in sorted(kernel_directory().glob("*.cu")):
-        for arch in archs:
-            for name, own in resources(compiled_log(file, arch)).items():
-                made.setdefault(name, {})[f"sm_{arch}"] = own
-    print(f"{'registers / shared bytes / spilled bytes':40}" + "".join(f"{f'sm_{arch}':>18}" for arch in archs))
-    for name, of_arch in sorted(made.items()):
-        print(f"{name:40}" + "".join(f"{' / '.join(map(str, of_arch[f'sm_{arch}'].values())):>18}" for arch in archs))
-    if options.json:
-        Path(options.json).write_text(json.dumps(made, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+        for one in arch:
+            for name, own in resources(compiled_log(file, one)).items():
+                made.setdefault(name, {})[f"sm_{one}"] = own
+    return made

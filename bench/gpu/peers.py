@@ -1,6 +1,6 @@
 """Measure other libraries beside ours on the same card and graph, as ratios: sums over edges, and neighbor sampling.
 
-Each is measured in a process of its own (`card_sections.py`), in alternation with ours. A library that is missing is named by an error.
+Each is measured in alternation with ours. A library that is missing is named by an error.
 Samples are other neighbors of the same seeds and fanouts; sums are the same, and compared.
 """
 
@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gpu_baselines import Work
 
 from bulksample import CSR, Stream
 from bulksample.backends.cuda.features import FloatCSR, aggregate
 from bulksample.backends.cuda.node_wise import expand
 from bulksample.rng import Law
+
+from .baselines import Edges
 
 ROWS = 100_000  # of the block whose edges are summed over
 
@@ -56,7 +57,7 @@ def sums(bench: Any) -> dict[str, Any]:
     }
 
 
-Peer = Callable[[CSR, list[np.ndarray], tuple[int, ...]], Work]
+Peer = Callable[[CSR, list[np.ndarray], tuple[int, ...]], Edges]
 
 
 def sampled(bench: Any, peer: Peer, fanouts: tuple[int, ...], k: int = 8) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def _ratios(bench: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     return {"seconds": seconds, "times_ours": {name: taken / seconds["ours"] for name, taken in seconds.items() if name != "ours"}}
 
 
-def torch_geometric(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def torch_geometric(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
     """Draw with torch_geometric's NeighborLoader, which samples on the host."""
     if not any(importlib.util.find_spec(name) for name in ("pyg_lib", "torch_sparse")):  # before the edges are converted
         raise ImportError("NeighborLoader needs pyg_lib or torch_sparse")
@@ -101,7 +102,7 @@ def torch_geometric(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, 
     return lambda: sum(batch.edge_index.shape[1] for batch in loader)
 
 
-def dgl(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def dgl(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
     """Draw with DGL's NeighborSampler, the graph on the device."""
     import dgl as library
     import torch
@@ -113,7 +114,7 @@ def dgl(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Wor
     return lambda: sum(block.num_edges() for batch in asked for block in sampler.sample(graph, batch)[2])
 
 
-def cugraph(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def cugraph(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
     """Draw with pylibcugraph's neighbor sampler, which numbers nothing."""
     import cupy
     import pylibcugraph as library

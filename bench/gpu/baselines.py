@@ -11,10 +11,10 @@ import numpy as np
 
 from bulksample import CSR
 
-Work = Callable[[], int]
+Edges = Callable[[], int]  # draws, and counts the edges
 
 
-def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
     """Multiply P = Q A by the library's SpGEMM, take prefix sums along its rows, search for every draw: published bulk sampling."""
     import cupy
     from cupyx.scipy import sparse
@@ -44,11 +44,11 @@ def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]
     return work
 
 
-def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...], where: str = "cuda") -> Edges:
     """Draw with torch alone: give all neighbours of a frontier a random key, take the s smallest of a row by one sort, then `unique`."""
     import torch
 
-    device = torch.device("cuda")
+    device = torch.device(where)
     indptr, indices = torch.from_numpy(matrix.indptr.copy()).to(device), torch.from_numpy(matrix.indices.copy()).to(device)
 
     def work() -> int:
@@ -70,7 +70,7 @@ def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...])
     return work
 
 
-def quiver(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
+def quiver(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
     """Draw with torch-quiver's sampler, the graph on the device."""
     import quiver as library
     import torch

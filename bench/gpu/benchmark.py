@@ -1,0 +1,343 @@
+"""Check the samples of a GPU against those of other back ends, then measure how fast it makes them.
+
+Sections run in order of importance until the time is up. A section that fails is reported, and the others go on; results are written after
+each. Times are medians after a warm-up, measured by device events where all work is our own. Arrays stay on the device.
+Training and the baselines also need torch built for CUDA, and one baseline torch-quiver.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import Names
+
+from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.backends.cuda.backend import Cuda
+from bulksample.backends.cuda.draws import FrontierRows, copied
+from bulksample.backends.cuda.features import gather
+from bulksample.backends.cuda.node_wise import expand
+from bulksample.backends.cuda.predicted import most_found
+from bulksample.backends.cuda.tables import STRUCTURES, chosen
+from bulksample.data.generate import rmat
+from bulksample.errors import UsageError
+from bulksample.report.launch import starter
+from bulksample.rng import Law
+
+from .baselines import by_products, by_sorting, quiver
+from .goals import against
+from .graphs import FANOUTS, LADIES, graphs, seeds_of, sizes
+from .peers import cugraph, dgl, sampled, sums, torch_geometric
+from .place import Place, Work, here
+from .relations import relations
+from .traced import traced
+
+SETTINGS = {
+    "sage": {}, "sage replace": {"replace": True}, "labor": {}, "ladies": {}, "fastgcn": {}, "full": {}, "shadow": {"layers": 4},
+    "saint": {"walk_length": 3},
+}  # fmt: skip
+LAWS = ("sage", "labor", "ladies", "fastgcn")  # measured on the device and on this machine's processors
+PEERS = {"torch_geometric": torch_geometric, "dgl": dgl, "pylibcugraph": cugraph}  # by the module that each needs
+Clock = Callable[[Work], float]
+
+
+class Bench:
+    """A back end, the graphs, and a clock.
+
+    Parameters
+    ----------
+    place : Place
+    engine : Cuda, optional
+        One of the place by default.
+
+    Attributes
+    ----------
+    host : Backend
+        The back end of this machine's processors, to compare with.
+    large, skewed : CSR
+        A graph like ogbn-products, and an R-MAT graph.
+    """
+
+    def __init__(self, place: Place, engine: Cuda | None = None) -> None:
+        self.at, self.engine, self.host, self.sizes = place, engine or place.engine(), place.host(), sizes()
+        self.device, self.rounds = self.engine.device, 2 if place.small else 7
+        self.seconds_of, self.waited, self.place = place.seconds_of, place.waited, place.context
+        self.large, self.skewed = graphs()
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The large graph with features, 47 classes and seeds for an epoch, to train on."""
+        own, rng = self.sizes, np.random.default_rng(1)
+        n, train = self.large.shape[0], np.zeros(self.large.shape[0], bool)
+        train[rng.permutation(n)[: own.minibatches * own.batch]] = True
+        x, labels = rng.standard_normal((n, own.features), np.float32), rng.integers(0, 47, n)
+        return Graph(self.large, 1.0, x, labels, 47, {"train": train}, {}, "like products")
+
+    def trainer(self, precision: str, **options: Any) -> Any:
+        """Make the trainer of a three-layer GraphSAGE on it; nothing is evaluated."""
+        from bulksample.methods.config import TrainConfig
+        from bulksample.methods.run import make_trainer
+
+        asked = {"fanouts": FANOUTS, "hidden": self.sizes.hidden, "batch_size": self.sizes.batch, "epochs": 3, "quiet": True}
+        trainer = make_trainer(TrainConfig.of(**asked | {"evaluate": "none"}), self.graph, compute=self.place(precision), **options)
+        return trainer
+
+    def seeds(self, minibatches: int, matrix: CSR | None = None) -> Selection:
+        return seeds_of(self.large if matrix is None else matrix, minibatches, self.sizes.batch)
+
+    def median(self, work: Work, clock: Clock | None = None) -> dict[str, float]:
+        """Measure the seconds of `work` after a warm-up: median, minimum and maximum."""
+        work()
+        figures = [(clock or self.seconds_of)(work) for _ in range(self.rounds)]
+        return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
+
+    def host_seconds(self, work: Work) -> dict[str, float]:
+        """Measure the seconds of `work` in which the host does not wait for the device: Python, and the driver's part of launches."""
+        get, waited = self.device.get, []
+
+        def timed(array: Any) -> np.ndarray:
+            began = time.perf_counter()
+            try:
+                return get(array)
+            finally:
+                waited.append(time.perf_counter() - began)
+
+        def clock(work: Work) -> float:
+            waited.clear()
+            began = time.perf_counter()
+            work()
+            return time.perf_counter() - began - sum(waited)
+
+        self.device.get = timed  # type: ignore[method-assign]
+        try:
+            return self.median(work, clock)
+        finally:
+            del self.device.get
+
+
+def digests(bench: Bench) -> dict[str, Any]:
+    """Compare every sampler with the reference on small graphs and with native on the large one; name those that differ."""
+    small = rmat(8, edges=2000, seed=2).adjacency
+    weighted = small.with_values(np.random.default_rng(1).integers(0, 2**30, small.nnz))
+    few = Selection.of([np.arange(j, 250, 17) for j in range(9)], 256)
+    compared, differ = 0, []
+    checks = [("small", graph, few, backends.make("reference")) for graph in (small, weighted)]
+    checks.append(("large", bench.large, bench.seeds(4), bench.host))
+    for where, graph, seeds, truth in checks:
+        settings = SETTINGS | ({"sage weighted": {"weighted": True}} if graph.values is not None else {})
+        for setting, options in settings.items():
+            if where == "large" and setting in ("full", "shadow"):
+                continue  # whole neighbourhoods of a large graph are most of it
+            sampler = samplers.make(setting.split()[0], (40, 3) if where == "small" else FANOUTS, **options)
+            bulks = [sampler.sample_bulk(LocalAdjacency(graph, engine), seeds, Stream(1)) for engine in (bench.engine, truth)]
+            got, expected = ([minibatch.digest() for minibatch in bulk] for bulk in bulks)
+            compared += len(got)
+            differ += [] if got == expected else [f"{setting}, {where}"]
+    return {"minibatches_compared": compared, "differ": differ, "alike": not differ}
+
+
+def sampling(bench: Bench) -> dict[str, Any]:
+    """Measure edges a second of fanouts 15,10,5 with relabelling, and the host's share, by minibatches in a bulk.
+
+    The last bulk holds a tenth of the vertices.
+    """
+    a, found = bench.device.matrix(bench.large), {}
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    for k in (1, 8, 16, 32, 64, max(1, bench.large.shape[0] // (10 * bench.sizes.batch))):
+        seeds = bench.seeds(k)
+        bulk = expand(bench.device, a, seeds, FANOUTS, draws, False)
+        edges = sum(len(hop.columns) for hop in bulk.hops)
+        seconds = bench.median(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False))
+        found[f"k = {len(seeds)}"] = {
+            "edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"],
+            "host_seconds": bench.host_seconds(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False)),
+        }  # fmt: skip
+        print(f"k = {len(seeds)}: {found[f'k = {len(seeds)}']}", flush=True)
+    return found
+
+
+def numbering(bench: Bench) -> dict[str, Any]:
+    """Measure edges a second with each structure that numbers vertices, by minibatches in a bulk; name the one chosen by size."""
+    found, device = {}, bench.device
+    for k in (1, 8, 32):
+        seeds = bench.seeds(k)
+        met = most_found(len(seeds.vertices), FANOUTS, bench.large.nnz, len(seeds))
+        own: dict[str, Any] = {"chosen": chosen(bench.large.shape[0], len(seeds), met, device.free_bytes)}
+        for name in STRUCTURES:
+            own[name] = _numbered_by(bench, name, seeds)
+        found[f"k = {len(seeds)}"] = own
+    return found
+
+
+def _numbered_by(bench: Bench, structure: Any, seeds: Selection) -> dict[str, Any] | str:
+    """Measure the hops of a bulk with one structure, or say why it was left out."""
+    device, a = bench.device, bench.device.matrix(bench.large)
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    try:
+        device.numbering = structure
+        edges = sum(len(hop.columns) for hop in expand(device, a, seeds, FANOUTS, draws, False).hops)
+        seconds = bench.median(lambda: expand(device, a, seeds, FANOUTS, draws, False))
+        return {"seconds": seconds, "edges_per_second": edges / seconds["median"]}
+    except MemoryError as error:
+        return f"left out: {error}"
+    finally:
+        device.numbering = None
+
+
+def copying(bench: Bench) -> dict[str, Any]:
+    """Measure bytes a second, read and written, of a plain copy, of feature rows by type and place, and of R-MAT rows."""
+    device, rng = bench.device, np.random.default_rng(1)
+    n, width = bench.large.shape[0], 100
+    features = device.full(n * width, 1, np.float32)
+    target = device.empty(n * width, np.float32)
+    plain = bench.median(lambda: target.__setitem__(slice(None), features))
+    rows = device.put(rng.integers(0, n, n).astype(np.int32))
+    rows_400 = bench.median(lambda: gather(device, features, width, rows))
+    halved = bench.median(lambda: gather(device, features, width, rows, wanted="float16"))
+    packed, halves = device.full(n * 128, 1, np.uint16), {}
+    for half, kind in ((128, "float16"), (128, "bfloat16"), (100, "float16")):
+        seconds = bench.median(partial(gather, device, packed, half, rows, kind, kind))
+        halves[f"rows of {2 * half} bytes, {kind}"] = (4 * half * n + 4 * n) / seconds["median"]
+    skewed, picked = device.matrix(bench.skewed), rng.integers(0, bench.skewed.shape[0], bench.skewed.shape[0]).astype(np.int32)
+    there, entries = device.put(picked), int(bench.skewed.degrees[picked].sum())
+    extraction = bench.median(lambda: copied(device, skewed, FrontierRows(there, there, None, None, len(picked), 0)))
+    rates = {
+        "copy": 8 * n * width / plain["median"], "rows of 400 bytes": (8 * n * width + 4 * n) / rows_400["median"],
+        "the same to fp16": (6 * n * width + 4 * n) / halved["median"],
+        **halves,
+        "R-MAT rows": (8 * entries + 40 * len(picked)) / extraction["median"],
+    }  # fmt: skip
+    return {"bytes_per_second": rates, "share_of_copy": {name: rate / rates["copy"] for name, rate in rates.items()}}
+
+
+def laws(bench: Bench) -> dict[str, Any]:
+    """Measure edges a second of bulks of 32 mini-batches that stay on the device, by sampler, beside this machine's processors."""
+    from bulksample.training.cuda.device_adjacency import DeviceAdjacency
+
+    seeds, cuda, found = bench.seeds(32), bench.at.open(), dict[str, Any]()
+    for name in LAWS:
+        sampler, local = (
+            samplers.make(name, LADIES[bench.at.small] if name in ("ladies", "fastgcn") else FANOUTS),
+            LocalAdjacency(bench.large, bench.host),
+        )
+        there = DeviceAdjacency(LocalAdjacency(bench.large, cuda.engine), cuda)
+        edges = sum(len(block.indices) for minibatch in sampler.sample_bulk(local, seeds, Stream(1)) for block in minibatch.blocks)
+        seconds = bench.median(lambda: sampler.sample_bulk(there, seeds, Stream(1)), bench.waited)  # noqa: B023
+        on_host = min(bench.waited(lambda: sampler.sample_bulk(local, seeds, Stream(1))) for _ in range(2))  # noqa: B023
+        rates = {"edges_per_second": edges / seconds["median"], "times_native": on_host / seconds["median"]}
+        found[name] = {"edges": edges, "seconds": seconds, "native_seconds": on_host, **rates}
+    return found
+
+
+def baselines(bench: Bench) -> dict[str, Any]:
+    """Measure edges a second of the same hops by library products, by sorting random keys in torch, and by torch-quiver."""
+    found: dict[str, Any] = {}
+    seeds = bench.seeds(8)
+    for name, baseline in (
+        ("products, prefix sums, search", by_products),
+        ("torch, sorted keys", partial(by_sorting, where=bench.at.where)),
+        ("torch-quiver", quiver),
+    ):
+        try:
+            work = baseline(bench.large, [seeds.part(j) for j in range(len(seeds))], FANOUTS)
+            edges, seconds = work(), bench.median(work, bench.waited)
+            found[name] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+        except Exception as error:  # of a library that is missing, or was built without CUDA
+            found[name] = f"left out: {type(error).__name__}: {error}"
+    return found
+
+
+def sharing(bench: Bench) -> dict[str, Any]:
+    """Compare digests of 1, 2 and 4 ranks that share the card, the graph in block rows."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bulksample"]
+        make = ["data", "make", "rmat", "--scale", str(bench.sizes.shared_scale), "--edge-factor", "16", "-o", f"{folder}/g"]
+        subprocess.run([*command, *make], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        for ranks in (1, 2, 4):
+            started = [*starter(ranks, None), *command]
+            placed = ["--graph", "partitioned"] if ranks > 1 else []
+            written = Path(folder) / f"{ranks}.json"
+            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", "auto" if bench.at.small else "cuda"]
+            subprocess.run([*started, *ask, *placed, "--json", str(written)], check=True, timeout=120, stdout=subprocess.DEVNULL)
+            found[str(ranks)] = json.loads(written.read_text())["digest"]
+    return {"digests": found, "alike": len(set(found.values())) == 1}
+
+
+def training(bench: Bench, precisions: tuple[str, ...] = ("fp32", "tf32")) -> dict[str, Any]:
+    """Time an epoch at each precision, with the share spent waiting for samples and for features, and the host's seconds of a step.
+
+    A settled run waits at the end of each phase, for the seconds of phases. The first epoch is a warm-up.
+    """
+    found = {}
+    for precision, settled in [*((precision, False) for precision in precisions), (precisions[0], True)]:
+        trainer = bench.trainer(precision)
+        trainer.context.compute.synchronous = settled
+        report = trainer.run()
+        told = {"seconds": trainer.epoch_seconds[1:], "steps": report["steps"] // 3, "loss": report["train_loss"]}
+        if settled:
+            told["phases_per_epoch"] = {phase: seconds / 3 for phase, seconds in report["phases"].items()}
+        else:
+            told |= {key: report[key] for key in ("waiting_share", "features_on", "bulk_size")}
+            told["host_seconds_per_step"] = {phase: seconds / report["steps"] for phase, seconds in report["phases"].items()}
+        found[f"{precision}, settled" if settled else precision] = told
+    return found
+
+
+SECTIONS: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "digests": digests, "sampling": sampling, "laws": laws, "copying": copying, "sums": sums, "numbering": numbering, "traced": traced,
+    "training": training, "relations": relations, "baselines": baselines, "bf16": partial(training, precisions=("bf16",)),
+    "sharing": sharing, **{name: partial(sampled, peer=peer, fanouts=FANOUTS) for name, peer in PEERS.items()},
+}  # fmt: skip
+
+
+def measured(bench: Bench, name: str) -> dict[str, Any] | str:
+    """Run a section and return its figures, or how it failed: the others still count."""
+    try:
+        with bench.device.phase(name):  # one stream for all that a section puts, makes and times
+            return SECTIONS[name](bench)
+    except Exception as error:  # of a driver, a library or ours
+        return f"failed: {type(error).__name__}: {error}"
+    finally:
+        gc.collect()
+
+
+def is_well(result: Any) -> bool:
+    """True if a section has its figures, and its samples are those of others."""
+    return isinstance(result, dict) and result.get("alike", True)
+
+
+def about(bench: Bench) -> dict[str, Any]:
+    """Return what all figures depend on."""
+    fetched = bench.device.launch.l2_fetch_bytes
+    return {"card": bench.at.name, "l2_fetch_bytes": fetched, "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
+
+
+def gpu(only: Names = (), seconds: float = 400.0, kept: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Measure sections (all by default) on this machine's GPU; none begins after so many seconds. Results are added to those of FILE.
+
+    The graphs are kept in the folder that the variable GRAPHS names. With REHEARSE=1 all of it runs on an emulated device.
+    """
+    if unknown := set(only) - set(SECTIONS):
+        raise UsageError(f"there is no section {', '.join(sorted(unknown))}; use some of {','.join(SECTIONS)}")
+    began, bench = time.perf_counter(), Bench(here())
+    found, failed = {**(kept or {}), **about(bench)}, list[str]()
+    for name in only or SECTIONS:
+        spent = time.perf_counter() - began
+        found[name] = measured(bench, name) if spent <= seconds else f"left out: {spent:.0f} of {seconds:.0f} seconds were spent"
+        failed += [] if is_well(found[name]) else [name]
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+        yield found | {"goals": against(found)}
+    if failed:
+        print(f"failed, or other samples: {', '.join(failed)}", file=sys.stderr)
+        raise SystemExit(1)

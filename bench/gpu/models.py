@@ -1,0 +1,108 @@
+"""Train on the device: as on the CPU, the same twice, and the same with a stream that lags far behind the host."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from communities import community_graph
+from planted_relations import planted
+
+from bulksample.config import MODELS, RELATIONAL_MODELS
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.run import make_trainer
+from bulksample.minibatch import hash_arrays
+
+from .checks import Checks
+from .place import here
+
+SMALL = {"hidden": 32, "batch_size": 64, "bulk_size": 2, "seed": 4, "evaluate": "none", "quiet": True}
+LAG = 0.1  # seconds for which the device is kept busy before each step: sampling a bulk takes less than a hundredth
+SPUN: dict[str, dict[str, Any]] = {
+    "sage": {}, "labor": {"sampler": "labor"}, "the newest vertices": {"frontier": "new"},
+    "ladies": {"sampler": "ladies", "fanouts": (64, 64)},
+    "samples of the host": {"backend": "native"}, "relations": {"model": "hetero-sage", "batch_size": 16},
+}  # fmt: skip
+
+
+def models() -> Checks:
+    """Train every model for four epochs on the device and on the CPU; losses agree within rounding, and a run repeats to the bit."""
+    place = here()
+
+    def train(model: str, on_device: bool) -> float:
+        epochs, where = 1 if place.small else 4, "auto" if on_device else "cpu"
+        asked = {**SMALL, "fanouts": (4, 3, 2), "epochs": epochs, "dropout": 0.0, "model": model, "device": where}
+        graph = planted(times=True) if model in RELATIONAL_MODELS else community_graph(300 if place.small else 2000)
+        return float(make_trainer(TrainConfig.of(**asked), graph, compute=place.context() if on_device else None).run()["train_loss"])
+
+    def compare(model: str) -> dict[str, float]:
+        found = {"cuda": train(model, True), "again": train(model, True), "cpu": train(model, False)}
+        repeats = model == "sage-pool" or found["cuda"] == found["again"]  # its gradient is summed by atomics
+        if abs(found["cuda"] - found["cpu"]) > 2e-4 * (1 + abs(found["cpu"])) or not repeats:
+            raise AssertionError(f"losses differ: {found}")
+        return found
+
+    return {model: partial(compare, model) for model in (*MODELS, *RELATIONAL_MODELS)}
+
+
+def spun() -> Checks:
+    """Train with the device kept busy before each step; losses and weights have the bits of a run that is not held up.
+
+    So memory that the host gives away too early is written over before a step reads it.
+    """
+    kinds = {name: partial(_trained, options) for name, options in SPUN.items()}
+    kinds |= {"left in the middle of a bulk": partial(_left, {}), "left, samples of the host": partial(_left, SPUN["samples of the host"])}
+    return {name: partial(_unmoved_by_lag, digest) for name, digest in kinds.items()}
+
+
+def _unmoved_by_lag(digest: Callable[[float], str]) -> str:
+    calm, late = digest(0.0), digest(LAG)
+    if calm != late:
+        raise AssertionError("losses or weights of a run whose device lags behind differ")
+    return calm
+
+
+def _trained(options: dict[str, Any], lag: float) -> str:
+    """Return a digest of the loss and the weights after two epochs whose steps are each queued behind `lag` seconds."""
+    trainer = _trainer(options)
+    step = trainer._stepper.step
+
+    def late(*arguments: Any) -> Any:
+        here().spin(lag)
+        return step(*arguments)
+
+    trainer._stepper.step = late if lag else step
+    loss = trainer.run()["train_loss"]
+    return _digest([torch.tensor(loss), *trainer.model.state_dict().values()])
+
+
+def _left(options: dict[str, Any], lag: float) -> str:
+    """Return a digest of the losses of some mini-batches; the loader is left after each number of steps, its bulk half used."""
+    trainer, losses = _trainer({"batch_size": 16, "bulk_size": 4, **options}), []
+    context = trainer.context
+    for stop in (1, 2, 3, 4, 5):
+        steps = iter(context.batches)
+        for _, step in zip(range(stop), steps, strict=False):
+            if lag:
+                here().spin(lag)
+            losses.append(trainer.method.loss(context, step)[0].detach().clone())
+        del step
+        context.batches.drop()
+        del steps
+    context.compute.synchronize()
+    return _digest(losses)
+
+
+def _trainer(options: dict[str, Any]) -> Any:
+    config = TrainConfig.of(**{**SMALL, "fanouts": (4, 3), "epochs": 2, **options})
+    graph = planted(times=True) if "model" in options else community_graph(300 if here().small else 1000)
+    return make_trainer(config, graph, compute=here().context())
+
+
+def _digest(tensors: list[torch.Tensor]) -> str:
+    sha = hashlib.sha256()
+    hash_arrays(sha, ((str(number), tensor) for number, tensor in enumerate(tensors)))
+    return sha.hexdigest()[:16]
