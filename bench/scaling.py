@@ -3,8 +3,8 @@
 The runs are those of Tripathy, Yelick and Buluc, MLSys 2024: GraphSAGE with three layers of 256, fanouts 15,10,5, 1024 seeds per
 mini-batch, on ogbn-products, Protein and ogbn-papers100M. Sizes, memory, bytes and seconds are those of `bulksample plan` (its formulas
 are at the top of `bulksample/plan`), from the rates of a device and a network. The output marks each rate as measured, published or
-assumed. FILE is the JSON of `bench/run.py gpu`, of another benchmark, of `bulksample sample` or `train`, or rates by name; it replaces rates of
-the device's profile.
+assumed. FILE is the JSON of `bench/run.py gpu`, of another benchmark, of `bulksample sample` or `train`, or rates by name; it replaces
+rates of the device's profile.
 
     replicated    A and H whole on every device; only gradients travel
     published     A whole, H in p / c block rows with the c of the paper: its graph-replicated mode

@@ -50,7 +50,7 @@ def test_ruff_reads_every_python_file():
 
 
 def test_no_two_modules_of_tests_and_benchmarks_share_a_name():
-    """Their folders lie on one path during a run, so the second of two would not be found. Modules of a package have its name before theirs."""
+    """Their folders lie on one path during a run, so the second of two would not be found; those of a package begin with its name."""
 
     def name(file):
         folder = (ROOT / file).parent

@@ -1,7 +1,8 @@
 """Replace estimates of a plan by figures of real runs, read from JSON files.
 
 The files are results of `bulksample sample --json`, `bulksample train --json`, `bench/run.py sampling`, `bench/run.py spmm` and
-`bench/run.py gpu`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the plan.
+`bench/run.py gpu`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the
+plan.
 """
 
 from __future__ import annotations
