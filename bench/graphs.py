@@ -18,6 +18,7 @@ CACHE = Path(os.environ.get("BULKSAMPLE_BENCH_CACHE", "build/bench"))
 GRAPHS: dict[str, Callable[[], CSR]] = {
     "rmat18": lambda: rmat(18, 16, seed=1).adjacency,
     "rmat20": lambda: rmat(20, edges=16_000_000, seed=1).adjacency,
+    "like-products": lambda: like_products(),
     "products": lambda: dcsbm(2_449_029, 73, replace(PRESETS["products"], features=0), seed=1).adjacency,
 }
 
@@ -29,6 +30,20 @@ SERIES: dict[str, Callable[[], CSR]] = {  # for bench_growth.py: more edges at s
     "rmat20-a45": lambda: rmat(20, edges=15_300_000, a=0.45, b=0.22, c=0.22, seed=1).adjacency,
     "rmat20-a65": lambda: rmat(20, edges=17_000_000, a=0.65, b=0.15, c=0.15, seed=1).adjacency,
 }
+
+
+def like_products(n: int = 2_449_029, entries: int = 123_718_280, seed: int = 1) -> CSR:
+    """Make a directed graph of the size of ogbn-products, with skewed degrees and skewed columns."""
+    rng = np.random.default_rng(seed)
+    degrees = np.minimum(rng.lognormal(0, 1.1, n), 300)
+    degrees = np.maximum(degrees * (entries / degrees.sum()), 1).astype(np.int64)
+    keys = np.repeat(np.arange(n), degrees)
+    keys *= n
+    keys += (n * rng.random(len(keys)) ** 1.5).astype(np.int64)
+    keys.sort()
+    keys = keys[np.concatenate([[True], np.diff(keys) > 0])]
+    rows, columns = np.divmod(keys, n)
+    return CSR(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]), columns.astype(np.int32), None, (n, n))
 
 
 def folder(name: str) -> Path:
@@ -54,4 +69,4 @@ def seeds(matrix: CSR, minibatches: int, batch_size: int) -> list[np.ndarray]:
     """Return distinct vertices with neighbors, in random order, cut into mini-batches."""
     candidates = np.flatnonzero(matrix.degrees > 0)
     order = candidates[np.random.default_rng(0).permutation(len(candidates))]
-    return np.split(order[: minibatches * batch_size], minibatches)
+    return [order[start : start + batch_size] for start in range(0, minibatches * batch_size, batch_size)]

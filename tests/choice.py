@@ -92,7 +92,11 @@ def turns(names) -> dict[str, frozenset[int]]:
 
 
 def git(*words: str) -> str | None:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    """What git answers; None if it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

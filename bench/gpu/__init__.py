@@ -4,5 +4,5 @@
     python bench/run.py gpu            the figures alone
     python -m gpu.checks PART ...      some of the checks, with PYTHONPATH=.:tests:bench
 
-With ``REHEARSE=1`` all of it runs at small sizes on an emulated device (`place`), where seconds mean nothing.
+With ``REHEARSE=1`` all of it runs at small sizes on an emulated device (`hardware`), where seconds mean nothing.
 """

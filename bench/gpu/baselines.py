@@ -1,4 +1,4 @@
-"""Baselines that take the same hops on a GPU: library products, a sort of random keys, and torch-quiver. Each returns edges drawn.
+"""Take the same hops on a GPU by other means: library products, and a sort of random keys. Each returns edges drawn.
 
 They draw from the same graph and the same seeds, though not the same neighbours, and number the vertices of each minibatch.
 """
@@ -44,7 +44,7 @@ def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]
     return work
 
 
-def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...], where: str = "cuda") -> Edges:
+def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...], where: str) -> Edges:
     """Draw with torch alone: give all neighbours of a frontier a random key, take the s smallest of a row by one sort, then `unique`."""
     import torch
 
@@ -66,20 +66,5 @@ def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...],
                 edges += len(found)
                 held, _ = torch.unique(torch.cat([held, found]), return_inverse=True)
         return edges
-
-    return work
-
-
-def quiver(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
-    """Draw with torch-quiver's sampler, the graph on the device."""
-    import quiver as library
-    import torch
-
-    topology = library.CSRTopo(indptr=torch.from_numpy(matrix.indptr.copy()), indices=torch.from_numpy(matrix.indices.astype(np.int64)))
-    sampler = library.pyg.GraphSageSampler(topology, list(fanouts), device=0, mode="GPU")
-    asked = [torch.from_numpy(batch.astype(np.int64)).cuda() for batch in batches]
-
-    def work() -> int:
-        return sum(hop.edge_index.shape[1] for batch in asked for hop in sampler.sample(batch)[2])
 
     return work

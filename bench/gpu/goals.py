@@ -8,6 +8,7 @@ one does. Where there is no goal, a line has the figure alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -59,8 +60,8 @@ def _sampling(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]
     return lines
 
 
-def _laws(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """Edges a second of each sampler on the card, against this machine's processors."""
+def _samplers(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
+    """Show edges a second of each sampler on the card, alone and against this machine's processors."""
     return {f"edges a second of {name} against native": _line(own["times_native"], 1.0) for name, own in section.items()} | {
         f"edges a second of {name}": {"measured": own["edges_per_second"]} for name, own in section.items()
     }
@@ -73,12 +74,12 @@ def _copying(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
 
 
 def _sums(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """Seconds of sums over edges, against other ways to make them."""
+    """Compare the seconds of sums over edges with other ways to make them."""
     return {f"sums over edges against {name}": _line(ratio, 1.0) for name, ratio in section["times_ours"].items()}
 
 
 def _baselines(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """Our rate at 8 mini-batches in a bulk over that of each baseline, which draws as many."""
+    """Divide our rate at 8 mini-batches in a bulk by that of each baseline, which draws as many."""
     sampling = found.get("sampling")
     ours = sampling.get("k = 8") if isinstance(sampling, dict) else None
     if ours is None:
@@ -90,22 +91,37 @@ def _baselines(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line
 
 
 def _training(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """An epoch in which the next bulk is sampled and rows are gathered meanwhile, against one that waits at the end of each phase."""
+    """Show epochs; compare one that samples and gathers meanwhile with one that waits at the end of each phase."""
     lines: dict[str, Line] = {f"seconds of an epoch, {name}": {"measured": median(own["seconds"])} for name, own in section.items()}
     lines |= {
         f"seconds of the host for a step, {name}": {"measured": sum(own["host_seconds_per_step"].values())}
         for name, own in section.items() if "host_seconds_per_step" in own
     }  # fmt: skip
-    return lines | {
-        "seconds of an epoch against the settled one": _line(*(median(section[name]["seconds"]) for name in _EPOCHS), lower=True)
-    }
+    for name in ("fp32", "bf16"):
+        if name in section:
+            both = (median(section[which]["seconds"]) for which in (name, f"{name}, settled"))
+            lines[f"seconds of an epoch, {name}, against the settled one"] = _line(*both, lower=True)
+    return lines
 
 
 def _traced(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """The share of the time in which the device did nothing, and what overlapped in a step."""
+    """Show the share of the time in which the device did nothing, and what overlapped in a step."""
     lines: dict[str, Line] = {f"idle share of a device's time, {name}": {"measured": own["idle_share"]} for name, own in section.items()}
     during = section.get("training step", {}).get("during_training", {})
     return lines | {f"share of {stage} during which training ran": {"measured": share} for stage, share in during.items()}
+
+
+def _counters(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
+    """Compare bytes of DRAM with those that were predicted."""
+    return {f"bytes of DRAM, {name}": _line(own["bytes"], own["predicted"], lower=True) for name, own in section["parts"].items()}
+
+
+def _library(name: str) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Line]]:
+    def lines(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
+        rates = section["edges_per_second"]
+        return {f"edges a second against {name}": _line(rates["ours"], rates["theirs"])}
+
+    return lines
 
 
 def _relations(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
@@ -118,7 +134,7 @@ def _relations(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line
 
 
 def _numbering(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """The rate with the structure that is chosen by size over that with the other one."""
+    """Divide the rate with the structure that is chosen by size by that with the other one."""
     lines: dict[str, Line] = {}
     for k, own in section.items():
         chosen, others = own[own["chosen"]], [other for name, other in own.items() if name not in ("chosen", own["chosen"])]
@@ -129,13 +145,13 @@ def _numbering(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line
 
 
 def _sharing(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
-    """Numbers of ranks whose digest is that of one rank, of all that were tried."""
+    """Count the numbers of ranks whose digest is that of one rank, of all that were tried."""
     digests = section["digests"]
     return {"ranks that draw what one rank does": _line(sum(digest == digests["1"] for digest in digests.values()), len(digests))}
 
 
-_EPOCHS = ("fp32", "fp32, settled")
 _SECTIONS = {
-    "sampling": _sampling, "laws": _laws, "numbering": _numbering, "copying": _copying, "sums": _sums, "traced": _traced,
-    "training": _training, "relations": _relations, "baselines": _baselines, "sharing": _sharing,
+    "sampling": _sampling, "samplers": _samplers, "numbering": _numbering, "copying": _copying, "sums": _sums, "traced": _traced,
+    "training": _training, "relations": _relations, "baselines": _baselines, "counters": _counters, "bf16": _training, "sharing": _sharing,
+    **{name: _library(name) for name in ("torch_geometric", "dgl", "pylibcugraph", "quiver")},
 }  # fmt: skip

@@ -16,18 +16,18 @@ from bulksample.backends.cuda import cubins
 from bulksample.backends.cuda.kernels import kernels
 
 from .checks import Checks
-from .place import here, in_process
+from .hardware import in_process, this_gpu
 
 
 def compile_all() -> Checks:
     """Compile every .cu file for the card, or for sm_90 where there is none; several processes at once, as NVRTC compiles one by one."""
-    place = here()
+    gpu = this_gpu()
 
     def size(file: Path) -> dict[str, Any]:
         architecture = _architecture()
         return {"sm": architecture, "bytes": cubins.compiled(file, architecture).stat().st_size}
 
-    if not place.small:
+    if not gpu.small:
         count = min(8, os.cpu_count() or 1)
         shares = [names for start in range(count) if (names := [file.name for file in _files()[start::count]])]
         for process in [subprocess.Popen(**in_process("gpu.kernels", *names)) for names in shares]:
@@ -37,14 +37,14 @@ def compile_all() -> Checks:
 
 def first_launch() -> Checks:
     """Open the device, and launch a first kernel: without either nothing else can run."""
-    place = here()
+    gpu = this_gpu()
 
     def device() -> dict[str, Any]:
         if reason := backends.why_not("cuda"):
             raise RuntimeError(f"on_a_card needs a GPU, but {reason}; run it on a machine with a device, PyTorch and CuPy")
         import cupy
 
-        told, engine = cupy.cuda.runtime.getDeviceProperties(0), cast(Any, place.engine())
+        told, engine = cupy.cuda.runtime.getDeviceProperties(0), cast(Any, gpu.engine())
         return {"free_bytes": engine.device.free_bytes, "l2_fetch_bytes": engine.device.launch.l2_fetch_bytes} | {
             name: value.decode() if isinstance(value, bytes) else value
             for name, value in told.items()
@@ -62,7 +62,7 @@ def first_launch() -> Checks:
 
 def launch() -> Checks:
     """Load every cubin, and launch the first kernel whose blocks wait for others."""
-    place = here()
+    gpu = this_gpu()
 
     def registers(file: Path) -> dict[str, int]:
         import cupy
@@ -71,8 +71,8 @@ def launch() -> Checks:
         return {kernel.name: module.get_function(kernel.name).num_regs for kernel in kernels().values() if kernel.file == file}
 
     def prefix_sums() -> str:
-        size = 3_000 if place.small else 3_000_000
-        device, counts = cast(Any, place.engine()).device, np.random.default_rng(0).integers(0, 100, size).astype(np.int32)
+        size = 3_000 if gpu.small else 3_000_000
+        device, counts = cast(Any, gpu.engine()).device, np.random.default_rng(0).integers(0, 100, size).astype(np.int32)
         with device.phase("prefix sums"):
             got = device.get(device.pointers(device.put(counts)))
         if not np.array_equal(got[1:], np.cumsum(counts, dtype=np.int64)):

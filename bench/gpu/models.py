@@ -17,10 +17,10 @@ from bulksample.methods.run import make_trainer
 from bulksample.minibatch import hash_arrays
 
 from .checks import Checks
-from .place import here
+from .hardware import this_gpu
 
 SMALL = {"hidden": 32, "batch_size": 64, "bulk_size": 2, "seed": 4, "evaluate": "none", "quiet": True}
-LAG = 0.1  # seconds for which the device is kept busy before each step: sampling a bulk takes less than a hundredth
+LAG = 0.05  # seconds for which a stream is kept busy before each step: sampling a bulk takes less than a tenth of it
 SPUN: dict[str, dict[str, Any]] = {
     "sage": {}, "labor": {"sampler": "labor"}, "the newest vertices": {"frontier": "new"},
     "ladies": {"sampler": "ladies", "fanouts": (64, 64)},
@@ -30,13 +30,15 @@ SPUN: dict[str, dict[str, Any]] = {
 
 def models() -> Checks:
     """Train every model for four epochs on the device and on the CPU; losses agree within rounding, and a run repeats to the bit."""
-    place = here()
+    gpu = this_gpu()
 
     def train(model: str, on_device: bool) -> float:
-        epochs, where = 1 if place.small else 4, "auto" if on_device else "cpu"
+        epochs, where = 1 if gpu.small else 4, "auto" if on_device else "cpu"
+        typed = model in RELATIONAL_MODELS
         asked = {**SMALL, "fanouts": (4, 3, 2), "epochs": epochs, "dropout": 0.0, "model": model, "device": where}
-        graph = planted(times=True) if model in RELATIONAL_MODELS else community_graph(300 if place.small else 2000)
-        return float(make_trainer(TrainConfig.of(**asked), graph, compute=place.context() if on_device else None).run()["train_loss"])
+        graph = planted(times=True) if typed else community_graph(300 if gpu.small else 2000)
+        asked["batch_size"] = 16 if typed and not gpu.small else SMALL["batch_size"]
+        return float(make_trainer(TrainConfig.of(**asked), graph, compute=gpu.context() if on_device else None).run()["train_loss"])
 
     def compare(model: str) -> dict[str, float]:
         found = {"cuda": train(model, True), "again": train(model, True), "cpu": train(model, False)}
@@ -49,11 +51,13 @@ def models() -> Checks:
 
 
 def spun() -> Checks:
-    """Train with the device kept busy before each step; losses and weights have the bits of a run that is not held up.
+    """Train with a stream kept busy before each step; losses and weights have the bits of a run that is not held up.
 
-    So memory that the host gives away too early is written over before a step reads it.
+    Where training lags, memory that the host gives away too early is written over before a step reads it. Where sampling or fetching
+    lags, a step that does not wait for them reads what is not yet written.
     """
     kinds = {name: partial(_trained, options) for name, options in SPUN.items()}
+    kinds |= {f"{stage} lags": partial(_trained, {}, stage=stage) for stage in ("sample", "fetch")}
     kinds |= {"left in the middle of a bulk": partial(_left, {}), "left, samples of the host": partial(_left, SPUN["samples of the host"])}
     return {name: partial(_unmoved_by_lag, digest) for name, digest in kinds.items()}
 
@@ -65,13 +69,14 @@ def _unmoved_by_lag(digest: Callable[[float], str]) -> str:
     return calm
 
 
-def _trained(options: dict[str, Any], lag: float) -> str:
-    """Return a digest of the loss and the weights after two epochs whose steps are each queued behind `lag` seconds."""
+def _trained(options: dict[str, Any], lag: float, stage: str = "train") -> str:
+    """Return a digest of the loss and the weights after two epochs; before each step a stream is kept busy for `lag` seconds."""
     trainer = _trainer(options)
-    step = trainer._stepper.step
+    step, stream = trainer._stepper.step, getattr(trainer.context.compute.cuda.streams, stage)
 
     def late(*arguments: Any) -> Any:
-        here().spin(lag)
+        with stream.on("spin"):
+            this_gpu().spin(lag)
         return step(*arguments)
 
     trainer._stepper.step = late if lag else step
@@ -87,7 +92,7 @@ def _left(options: dict[str, Any], lag: float) -> str:
         steps = iter(context.batches)
         for _, step in zip(range(stop), steps, strict=False):
             if lag:
-                here().spin(lag)
+                this_gpu().spin(lag)
             losses.append(trainer.method.loss(context, step)[0].detach().clone())
         del step
         context.batches.drop()
@@ -98,8 +103,8 @@ def _left(options: dict[str, Any], lag: float) -> str:
 
 def _trainer(options: dict[str, Any]) -> Any:
     config = TrainConfig.of(**{**SMALL, "fanouts": (4, 3), "epochs": 2, **options})
-    graph = planted(times=True) if "model" in options else community_graph(300 if here().small else 1000)
-    return make_trainer(config, graph, compute=here().context())
+    graph = planted(times=True) if "model" in options else community_graph(300 if this_gpu().small else 1000)
+    return make_trainer(config, graph, compute=this_gpu().context())
 
 
 def _digest(tensors: list[torch.Tensor]) -> str:

@@ -72,10 +72,10 @@ def _training(bench: Any, graph: HeteroGraph) -> dict[str, Any]:
     from bulksample.methods.config import TrainConfig
     from bulksample.methods.run import make_trainer
 
-    found, common = {}, {"fanouts": FANOUTS, "hidden": bench.sizes.hidden, "batch_size": bench.sizes.batch, "epochs": 3, "quiet": True}
+    found, common = {}, {"fanouts": FANOUTS, "hidden": bench.sizes.hidden, "batch_size": bench.sizes.batch, "epochs": 2, "quiet": True}
     for model, precision in (("hetero-sage", "fp32"), ("hetero-sage", "tf32"), ("hetero-gat", "fp32")):
         config = TrainConfig.of(**common, model=model, evaluate="none")
-        trainer = make_trainer(config, graph, compute=bench.place(precision))
+        trainer = make_trainer(config, graph, compute=bench.context(precision))
         report = trainer.run()
         told = {key: report[key] for key in ("waiting_share", "features_on", "bulk_size")}
         found[f"{model}, {precision}"] = {"seconds": trainer.epoch_seconds[1:], "loss": report["train_loss"], **told}

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from bulksample import LocalAdjacency, Selection, Stream, samplers
+from bulksample import LocalAdjacency, Selection, Stream
 from bulksample.minibatch import MiniBatch
-from bulksample.sparse import CSR
 
 from .checks import Checks
-from .graphs import FANOUTS, LADIES, graphs, seeds_of, sizes
-from .place import here
+from .hardware import this_gpu
+from .inputs import adjacency_on, products, sampler_of, seeds_of, sizes, skewed
 
 TIMES = 50
 ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed word; multiplying by an odd number loses nothing
@@ -33,7 +32,7 @@ def repeated() -> Checks:
 
 def _always_alike(which: int, name: str, k: int) -> str:
     adjacency, sampler, seeds = _asked(which, name, k)
-    times, first = 3 if here().small else TIMES, 0
+    times, first = 3 if this_gpu().small else TIMES, 0
     for number in range(times):
         got = drawn(adjacency, sampler, seeds)
         first = got if number == 0 else first
@@ -46,7 +45,7 @@ def _as_native() -> str:
     adjacency, sampler, seeds = _asked(0, "sage", 64)
     with _cuda().streams.sample.on("digests"):
         got = [minibatch.digest() for minibatch in sampler.sample_bulk(adjacency, seeds, Stream(1))]
-    host = LocalAdjacency(adjacency.matrix, here().host())
+    host = LocalAdjacency(adjacency.matrix, this_gpu().host())
     expected = [minibatch.digest() for minibatch in sampler.sample_bulk(host, seeds, Stream(1))]
     if wrong := [number for number, (one, other) in enumerate(zip(got, expected, strict=True)) if one != other]:
         raise AssertionError(f"mini-batches {wrong} of {len(got)} differ")
@@ -55,16 +54,13 @@ def _as_native() -> str:
 
 def _asked(which: int, name: str, k: int) -> tuple[Any, Any, Selection]:
     """Return the adjacency of a graph on the device, a sampler, and the seeds of k mini-batches."""
-    from bulksample.training.cuda.device_adjacency import DeviceAdjacency
-
-    matrix: CSR = graphs()[which]
-    sampler = samplers.make(name, LADIES[here().small] if name == "ladies" else FANOUTS)
-    return DeviceAdjacency(LocalAdjacency(matrix, _cuda().engine), _cuda()), sampler, seeds_of(matrix, k, sizes().batch)
+    matrix = (products, skewed)[which]()
+    return adjacency_on(_cuda(), matrix), sampler_of(name), seeds_of(matrix, k, sizes().batch)
 
 
 @cache
 def _cuda() -> Any:
-    return here().open()
+    return this_gpu().open()
 
 
 def drawn(adjacency: Any, sampler: Any, seeds: Selection) -> int:

@@ -9,7 +9,6 @@ since the rest may be missing.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -22,15 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .files import digest_of_sources, earlier, earlier_sections, read, shorten
+from .files import digest_of_sources, earlier, earlier_sections, read, shorten, write
 from .goals import table
-from .plan import LIMITS, ROOT, Section, sections_of, with_tools
-from .worker import Worker, end_group
+from .plan import LIMITS, ROOT, START, Section, sections_of, with_tools
+from .worker import OPEN, Worker, end_group
 
 LONGEST_ERROR = 200  # characters of an error on the terminal; on_a_card.json has all of it
 LONGEST_TABLE = 60  # lines at the end
-LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last three are kept
-LEAST = 5.0  # seconds in which a section is begun
+LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last half are kept
+LEAST = 2.0  # seconds in which a section is begun
 
 
 class Run:
@@ -85,12 +84,16 @@ class Run:
     def _one(self, section: Section) -> bool:
         """Run a section if it can run; return whether it passed.
 
-        It may also take the seconds that earlier ones were granted and did not need.
+        It may also take the seconds that earlier ones were granted and did not need, and has half of its own in any case.
         """
         seconds = self._patience * section.seconds
         if not section.beside:
             self._granted += seconds
-        reason = f"missing: {section.missing}" if section.missing else self._waited(section.needs)
+        reason = (
+            f"missing: {section.missing}"
+            if section.missing
+            else self._waited(section.needs, self._deadline if section.beside else self._granted)
+        )
         now = time.monotonic()
         limit = min(seconds if section.beside else max(seconds / 2, self._granted - now), self._deadline - now)
         if limit < LEAST:
@@ -116,10 +119,12 @@ class Run:
         else:
             self._tell(name, {"state": reason})
 
-    def _waited(self, needs: tuple[str, ...]) -> str:
-        """Wait for sections that run beside; return why those that are needed are missing, or nothing."""
+    def _waited(self, needs: tuple[str, ...], until: float) -> str:
+        """Wait for sections that run beside, no longer than was granted; return why those that are needed are missing, or nothing."""
         for name in needs:
-            while (lane := self._beside.get(name)) and lane.is_alive() and not self._stopped and time.monotonic() < self._deadline:
+            while (
+                (lane := self._beside.get(name)) and lane.is_alive() and not self._stopped and time.monotonic() < min(until, self._deadline)
+            ):
                 lane.join(0.2)
             if not self.passed(name):
                 return f"not run: it needs {name}, which has not passed"
@@ -162,23 +167,26 @@ class Run:
 
     def _ask(self, section: Section, limit: float) -> int | None:
         """Ask the process that this section shares with others, and start one if there is none; one that is late is ended."""
-        key, log = tuple(section.command), self.out / section.log
+        key, log, began = tuple(section.command), self.out / section.log, time.monotonic()
         with log.open("ab") as file:
             file.write(f"\n== {section.name}, at most {limit:.0f} s\n".encode())
+        code: int | None = 0
         if key not in self._workers:
             with self._known_before_signals():
                 self._workers[key] = Worker(section.command, log)
+            code = self._workers[key].ask(OPEN, max(LEAST, min(3 * START * self._patience, self._deadline - began)))
+            self._granted += time.monotonic() - began  # what a start takes is taken from no section
         worker = self._workers[key]
-        if (code := worker.ask(section.asked, limit)) is None or code > 1 or worker.broken:
+        if code == 0:
+            code = worker.ask(section.asked, min(limit, self._deadline - time.monotonic()))
+        if code is None or worker.broken:
             self._workers.pop(key).close()
         return code
 
     def _tell(self, name: str, result: dict[str, Any]) -> None:
         with self._lock:
             self.known[name] = result
-            part = self.file.with_suffix(".part")
-            part.write_text(json.dumps({"sources": self._sources, "sections": self.known}, indent=1, default=str) + "\n")
-            part.replace(self.file)
+            write(self.file, {"sources": self._sources, "sections": self.known})
         if result["state"] != "running":
             print(f"{name}: {result['state']}{_brief(result)}", flush=True)
 
@@ -222,6 +230,17 @@ def last_lines(run: Run, sections: list[Section]) -> list[str]:
     return [*figures[:room], *cut, *states]
 
 
+def seconds_of(text: str) -> float:
+    """Read a limit; raises `ValueError` unless it is a positive number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"LIMIT is {text!r}; use a number of seconds")
+    return seconds
+
+
 def main() -> None:
     out, began = Path(os.environ["OUT"]), time.monotonic()
     os.environ["PATH"] = with_tools(os.environ["PATH"])
@@ -229,11 +248,10 @@ def main() -> None:
     call, only, more = (os.environ.get(name, "") for name in ("CALL", "SECTIONS", "MORE"))
     try:
         sections = sections_of(call, out, *([name.strip() for name in names.split(",") if name.strip()] for names in (only, more)))
+        limit = seconds_of(os.environ.get("LIMIT") or str(LIMITS[call]))
     except ValueError as error:
         print(error, flush=True)
         sys.exit(1)
-    out.mkdir(parents=True, exist_ok=True)
-    limit = float(os.environ.get("LIMIT") or LIMITS[call])
     run = Run(out, limit, limit / LIMITS[call])
     signal.signal(signal.SIGTERM, run.stop)  # so that no section is left behind
     code = run.run(sections)

@@ -19,6 +19,7 @@ PACKAGES = (
 
 
 def tools() -> dict[str, Callable[[], Any]]:
+    """Return a check of each kind; none fails."""
     return {"machine": _machine, "card": _card, "programs": _programs, "packages": _packages}
 
 
@@ -30,7 +31,7 @@ def _card() -> str:
     command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.mem,mig.mode.current", "--format=csv"]
     if shutil.which("nvidia-smi") is None:
         return "none is known: nvidia-smi is not on the path"
-    return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip()
 
 
 def _programs() -> dict[str, str]:

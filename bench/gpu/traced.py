@@ -7,14 +7,15 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bulksample import LocalAdjacency, Stream, samplers
+from bulksample import Stream
 
-from .graphs import FANOUTS, LADIES
+from .inputs import adjacency_on, sampler_of
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of a trace's events
 SAMPLES, FETCHES = ("number_found", "enter_found"), ("gather_bytes",)  # kernels that name the streams of two stages
@@ -25,23 +26,16 @@ Event = dict[str, Any]
 
 def traced(bench: Any) -> dict[str, Any]:
     """Trace bulks of 1, 16 and 64 mini-batches, LADIES, and twenty steps of training."""
-    from bulksample.training.cuda.device_adjacency import DeviceAdjacency
-
-    cuda, found = bench.at.open(), dict[str, Any]()
-    adjacency = DeviceAdjacency(LocalAdjacency(bench.large, cuda.engine), cuda)
-    for name, sampler, k in (
-        ("k = 1", samplers.make("sage", FANOUTS), 1), ("k = 16", samplers.make("sage", FANOUTS), 16),
-        ("k = 64", samplers.make("sage", FANOUTS), 64), ("LADIES, k = 32", samplers.make("ladies", LADIES[bench.at.small]), 32),
-    ):  # fmt: skip
-        seeds, rounds = bench.seeds(k), 2 if bench.at.small else 5
-        sampler.sample_bulk(adjacency, seeds, Stream(1))
-
-        def bulks(sampler: Any = sampler, seeds: Any = seeds, rounds: int = rounds) -> None:
-            for _ in range(rounds):
-                sampler.sample_bulk(adjacency, seeds, Stream(1))
-
-        found[name] = summary(*trace(bench.at, bulks), rounds)
-    return {**found, "training step": _training(bench)}
+    adjacency, found, rounds = adjacency_on(bench.cuda, bench.large), dict[str, Any](), 2 if bench.gpu.small else 5
+    trace(bench.gpu, lambda: None)  # the profiler starts
+    for name, k in (("sage", 1), ("sage", 16), ("sage", 64), ("ladies", 32)):
+        bulk = partial(sampler_of(name).sample_bulk, adjacency, bench.seeds(k), Stream(1))
+        bulk()
+        found[f"{name}, k = {k}"] = trace_summary(*trace(bench.gpu, lambda bulk=bulk: [bulk() for _ in range(rounds)]), rounds)
+    found["training step"] = _training(bench)
+    if missing := [name for name, own in found.items() if not own["launches"] and not bench.gpu.small]:
+        raise RuntimeError(f"the profiler saw no kernel in {', '.join(missing)}")
+    return found
 
 
 def _training(bench: Any) -> dict[str, Any]:
@@ -52,26 +46,26 @@ def _training(bench: Any) -> dict[str, Any]:
 
     def watched(batches: Any, epoch: int, number: int, stop: bool) -> Any:
         if (epoch, number) == (1, first):
-            bench.at.synchronize()
+            bench.gpu.synchronize()
             profiler.start()
             seen["began"] = time.perf_counter()
         if (epoch, number) == (1, last):
-            bench.at.synchronize()
+            bench.gpu.synchronize()
             seen["seconds"] = time.perf_counter() - seen["began"]
             profiler.stop()
         return step(batches, epoch, number, stop)
 
     trainer._stepper.step = watched
     trainer.run()
-    return summary(_events(profiler), seen["seconds"], last - first)
+    return trace_summary(_events(profiler), seen["seconds"], last - first)
 
 
-def trace(place: Any, work: Callable[[], Any]) -> tuple[list[Event], float]:
+def trace(gpu: Any, work: Callable[[], Any]) -> tuple[list[Event], float]:
     """Return the events of some work, and its seconds."""
     profiler = _profiler()
-    place.synchronize()
+    gpu.synchronize()
     with profiler:
-        seconds = place.waited(work)
+        seconds = gpu.waited(work)
     return _events(profiler), seconds
 
 
@@ -89,7 +83,7 @@ def _events(profiler: Any) -> list[Event]:
         return [event for event in json.loads(file.read_text())["traceEvents"] if event.get("cat") in ON_DEVICE]
 
 
-def summary(events: Iterable[Event], seconds: float, rounds: int) -> dict[str, Any]:
+def trace_summary(events: Iterable[Event], seconds: float, rounds: int) -> dict[str, Any]:
     """Sum up the work of a device in `seconds` of `rounds` bulks or steps.
 
     Returns

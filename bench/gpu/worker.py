@@ -6,15 +6,19 @@ They share a socket: a line names a section, and a line answers, ``passed``, ``f
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
+
+from .files import earlier, write
+
+OPEN = "open"  # asks for the device and the graphs alone
 
 
 class Worker:
@@ -57,6 +61,8 @@ class Worker:
         return int(answer != b"passed\n")
 
     def _code(self) -> int:
+        """Return the exit code of a process that answers no more."""
+        self._broken = True
         try:
             return self.process.wait(5) or 1
         except subprocess.TimeoutExpired:
@@ -93,15 +99,22 @@ def main() -> None:
     with asked, asked.makefile("r") as lines:
         for line in lines:
             name = line.strip()
-            from .benchmark import Bench, about, is_well, measured
-            from .place import here
+            found: Any = None
+            try:
+                from . import benchmark
+                from .hardware import this_gpu
 
-            bench = bench or Bench(here())
-            found = measured(bench, name)
-            _add(file, about(bench) | {name: found})
+                bench = bench or benchmark.Bench(this_gpu())
+                found = None if name == OPEN else benchmark.measured(bench, name)
+                well, broken = name == OPEN or benchmark.is_well(found), _why_broken(bench)
+                known = benchmark.added(earlier(file), bench.about, {} if name == OPEN else {name: found})
+            except Exception as error:  # of an import, or of the first use of the device
+                traceback.print_exc()
+                found, well, broken = f"failed: {type(error).__name__}: {error}", False, ""
+                known = earlier(file) | {name: found}
             print(f"{name}: {found}", flush=True)
-            broken = _why_broken(bench)
-            asked.sendall(b"broken\n" if broken else b"passed\n" if is_well(found) else b"failed\n")
+            write(file, known)
+            asked.sendall(b"broken\n" if broken else b"passed\n" if well else b"failed\n")
             if broken:
                 sys.exit(f"the device can do nothing more: {broken}")
 
@@ -109,20 +122,10 @@ def main() -> None:
 def _why_broken(bench: Any) -> str:
     """Return the error of a device whose context is lost, as by an illegal address; nothing if it works."""
     try:
-        bench.at.synchronize()
+        bench.gpu.synchronize()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def _add(file: Path, found: dict[str, Any]) -> None:
-    from .files import earlier
-    from .goals import against
-
-    known = earlier(file) | found
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(known | {"goals": against(known)}, indent=1, default=str) + "\n")
-    part.replace(file)
 
 
 if __name__ == "__main__":

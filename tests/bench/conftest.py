@@ -1,17 +1,17 @@
-"""The emulated device on which the sections for a GPU are rehearsed."""
+"""Give tests the emulated device on which the sections for a GPU are rehearsed."""
 
 import pytest
-from gpu import graphs, kernels, place, repeated
+from gpu import hardware, inputs, kernels, repeated
 
 
 @pytest.fixture
 def rehearsal(monkeypatch):
-    """The place of sections is an emulated device."""
-    cached = (place.here, graphs.graphs, kernels._architecture, repeated._cuda)
+    """Run sections on an emulated device."""
+    cached = (hardware.this_gpu, inputs.products, inputs.skewed, kernels._architecture, repeated._cuda)
     monkeypatch.setenv("REHEARSE", "1")
     for function in cached:
         function.cache_clear()
-    yield place.here()
-    place.here().close()
+    yield hardware.this_gpu()
+    hardware.this_gpu().close()
     for function in cached:
         function.cache_clear()

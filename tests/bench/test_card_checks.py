@@ -2,27 +2,36 @@
 
 import csv
 import io
+import itertools
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import relation_bulks
 import torch
 from emulation.host import compiler
-from gpu import models, repeated, samples
-from gpu.checks import checks_of, run
+from gpu import counters as counted
+from gpu import inputs, kernels, memory, models, repeated
+from gpu import samples as checks
+from gpu.benchmark import Bench, measured
+from gpu.checks import run
 from gpu.counters import by_kernel
-from gpu.traced import summary
+from gpu.traced import trace_summary
 
-from bulksample import backends
+from bulksample import LocalAdjacency, Stream, backends, samplers
 from bulksample.backends.cuda import nvrtc
+from bulksample.backends.reference import Reference
+from bulksample.minibatch import MiniBatch
+from bulksample.training.batches import MiniBatchSource
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
 
 @needs_compiler
 def test_a_sample_that_differs_is_named(rehearsal, monkeypatch):
-    held = samples.Samples(400)
+    held = checks.Samples(400)
     monkeypatch.setattr(held, "_expected", lambda *asked: ["another digest"] * 6)
-    found = run({"sage": lambda: held.compare("sage", rehearsal.engine(), samples.FANOUTS[:1])})
+    found = run({"sage": lambda: held.compare("sage", rehearsal.engine(), checks.FANOUTS[:1])})
     assert found["sage"]["error"].endswith("sage, fanouts (15, 40, 5), frontier all: mini-batches [0, 1, 2, 3, 4, 5] of 6 differ")
 
 
@@ -33,9 +42,23 @@ def test_without_a_pool_each_array_is_an_allocation_of_its_own(rehearsal, monkey
     with monkeypatch.context() as restored:
         restored.setattr(nvrtc, "_driver", nvrtc._driver)
         cupy.allocator = "a pool"
-        samples.without_pool()
+        checks.without_pool()
         assert cupy.allocator is None
         assert not backends.make("cuda").device.prepares
+
+
+def test_after_an_error_that_breaks_the_device_no_check_is_run():
+    asked = []
+
+    def works():
+        asked.append("works")
+        if len(asked) > 1:
+            raise RuntimeError("cudaErrorIllegalAddress")
+
+    found = run({"wrong": lambda: 1 / 0, "right": lambda: 5, "breaks": lambda: 1 / 0, "next": lambda: asked.append("next")}, works=works)
+    assert found["right"]["found"] == 5
+    assert found["next"] == {"error": "not run: the device can do nothing more after breaks"}
+    assert asked == ["works", "works"]
 
 
 # ---- the same bulk many times
@@ -140,13 +163,13 @@ def test_a_trace_gives_idle_time_and_what_overlaps():
         event("number_found", 0, 30, 7), event("enter_found", 20, 20, 7), event("number_found", 100, 20, 7),
         event("gather_bytes", 40, 20, 8), event("void at::native::reduce<float, 4>(int)", 20, 30, 3), event("Memcpy HtoD (x)", 90, 20, 3),
     ]  # fmt: skip
-    found = summary(events, 200e-6, 2)
+    found = trace_summary(events, 200e-6, 2)
     assert (found["microseconds"], found["busy_microseconds"], found["launches"]) == (pytest.approx(100), 45.0, 3.0)
     assert found["idle_share"] == pytest.approx(1 - 90 / 200)
     assert found["kernels"]["number_found"] == {"launches": 1.0, "microseconds": 25.0}
     assert found["kernels"]["at::native::reduce"]["microseconds"] == 15.0
     assert found["during_training"] == {"sampling": pytest.approx(30 / 60), "fetching": pytest.approx(10 / 20)}
-    assert summary([], 1e-3, 1)["idle_share"] == 1.0
+    assert trace_summary([], 1e-3, 1)["idle_share"] == 1.0
 
 
 def told_by_ncu(rows):
@@ -155,12 +178,7 @@ def told_by_ncu(rows):
     columns = ["ID", "Process ID", "Kernel Name", "Context", "Stream", "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
     writer = csv.DictWriter(file, columns, quoting=csv.QUOTE_ALL, restval="")
     writer.writeheader()
-    names = [
-        "gpu__time_duration.sum",
-        "dram__bytes_read.sum",
-        "dram__bytes_write.sum",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    ]
+    names = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"]
     for number, (kernel, *values) in enumerate(rows):
         for name, value in zip(names, values, strict=True):
             writer.writerow({"ID": number, "Kernel Name": kernel, "Metric Name": name, "Metric Value": value})
@@ -168,16 +186,114 @@ def told_by_ncu(rows):
 
 
 def test_the_bytes_of_kernels_are_read_from_what_ncu_tells():
-    found = by_kernel(told_by_ncu([("draw_16", "1,000", "2,500", "100", "80.0"), ("draw_16", "3000", "500", "0", "40.0"),
-                                   ("gather_bytes", "10", "1", "2", "90.5")]))  # fmt: skip
-    assert found["draw_16"] == {"launches": 2, "nanoseconds": 4000, "bytes_read": 3000, "bytes_written": 100, "percent_of_peak": 50.0}
-    assert found["gather_bytes"]["percent_of_peak"] == 90.5
+    rows = [
+        ("draw_16", "1,000", "2,500", "100"),
+        ("draw_16", "3000", "500", "0"),
+        ("draw_8", "10", "1", "2"),
+        ("gather_bytes", "5", "6", "8"),
+    ]
+    found = by_kernel(told_by_ncu(rows))
+    assert found["draw_16"] == {"launches": 2, "nanoseconds": 4000, "bytes_read": 3000, "bytes_written": 100}
+    parts = counted.against_prediction(found, {"seeds": 10, "rows": 20, "held": 50, "edges": 100, "gathered": 7})
+    assert parts["draw"]["bytes"] == 3103
+    assert parts["draw"]["predicted"] == 56 * 20 + 36 * 100
+    assert parts["draw"]["of_predicted"] == 3103 / 4720
+    assert (parts["draw"]["launches"], parts["gather"]["predicted"]) == (3, 7 * 1028)
     with pytest.raises(RuntimeError, match=r"ncu measured nothing; it said: .*ERR_NVGPUCTRPERM"):
         by_kernel("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
 
 
 @needs_compiler
-def test_what_is_counted_is_one_bulk_and_one_gather(rehearsal):
-    found = run(checks_of("counters"))["counters"]["found"]
-    assert found["edges"] > 1000
-    assert found["kernels"] == {}
+def test_what_is_counted_is_the_second_bulk_and_the_second_gather(rehearsal, monkeypatch, tmp_path):
+    """The sizes are those of the bulk; a context of the profiler is open for one of two bulks."""
+    counts = measured(Bench(rehearsal), "counters")["counts"]
+    seeds, large = inputs.seeds_of(inputs.products(), 16, 16), inputs.products()
+    bulk = samplers.make("sage", inputs.FANOUTS).sample_bulk(LocalAdjacency(large, backends.make("reference")), seeds, Stream(1))
+    held = np.array([[block.num_sources for block in minibatch.blocks] for minibatch in bulk]).sum(axis=0)
+    assert counts["seeds"] == len(seeds.vertices)
+    assert (counts["held"], counts["gathered"]) == (held.max(), large.shape[0])
+    assert counts["rows"] == counts["seeds"] + sorted(held)[0] + sorted(held)[1]
+    seen = []
+
+    @contextmanager
+    def context():
+        seen.append("on")
+        yield
+        seen.append("off")
+
+    drawn = counted.drawn
+    monkeypatch.setattr(rehearsal, "counted", context)
+    monkeypatch.setattr(counted, "drawn", lambda *asked: seen.append("bulk") or drawn(*asked))
+    monkeypatch.setattr("sys.argv", ["counters", str(tmp_path / "sizes")])
+    counted.main()
+    assert seen == ["bulk", "on", "bulk", "off"]
+
+
+# ---- each comparison finds what differs
+
+
+def others(function):
+    """A function that answers as another one, but differently every second time."""
+    turn = itertools.count()
+    return lambda *asked: [f"{one} {next(turn)}" for one in function(*asked)]
+
+
+SPOILT = {  # a check, and what makes one of its sides another
+    "relations": (
+        lambda: checks.relational("trees", "sage", ((15, 10, 5),)),
+        lambda patch: patch.setattr(relation_bulks, "drawn", others(relation_bulks.drawn)),
+    ),
+    "as native": (
+        lambda: repeated.repeated()["sage, k = 64, as the native back end"](),
+        lambda patch: patch.setattr(MiniBatch, "digest", lambda self, turn=itertools.count(): str(next(turn))),
+    ),
+    "words": (
+        lambda: kernels.first_launch()["random words"](),
+        lambda patch: patch.setattr(Reference, "random_words", lambda self, *asked: np.zeros(1000, np.uint32)),
+    ),
+    "prefix sums": (
+        lambda: kernels.launch()["prefix sums"](), lambda patch: patch.setattr(kernels.np, "cumsum", lambda *asked, **options: np.zeros(1)),
+    ),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", SPOILT)
+def test_each_comparison_passes_and_finds_what_differs(rehearsal, monkeypatch, name):
+    check, spoil = SPOILT[name]
+    check()
+    spoil(monkeypatch)
+    with pytest.raises(AssertionError, match="differ"):
+        check()
+
+
+@needs_compiler
+def test_memory_is_checked_in_the_setting_that_is_named(rehearsal, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        checks.Samples,
+        "compare",
+        lambda self, setting, engine, fanouts: seen.append((engine.device.numbering, engine.device.free_bytes)) or "",
+    )
+    for check in memory.memory().values():
+        check()
+    assert [numbered for numbered, _ in seen] == ["direct", "hash", None, None, None, None]
+    assert [free == 0 for _, free in seen] == [False] * 4 + [True, False]
+    assert nvrtc.unavailable_because() is None
+
+
+@needs_compiler
+def test_a_run_is_known_by_its_loss_and_by_all_its_weights(rehearsal, monkeypatch):
+    """Another seed has other weights, another sampler too, and leaving a bulk gives other mini-batches than going on."""
+    digests = {name: models._trained(options, 0.0) for name, options in models.SPUN.items()}
+    assert len(set(digests.values())) == len(digests) - 1  # samples of the host are those of the device
+    assert digests["sage"] == digests["samples of the host"]
+    given = []
+    monkeypatch.setattr(models, "_digest", lambda tensors: given.append(tensors) or "")
+    models._trained({}, 0.0)
+    assert given[0][0].shape == ()
+    assert sum(tensor.numel() for tensor in given[0]) > 8 * 32 + 32 * 3
+    drops, drop = [], MiniBatchSource.drop
+    monkeypatch.setattr(MiniBatchSource, "drop", lambda self: drops.append(1) or drop(self))
+    models._left({}, 0.0)
+    assert (len(drops), len(given[1])) == (5, 15)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emulation.host import compiler
-from gpu import benchmark, goals, place, plan, runner, worker
+from gpu import benchmark, goals, hardware, plan, runner, worker
 from gpu.plan import Section
 from gpu.runner import LONGEST_TABLE, Run, last_lines
 from test_card_script import SCRIPT, states
@@ -40,7 +40,7 @@ def asks(tmp_path):
 
 def processes(tmp_path):
     """The number of the process, in order of their starts, that each section ran in."""
-    lines = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    lines = [line.split() for line in (tmp_path / "notes").read_text().splitlines() if not line.endswith(" open")]
     order = list(dict.fromkeys(pid for pid, _ in lines))
     return {name: order.index(pid) for pid, name in lines}
 
@@ -54,7 +54,7 @@ def test_sections_share_a_process_until_one_breaks_it(tmp_path, asks, monkeypatc
         "first": "passed", "fails": "failed: exit 1", "second": "passed", "breaks": "failed: exit 1", "third": "passed",
         "dies": "failed: exit 9", "fourth": "passed",
     }  # fmt: skip
-    assert (tmp_path / "log.txt").read_text().count("said") == 7
+    assert (tmp_path / "log.txt").read_text().count("said") == 7 + 3
 
 
 def test_a_section_that_hangs_is_ended_at_its_limit_and_the_next_has_another_process(tmp_path, asks, monkeypatch):
@@ -66,7 +66,7 @@ def test_a_section_that_hangs_is_ended_at_its_limit_and_the_next_has_another_pro
 
 
 def test_a_section_may_take_what_earlier_ones_left(tmp_path, asks, monkeypatch):
-    """Limits add up: none is longer than what its own and earlier sections were granted, and none takes from later ones."""
+    """Limits add up, and grow with the patience of a call."""
     (tmp_path / "log.txt").touch()
     run, limits = Run(tmp_path, 1000), []
     monkeypatch.setattr(run, "_ask", lambda section, limit: limits.append(limit) or 0)
@@ -92,8 +92,8 @@ class Device:
 class OfDevice:
     """A bench on it."""
 
-    def __init__(self, at):
-        self.at = at
+    def __init__(self, gpu):
+        self.gpu, self.about = gpu, {"card": gpu.name}
         OfDevice.made += 1
 
     made = 0
@@ -108,15 +108,14 @@ def test_the_process_measures_what_it_is_asked_and_ends_with_its_device(tmp_path
         return {"edges": 5} if name == "sampling" else "failed: no memory"
 
     for owner, name, stub in (
-        (place, "here", lambda: device), (benchmark, "Bench", OfDevice), (benchmark, "measured", measured),
-        (benchmark, "about", lambda bench: {"card": bench.at.name}),
+        (hardware, "this_gpu", lambda: device), (benchmark, "Bench", OfDevice), (benchmark, "measured", measured),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, stub)
     monkeypatch.setattr(sys, "argv", ["worker", str(file), str(theirs.detach())])
-    ours.sendall(b"sampling\nlaws\nillegal\nsampling\n")
+    ours.sendall(b"open\nsampling\nlaws\nillegal\nsampling\n")
     with pytest.raises(SystemExit, match=r"the device can do nothing more: RuntimeError: cudaErrorIllegalAddress"):
         worker.main()
-    assert ours.recv(100) == b"passed\nfailed\nbroken\n"
+    assert ours.recv(100) == b"passed\npassed\nfailed\nbroken\n"
     ours.close()
     assert OfDevice.made == 1
     found = json.loads(file.read_text())

@@ -21,6 +21,7 @@ from bulksample.training.cuda.device_relations import DeviceRelations
 from bulksample.views.features import Features
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))]
+FEW = 0.008  # of the accuracy: five of some 650 vertices, whose largest two logits are nearly alike
 SMALL = {"fanouts": (4, 3, 2), "hidden": 32, "batch_size": 64, "bulk_size": 2, "epochs": 4, "dropout": 0.0, "seed": 4, "quiet": True}
 
 
@@ -36,7 +37,8 @@ def test_a_gpu_trains_as_the_cpu_does(model, precision, near):
     graph = community_graph(2000)
     expected, _ = losses(graph, device="cpu", model=model)
     got, report = losses(graph, device="cuda", model=model, precision=precision)
-    np.testing.assert_allclose(got, expected, rtol=near, atol=near)
+    assert got[0] == pytest.approx(expected[0], rel=near, abs=near)
+    assert got[1] == pytest.approx(expected[1], abs=max(near, FEW))
     assert [report[key] for key in ("device", "backend", "features_on", "precision")] == ["cuda", "cuda", "device", precision]
 
 
@@ -46,7 +48,9 @@ def test_a_gpu_trains_as_the_cpu_does(model, precision, near):
 def test_samplers_train_as_on_the_cpu(options):
     graph = community_graph(2000)
     expected, _ = losses(graph, device="cpu", **options)
-    np.testing.assert_allclose(losses(graph, device="cuda", **options)[0], expected, rtol=2e-4, atol=2e-4)
+    (loss, accuracy), _ = losses(graph, device="cuda", **options)
+    assert loss == pytest.approx(expected[0], rel=2e-4)
+    assert accuracy == pytest.approx(expected[1], abs=FEW)
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "hetero-gat"}, {"frontier": "new", "evaluate": "sampled"}], ids=str)
@@ -155,7 +159,8 @@ def test_ranks_share_a_gpu():
     graph = community_graph(2000)
     expected = on_threads(2, lambda comm: losses(graph, comm, device="cpu"))[0][0]
     got, report = on_threads(2, lambda comm: losses(graph, comm, CudaComputeContext(open_cuda())))[0]
-    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    assert got[0] == pytest.approx(expected[0], rel=2e-4)
+    assert got[1] == pytest.approx(expected[1], abs=FEW)
     assert report["device_comm"] == "host"
 
 

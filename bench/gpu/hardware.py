@@ -1,4 +1,4 @@
-"""Where sections run: on a GPU, or in a rehearsal on an emulated one, at small sizes."""
+"""Name the device on which sections run: a GPU, or in a rehearsal an emulated one, at small sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCK = 2e9  # cycles a second of a multiprocessor, about
 Work = Callable[[], Any]
 
 
-class Place:
+class Gpu:
     """The first GPU of this machine."""
 
     small = False
@@ -31,6 +31,7 @@ class Place:
 
     @property
     def name(self) -> str:
+        """The card's own."""
         import cupy
 
         return str(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
@@ -96,7 +97,7 @@ class Place:
             self._spin((1,), (1,), (np.uintp(0), np.int64(seconds * CLOCK)))
 
     def counted(self) -> AbstractContextManager[Any]:
-        """Return a context in which a profiler counts that was told to wait for it."""
+        """Return a context of the driver: ncu with ``--profile-from-start off`` counts nothing outside it."""
         from cupyx.profiler import profile
 
         return cast(AbstractContextManager[Any], profile())
@@ -110,7 +111,7 @@ class Place:
         share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
 
 
-class Rehearsal(Place):
+class EmulatedGpu(Gpu):
     """An emulated device: numpy in the place of CuPy, and the kernels compiled by g++ (`tests/emulation`). It does everything at once."""
 
     small = True
@@ -127,7 +128,7 @@ class Rehearsal(Place):
         self._fake.__enter__()
 
     def close(self) -> None:
-        """Give CuPy back its place."""
+        """Give CuPy back its place, for tests of other cards in this process."""
         self._fake.__exit__(None, None, None)
         self._patch.undo()
 
@@ -157,6 +158,10 @@ def in_process(module: str, *words: str) -> dict[str, Any]:
 
 
 @cache
-def here() -> Place:
-    """Return the place of this process; the variable REHEARSE asks for the emulated one."""
-    return Rehearsal() if os.environ.get("REHEARSE") else Place()
+def this_gpu() -> Gpu:
+    """Return the card of this process; the variable REHEARSE asks for the emulated one."""
+    return EmulatedGpu() if os.environ.get("REHEARSE") else Gpu()
+
+
+if __name__ == "__main__":  # reads what PyTorch and CuPy load from a cold disk
+    this_gpu().open()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import importlib.util
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from harness import alternate
 
-from bulksample import CSR, Stream
+from bulksample import CSR
 from bulksample.backends.cuda.features import FloatCSR, aggregate
-from bulksample.backends.cuda.node_wise import expand
-from bulksample.rng import Law
 
 from .baselines import Edges
+from .inputs import edges_of
 
 ROWS = 100_000  # of the block whose edges are summed over
 
@@ -27,7 +28,7 @@ def sums(bench: Any) -> dict[str, Any]:
     """Compare sums over the edges of a block with torch's sparse product and scatter, a copy of the same bytes, and our CPU back end."""
     import torch
 
-    cuda, width = bench.place("fp32").cuda, bench.sizes.features
+    cuda, width = bench.context("fp32").cuda, bench.sizes.features
     device, n, rows = bench.device, bench.large.shape[0], min(ROWS, bench.large.shape[0])
     indptr = bench.large.indptr[: rows + 1]
     entries, columns = int(indptr[-1]), bench.large.indices[: int(indptr[-1])]
@@ -57,33 +58,22 @@ def sums(bench: Any) -> dict[str, Any]:
     }
 
 
-Peer = Callable[[CSR, list[np.ndarray], tuple[int, ...]], Edges]
+Library = Callable[[CSR, list[np.ndarray], tuple[int, ...]], Edges]
 
 
-def sampled(bench: Any, peer: Peer, fanouts: tuple[int, ...], k: int = 8) -> dict[str, Any]:
-    """Compare the edges a second of a library's neighbor sampler with ours, for k mini-batches."""
-    seeds, device = bench.seeds(k, bench.large), bench.device
-    matrix = device.matrix(bench.large)
-    draws = [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(len(fanouts))]
-    try:
-        theirs = peer(bench.large, [seeds.part(j) for j in range(len(seeds))], fanouts)
-        count = theirs()
-    except ImportError as error:  # the library, or what it needs
-        return {"left_out": f"{type(error).__name__}: {error}"}
-    edges = {"ours": sum(int(hop.ends[-1]) for hop in expand(device, matrix, seeds, fanouts, draws, False).hops), "theirs": count}
-    found = _ratios(bench, {"ours": lambda: expand(device, matrix, seeds, fanouts, draws, False), "theirs": theirs})
+def sampled(bench: Any, library: Library, fanouts: tuple[int, ...], k: int = 8) -> dict[str, Any]:
+    """Compare the edges a second of a library's neighbor sampler with ours, for k mini-batches; raises `ImportError` without it."""
+    seeds = bench.seeds(k)
+    theirs, ours = library(bench.large, [seeds.part(j) for j in range(len(seeds))], fanouts), partial(bench.draw, seeds)
+    edges = {"theirs": theirs(), "ours": edges_of(ours())}
+    found = _ratios(bench, {"ours": ours, "theirs": theirs})
     rate = {name: edges[name] / found["seconds"][name] for name in edges}
     return {**found, "edges": edges, "edges_per_second": rate, "ours_to_theirs": rate["ours"] / rate["theirs"]}
 
 
 def _ratios(bench: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """Measure in alternation, after a warm-up; return medians of seconds, and their ratios to ours."""
-    figures: dict[str, list[float]] = {name: [] for name in ways}
-    for work in ways.values():
-        work()
-    for _ in range(bench.rounds):
-        for name, work in ways.items():
-            figures[name].append(bench.waited(work))
+    figures = alternate({name: partial(bench.waited, work) for name, work in ways.items()}, bench.rounds)
     seconds = {name: statistics.median(values) for name, values in figures.items()}
     return {"seconds": seconds, "times_ours": {name: taken / seconds["ours"] for name, taken in seconds.items() if name != "ours"}}
 
@@ -131,5 +121,20 @@ def cugraph(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) ->
     def work() -> int:
         drawn = (library.uniform_neighbor_sample(handle, graph, start_list=batch, h_fan_out=hops, **options) for batch in asked)
         return sum(len(found["majors"] if isinstance(found, dict) else found[0]) for found in drawn)
+
+    return work
+
+
+def quiver(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
+    """Draw with torch-quiver's sampler, the graph on the device."""
+    import quiver as library
+    import torch
+
+    topology = library.CSRTopo(indptr=torch.from_numpy(matrix.indptr.copy()), indices=torch.from_numpy(matrix.indices.astype(np.int64)))
+    sampler = library.pyg.GraphSageSampler(topology, list(fanouts), device=0, mode="GPU")
+    asked = [torch.from_numpy(batch.astype(np.int64)).cuda() for batch in batches]
+
+    def work() -> int:
+        return sum(hop.edge_index.shape[1] for batch in asked for hop in sampler.sample(batch)[2])
 
     return work
