@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from emulation.host import compiler
@@ -24,7 +25,8 @@ for line in asked.makefile("r"):
     with open(sys.argv[1], "a") as notes: notes.write(f"{os.getpid()} {name}\\n")
     print("said", name, flush=True)
     if name == "dies": os._exit(9)
-    if name == "hangs": time.sleep(1000)
+    if name == "deaf": os.close(asked.fileno())
+    if name in ("hangs", "deaf"): time.sleep(1000)
     asked.sendall({"fails": b"failed\\n", "breaks": b"broken\\n"}.get(name, b"passed\\n"))
     if name == "breaks": sys.exit(3)
 """
@@ -63,6 +65,41 @@ def test_a_section_that_hangs_is_ended_at_its_limit_and_the_next_has_another_pro
     assert processes(tmp_path) == {"hangs": 0, "next": 1}
     assert states(tmp_path)["hangs"] == "ended at its limit of 3 s"
     assert not [line for line in (tmp_path / "notes").read_text().splitlines() if Path(f"/proc/{line.split()[0]}").exists()]
+
+
+def test_a_process_that_hangs_up_and_lives_is_ended(tmp_path, asks):
+    assert Run(tmp_path, 60).run([asks("deaf"), asks("next")]) == 1
+    assert processes(tmp_path) == {"deaf": 0, "next": 1}
+    assert states(tmp_path) == {"deaf": "failed: exit 1", "next": "passed"}
+
+
+def test_what_a_start_takes_is_taken_from_no_section(tmp_path, asks, monkeypatch):
+    """By a clock of its own: a start takes 12 seconds, a section 4."""
+    now, limits = [0.0], {}
+
+    class Started:
+        broken = False
+
+        def __init__(self, command, log):
+            pass
+
+        def ask(self, name, seconds):
+            limits[name] = seconds
+            now[0] += 12 if name == runner.OPEN else 4
+            return 0
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(runner, "Worker", Started)
+    sections = [asks(name, 10.0)._replace(command=["one"]) for name in ("a", "b", "c")]
+    assert Run(tmp_path, 1000).run(sections) == 0
+    assert limits == {"open": 3 * plan.START, "a": 10, "b": 16, "c": 22}
+    limits.clear()
+    (other := tmp_path / "other").mkdir()
+    Run(other, 15).run([one._replace(name=f"{one.name} again") for one in sections])
+    assert limits == {"open": 15, "a": 3}  # all that is left of the call
 
 
 def test_a_section_may_take_what_earlier_ones_left(tmp_path, asks, monkeypatch):
