@@ -15,7 +15,10 @@ Edges = Callable[[], int]  # draws, and counts the edges
 
 
 def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Edges:
-    """Multiply P = Q A by the library's SpGEMM, take prefix sums along its rows, search for every draw: published bulk sampling."""
+    """Multiply P = Q A by the library's SpGEMM, take prefix sums along its rows, search for every draw: published bulk sampling.
+
+    Where CuPy allocates from torch's pool, as in training, each allocation passes through Python.
+    """
     import cupy
     from cupyx.scipy import sparse
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ class Bench:
         The back ends of the GPU, whose memory is torch's as in training, and of this machine's processors.
     device : CudaDevice
         That of `engine`.
-    large, skewed : CSR
-        A graph like ogbn-products, and an R-MAT graph.
+    large : CSR
+        A graph like ogbn-products.
     about : dict
         What all figures depend on.
     """
@@ -65,9 +66,14 @@ class Bench:
         self.engine: Cuda = self.cuda.engine
         self.device, self.rounds = self.engine.device, 2 if gpu.small else 7
         self.seconds_of, self.waited, self.context = gpu.seconds_of, gpu.waited, gpu.context
-        self.large, self.skewed = products(), skewed()
+        self.large = products()
         fetched = self.device.launch.l2_fetch_bytes
         self.about = {"card": gpu.name, "l2_fetch_bytes": fetched, "fanouts": FANOUTS, "batch_size": self.sizes.batch}
+
+    @cached_property
+    def skewed(self) -> CSR:
+        """An R-MAT graph."""
+        return skewed()
 
     @cached_property
     def graph(self) -> Graph:
@@ -292,6 +298,8 @@ def measured(bench: Bench, name: str) -> dict[str, Any] | str:
         return f"failed: {type(error).__name__}: {error}"
     finally:
         gc.collect()
+        with suppress(Exception):  # of a device that can do nothing more; `worker` finds out
+            bench.gpu.give_back_memory()
 
 
 def is_well(result: Any) -> bool:

@@ -49,7 +49,10 @@ def _counted(ncu: list[str]) -> dict[str, Any]:
         file, log = Path(folder) / "sizes.json", Path(folder) / "log.csv"
         own = in_process("gpu.counters", str(file))
         own["args"] = [*ncu, *(["--log-file", str(log)] if ncu else []), *own["args"]]
-        subprocess.run(**own, check=True, timeout=SECONDS)
+        done = subprocess.run(**own, timeout=SECONDS)
+        if done.returncode:
+            said = log.read_text()[-300:] if log.exists() else "nothing"
+            raise RuntimeError(f"{Path(own['args'][0]).name} ended with exit code {done.returncode}; it said: {said}")
         counts = json.loads(file.read_text())
         return {"counts": counts, "parts": against_prediction(by_kernel(log.read_text()), counts) if ncu else {}}
 

@@ -102,6 +102,12 @@ class Gpu:
 
         return cast(AbstractContextManager[Any], profile())
 
+    def give_back_memory(self) -> None:
+        """Give back what torch's pool keeps for streams that are gone."""
+        import torch
+
+        torch.cuda.empty_cache()
+
     def take_memory_of_torch(self) -> None:
         """Let CuPy allocate from torch's pool."""
         import torch

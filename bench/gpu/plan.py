@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -73,31 +74,17 @@ def all_sections(out: Path) -> list[Section]:
 
     def tests(name: str, seconds: float, paths: tuple[str, ...], calls: tuple[str, ...]) -> Section:
         side = ["-n", str(min(8, os.cpu_count() or 1)), "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
-        stops = ["--maxfail=25", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
-        command = [
-            "env",
-            "ALL=1",
-            python,
-            "-m",
-            "pytest",
-            "-o",
-            "addopts=",
-            "-v",
-            "--tb=short",
-            "-m",
-            "cuda",
-            *stops,
-            *side,
-            *(f"tests/{path}" for path in paths),
-        ]
+        words = shlex.split("-m pytest -o addopts= -v --tb=short -m cuda --maxfail=25 --continue-on-collection-errors -p no:cacheprovider")
+        command = ["env", "ALL=1", python, *words, *side, *(f"tests/{path}" for path in paths)]
         return Section(name, seconds, "pytest.txt", command, _no_module("pytest", "hypothesis"), ("native",), calls)
 
     def bench(
-        name: str, seconds: float, calls: tuple[str, ...] = SECOND, missing: str = "", needs: tuple[str, ...] = ("products", "R-MAT")
+        name: str, seconds: float, calls: tuple[str, ...] = SECOND, missing: str = "", needs: tuple[str, ...] = ("native", "products")
     ) -> Section:
         command = [python, "-m", "gpu.worker", str(out / "gpu.json")]
         return Section(f"gpu {name}", seconds, "bench.txt", command, missing, needs, calls, asked=name)
 
+    both = ("native", "products", "R-MAT")
     build, compiler = ("bash", "-c", "build_native"), _no_program(os.environ.get("CXX", "g++"))
     return [
         checks("tools", 5, calls=BOTH),
@@ -110,15 +97,15 @@ def all_sections(out: Path) -> list[Section]:
         checks("launch", 10, calls=BOTH),
         sanitizer("memcheck", 35, FIRST),
         checks("samples", 35, needs=("native",)),
-        checks("repeat", 30, needs=("products", "R-MAT")),
+        checks("repeat", 30, needs=both),
         checks("memory", 10, needs=("native",)),
         checks("models", 28, needs=("native",)),
         checks("spin", 22, needs=("native",)),
         tests("pytest", 58, CUDA_TESTS, FIRST),
-        bench("digests", 15, FIRST),
+        bench("digests", 15, FIRST, needs=both),
         bench("sampling", 10, BOTH),
-        bench("samplers", 25),
-        bench("copying", 8),
+        bench("samplers", 25, needs=both),
+        bench("copying", 8, needs=both),
         bench("sums", 10),
         bench("traced", 28),
         bench("training", 50),

@@ -49,6 +49,7 @@ class Run:
         self.out, self.file, self._deadline = out, out / "on_a_card.json", time.monotonic() + limit
         self._lock, self._processes = threading.Lock(), list[subprocess.Popen[bytes]]()
         self._workers: dict[tuple[str, ...], Worker] = {}
+        self._late: set[tuple[str, ...]] = set()  # commands of processes that did not start in time
         self._granted = time.monotonic()
         self._stopped, self._starting = False, False
         self._signal: int | None = None
@@ -64,6 +65,7 @@ class Run:
         for lane in self._beside.values():
             lane.start()
         left = [section for section in sections if not section.beside and (section.stops or not self.passed(section.name))]
+        self._granted += self._unallocated(left)
         code = 0
         try:
             for section in sorted(left, key=lambda section: "code" in self.known.get(section.name, {}) and not section.stops):
@@ -75,6 +77,11 @@ class Run:
         finally:
             self._end(sections)
         return code or int(not all(self.passed(section.name) for section in sections))
+
+    def _unallocated(self, left: list[Section]) -> float:
+        """Return the seconds of this call that the limits of its sections leave: the first ones may need them to wait for what is built."""
+        limits = sum(section.seconds for section in left) + START * any(section.asked for section in left)
+        return max(0.0, self._deadline - time.monotonic() - self._patience * limits)
 
     def passed(self, name: str) -> bool:
         """True if a section passed on these sources, in this call or an earlier one."""
@@ -96,6 +103,8 @@ class Run:
         )
         now = time.monotonic()
         limit = min(seconds if section.beside else max(seconds / 2, self._granted - now), self._deadline - now)
+        if section.asked and tuple(section.command) in self._late:
+            reason = reason or "not run: the process that it shares does not start"
         if limit < LEAST:
             reason = reason or "not run: no time left"
         if reason or self._stopped:
@@ -141,11 +150,13 @@ class Run:
         """Return a context in which a signal waits, so that a process that starts is known, and ended with the others."""
         in_main = threading.current_thread() is threading.main_thread()
         self._starting |= in_main
-        yield
-        if in_main:
-            self._starting = False
-            if self._signal:
-                sys.exit(128 + self._signal)
+        try:
+            yield
+        finally:
+            if in_main:
+                self._starting = False
+        if in_main and self._signal:
+            sys.exit(128 + self._signal)
 
     def _process(self, section: Section, limit: float, environment: dict[str, str]) -> int | None:
         """Run the command in a session of its own; return its exit code, or None if it was ended at its limit."""
@@ -176,6 +187,8 @@ class Run:
                 self._workers[key] = Worker(section.command, log)
             code = self._workers[key].ask(OPEN, max(LEAST, min(3 * START * self._patience, self._deadline - began)))
             self._granted += time.monotonic() - began  # what a start takes is taken from no section
+            if code is None:
+                self._late.add(key)
         worker = self._workers[key]
         if code == 0:
             code = worker.ask(section.asked, min(limit, self._deadline - time.monotonic()))

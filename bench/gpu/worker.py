@@ -110,7 +110,8 @@ def main() -> None:
                 known = benchmark.added(earlier(file), bench.about, {} if name == OPEN else {name: found})
             except Exception as error:  # of an import, or of the first use of the device
                 traceback.print_exc()
-                found, well, broken = f"failed: {type(error).__name__}: {error}", False, ""
+                found, well = f"failed: {type(error).__name__}: {error}", False
+                broken = "" if isinstance(error, ImportError) else str(found) if bench is None else _why_broken(bench)
                 known = earlier(file) | {name: found}
             print(f"{name}: {found}", flush=True)
             write(file, known)

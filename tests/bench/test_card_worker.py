@@ -61,7 +61,7 @@ def test_sections_share_a_process_until_one_breaks_it(tmp_path, asks, monkeypatc
 
 def test_a_section_that_hangs_is_ended_at_its_limit_and_the_next_has_another_process(tmp_path, asks, monkeypatch):
     monkeypatch.setattr(runner, "LEAST", 0.0)
-    assert Run(tmp_path, 60).run([asks("hangs", 3.0), asks("next", 30.0)]) == 1
+    assert Run(tmp_path, 48).run([asks("hangs", 3.0), asks("next", 30.0)]) == 1
     assert processes(tmp_path) == {"hangs": 0, "next": 1}
     assert states(tmp_path)["hangs"] == "ended at its limit of 3 s"
     assert not [line for line in (tmp_path / "notes").read_text().splitlines() if Path(f"/proc/{line.split()[0]}").exists()]
@@ -94,23 +94,27 @@ def test_what_a_start_takes_is_taken_from_no_section(tmp_path, asks, monkeypatch
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(runner, "Worker", Started)
     sections = [asks(name, 10.0)._replace(command=["one"]) for name in ("a", "b", "c")]
-    assert Run(tmp_path, 1000).run(sections) == 0
+    assert Run(tmp_path, 45).run(sections) == 0
     assert limits == {"open": 3 * plan.START, "a": 10, "b": 16, "c": 22}
     limits.clear()
     (other := tmp_path / "other").mkdir()
     Run(other, 15).run([one._replace(name=f"{one.name} again") for one in sections])
     assert limits == {"open": 15, "a": 3}  # all that is left of the call
+    limits.clear()
+    (last := tmp_path / "last").mkdir()
+    Run(last, 145).run(sections)
+    assert limits["a"] == 10 + 100  # that no section has
 
 
 def test_a_section_may_take_what_earlier_ones_left(tmp_path, asks, monkeypatch):
     """Limits add up, and grow with the patience of a call."""
     (tmp_path / "log.txt").touch()
-    run, limits = Run(tmp_path, 1000), []
+    run, limits = Run(tmp_path, 75), []
     monkeypatch.setattr(run, "_ask", lambda section, limit: limits.append(limit) or 0)
     run.run([asks("a", 10), asks("b", 20), asks("c", 30)])
     assert [round(limit, -1) for limit in limits] == [10, 30, 60]
     limits.clear()
-    run = Run(tmp_path, 1000, patience=3.0)
+    run = Run(tmp_path, 75, patience=3.0)
     monkeypatch.setattr(run, "_ask", lambda section, limit: limits.append(limit) or 0)
     run.run([asks("d", 10)])
     assert [round(limit, -1) for limit in limits] == [30]
