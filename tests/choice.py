@@ -92,7 +92,7 @@ def turns(names) -> dict[str, frozenset[int]]:
 
 
 def git(*words: str) -> str | None:
-    """What git answers; None if it fails, or is not there."""
+    """Return what git prints; None if it fails, or is not there."""
     try:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
     except OSError:

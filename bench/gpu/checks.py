@@ -43,6 +43,7 @@ def run(
     for name, check in checks.items():
         if broken:
             found[name] = {"error": f"not run: the device can do nothing more after {broken}"}
+            tell(found)
             continue
         began = time.perf_counter()
         try:
@@ -52,8 +53,8 @@ def run(
             found[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
             try:
                 works()
-            except Exception:
-                broken = name
+            except Exception as lost:
+                broken = f"{name}: {lost}"
         found[name]["seconds"] = round(time.perf_counter() - began, 3)
         print(f"{name}: {found[name]}", flush=True)
         tell(found)

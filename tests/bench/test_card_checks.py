@@ -55,9 +55,12 @@ def test_after_an_error_that_breaks_the_device_no_check_is_run():
         if len(asked) > 1:
             raise RuntimeError("cudaErrorIllegalAddress")
 
-    found = run({"wrong": lambda: 1 / 0, "right": lambda: 5, "breaks": lambda: 1 / 0, "next": lambda: asked.append("next")}, works=works)
+    told = []
+    checks = {"wrong": lambda: 1 / 0, "right": lambda: 5, "breaks": lambda: 1 / 0, "next": lambda: asked.append("next")}
+    found = run(checks, lambda more: told.append(list(more)), works)
+    assert told[-1] == list(checks)
     assert found["right"]["found"] == 5
-    assert found["next"] == {"error": "not run: the device can do nothing more after breaks"}
+    assert found["next"] == {"error": "not run: the device can do nothing more after breaks: cudaErrorIllegalAddress"}
     assert asked == ["works", "works"]
 
 
