@@ -31,7 +31,7 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """The card's own."""
+        """The name that its driver gives it."""
         import cupy
 
         return str(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
@@ -57,6 +57,7 @@ class Gpu:
         return CudaComputeContext(self.open(), precision)
 
     def synchronize(self) -> None:
+        """Wait for all that the device was given; raises the error of a device whose context is lost."""
         import cupy
 
         cupy.cuda.Device().synchronize()

@@ -1,4 +1,4 @@
-"""The sections of `bench/on_a_card.sh`, in two calls: first whether all is right, then how fast it is.
+"""List the sections of `bench/on_a_card.sh`, in two calls: first whether all is right, then how fast it is.
 
 A machine with a card may be lent for minutes. So each call has a limit, and each section one of its own; those of a call add up to no
 more than its limit. Between the calls the machine can be given back, and what the first one found mended. Imports nothing but the
@@ -24,14 +24,8 @@ CUDA_TESTS = (  # the files that are about a card; tests marked cuda in others a
     "backends/test_on_card.py", "training/cuda/test_on_a_card.py", "backends/test_device_features.py", "backends/test_quantise.py",
 )  # fmt: skip
 ALL_CUDA_TESTS = (
-    "backends",
-    "training/cuda",
-    "samplers",
-    "nn",
-    "distributed/matrix/test_spgemm15d.py",
-    "test_adjacency.py",
-    "test_scipy_oracle.py",
-)
+    "backends", "training/cuda", "samplers", "nn", "distributed/matrix/test_spgemm15d.py", "test_adjacency.py", "test_scipy_oracle.py",
+)  # fmt: skip
 LIBRARIES = ("torch_geometric", "dgl", "pylibcugraph", "quiver")  # sections of the benchmark that need a module of this name
 TOOLS = (  # where the toolkit of CUDA keeps its programs: compute-sanitizer, ncu
     "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/nsight-compute/*", "/opt/nvidia/compute-sanitizer*",
@@ -47,7 +41,7 @@ class Section(NamedTuple):
     command: list[str]
     missing: str = ""  # why it cannot run on this machine
     needs: tuple[str, ...] = ()  # sections that must have passed
-    calls: tuple[str, ...] = ("1", "2", "")  # those that it belongs to; the last is the one without a name, of all sections
+    calls: tuple[str, ...] = BOTH  # those that it belongs to; the last is the one without a name, of all sections
     beside: bool = False  # runs beside those that follow; every call runs it again, on a machine that may be another
     stops: bool = False  # without it nothing else can run
     asked: str = ""  # what the process is asked, if sections with this command share one; it ends at an error of CUDA
@@ -114,7 +108,7 @@ def all_sections(out: Path) -> list[Section]:
         bench("baselines", 35),
         bench("counters", 50, missing=_no_program("ncu")),
         bench("bf16", 60, NEITHER),
-        bench("sharing", 120, NEITHER, needs=()),
+        bench("sharing", 120, NEITHER),
         *(bench(name, 60, NEITHER, _no_module(name)) for name in LIBRARIES),
         sanitizer("racecheck", 240, NEITHER),
         tests("all tests marked cuda", 600, ALL_CUDA_TESTS, NEITHER),

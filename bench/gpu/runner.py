@@ -96,11 +96,8 @@ class Run:
         seconds = self._patience * section.seconds
         if not section.beside:
             self._granted += seconds
-        reason = (
-            f"missing: {section.missing}"
-            if section.missing
-            else self._waited(section.needs, self._deadline if section.beside else self._granted)
-        )
+        until = self._deadline if section.beside else self._granted
+        reason = f"missing: {section.missing}" if section.missing else self._waited(section.needs, until)
         now = time.monotonic()
         limit = min(seconds if section.beside else max(seconds / 2, self._granted - now), self._deadline - now)
         if section.asked and tuple(section.command) in self._late:

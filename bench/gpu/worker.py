@@ -1,4 +1,4 @@
-"""A process that measures one section of the benchmark after another, as it is asked, until one breaks CUDA.
+"""Measure one section of the benchmark after another in a process of its own, as it is asked, until one breaks CUDA.
 
 It imports, opens the device and uploads the graphs once. `Worker` is the side of the one that asks; this module's program is the other.
 They share a socket: a line names a section, and a line answers, ``passed``, ``failed``, or ``broken``, after which it ends.
@@ -22,7 +22,7 @@ OPEN = "open"  # asks for the device and the graphs alone
 
 
 class Worker:
-    """Starts the process.
+    """Start the process, ask it, and end it.
 
     Parameters
     ----------
