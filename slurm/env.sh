@@ -161,13 +161,17 @@ copies_of() {
   if [ "${BULKSAMPLE_REPLICATION:-}" = plan ]; then planned_copies; else echo "${BULKSAMPLE_REPLICATION:-$1}"; fi
 }
 
-# train NAME OPTIONS...: the same for `bulksample train`, with the lines of its epochs, resumed from its newest checkpoint.
+# train NAME OPTIONS...: the same for `bulksample train`, with the lines of its epochs, resumed from its newest checkpoint. The last two
+# checkpoints, NAME.checkpoint, move to the results as well.
 train() {
   local name=$1
   shift
   measure "$name" train "$graph" "${training[@]}" "${options[@]}" "$@" "${virtual[@]}" --metrics "$work/$name.jsonl" \
     --checkpoint "$work/$name.checkpoint" --resume auto
-  rm -rf "$work/$name.checkpoint"
+  if [ -d "$work/$name.checkpoint" ]; then # the trained weights, for `bulksample predict --checkpoint`
+    rm -rf "$results/$name.checkpoint" # of a result that was removed to be measured again
+    mv "$work/$name.checkpoint" "$results/$name.checkpoint"
+  fi
 }
 
 # leave CODE: end the job. A job whose time is up, that was preempted, or that lost a rank is requeued; a cancelled job is not.

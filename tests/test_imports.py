@@ -132,7 +132,7 @@ def test_a_part_imports_only_what_lies_below_it(graph, part):
                 "cli/",
                 "interop/",
                 "distributed/comm/torch_distributed.py",
-                "report/trackers.py",
+                "training/trackers.py",
             ],
         ),
     ],

@@ -43,13 +43,15 @@ def _run() -> None:
         from .app import app
         from .configured import name_flags
         from .output import start_logging
+        from .outputs import held_until_the_end
         from .usage import ParseError
 
     start_logging()
     if launched().rank:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends: help and results are the affair of rank 0
     try:
-        sys.exit(app(prog_name="bulksample", standalone_mode=False))
+        with held_until_the_end():
+            sys.exit(app(prog_name="bulksample", standalone_mode=False))
     except tuple(_EXIT_CODES) as error:
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
         end_all_ranks(code, f"bulksample: {type(error).__name__}: {name_flags(str(error))}")

@@ -15,7 +15,7 @@ from ..methods import METHODS
 from ..methods.averaging.options import AVERAGING
 from .configured import Requested, as_arguments, flag, parse_arguments
 from .output import JsonOption, SeedOption, emit
-from .outputs import check_outputs
+from .outputs import ending, hold_outputs
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, ContestantRun, SharedSetup
@@ -29,7 +29,9 @@ _METHODS = f"Methods joined by commas, or all: {', '.join(METHODS)}. With option
 def compare(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
     methods: Annotated[str, typer.Option(help=_METHODS)],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the table, the plots and the files of every run.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", callback=ending("--out"), help="Folder for the table, the plots and the files of every run.")
+    ],
     options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of train for all methods, after --.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options of train in YAML. Options after -- override it.")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Number of ranks, started by mpirun. One rank needs no MPI.")] = 1,
@@ -67,7 +69,7 @@ def compare(
     if not limit > 0:
         raise UsageError(f"limit must be positive; got {limit} s; use --limit 3600")
     continues = (out / "runs").is_dir()  # then tables are made again of all runs; `compare` below refuses runs with other options
-    check_outputs(overwrite or continues, json_file, *(out / f"table.{kind}" for kind in ("json", "md", "csv")))
+    hold_outputs(overwrite or continues, json_file, *(out / f"table.{kind}" for kind in ("json", "md", "csv")))
     setup = SharedSetup(directory, ranks, tuple(starter(ranks, launcher)), common, limit)
     try:
         with stoppable():

@@ -36,7 +36,7 @@ from .data_options import (
     finish,
 )  # fmt: skip
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_outputs
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
@@ -243,7 +243,7 @@ def info(
     """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
     from ..data import open_store as stores
 
-    check_outputs(overwrite, json_file)
+    hold_outputs(overwrite, json_file)
     result = stores.info(store)
     if statistics or check == Check.full:
         graph = stores.load(store, features=check == Check.full, check=check)
@@ -291,7 +291,7 @@ def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: 
     """Verify the hash of every file of a store. A damaged file gives exit code 65 and both hashes."""
     from ..data import open_store as stores
 
-    check_outputs(overwrite, json_file)
+    hold_outputs(overwrite, json_file)
     start = time.perf_counter()
     manifest = stores.verify(store)
     result = {

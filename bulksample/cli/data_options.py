@@ -18,9 +18,9 @@ from ..labels import gap_warning
 from ..relations.graph import HeteroGraph
 from ..vertex_table import VertexTable
 from .output import emit
-from .outputs import check_outputs
+from .outputs import ending, hold_checked, hold_outputs
 
-OutOption = Annotated[Path, typer.Option("-o", "--out", help="Folder of the new store.")]
+OutOption = Annotated[Path, typer.Option("-o", "--out", callback=ending("--out"), help="Folder of the new store.")]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]
 BackendOption = Annotated[str, typer.Option("--backend", help="Back end of the random numbers; all make the same graph.")]
 UndirectedOption = Annotated[bool, typer.Option("--undirected/--directed", help="Add v -> u for every u -> v.")]
@@ -56,11 +56,11 @@ DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="Weig
 
 
 def begin(out: Path, overwrite: bool, json_file: Path | None) -> float:
-    """Refuse results that exist or cannot be written, before any work; return the time."""
+    """Refuse results that exist, cannot be written, or that another run writes, before any work; return the time."""
     from ..data.store import check_target
 
-    check_target(out, overwrite)
-    check_outputs(overwrite, json_file)
+    hold_checked(lambda: check_target(out, overwrite), out)
+    hold_outputs(overwrite, json_file)
     return time.perf_counter()
 
 

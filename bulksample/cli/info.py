@@ -16,7 +16,7 @@ from ..backends.native import processors
 from ..errors import UsageError
 from ..version import __version__
 from .output import JsonOption, emit
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_outputs
 
 EXTRAS = {
     "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
@@ -35,7 +35,7 @@ def info(network: NetworkOption = False, overwrite: OverwriteOption = False, jso
     With --network, ranks started by mpirun, srun or torchrun measure latency and bytes a second inside a machine and between machines,
     and what a collective and a message cost the processor. `bulksample plan --network FILE` reads the JSON.
     """
-    check_outputs(overwrite, json_file)
+    hold_outputs(overwrite, json_file)
     if network:
         _measured(json_file)
     else:

@@ -15,9 +15,13 @@ import typer
 from ..data.atomic import write_file
 from ..errors import UsageError
 from ..report.checks import is_number
+from .outputs import ending
 
 Check = StrEnum("Check", ["auto", "full", "none"])
-JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the result as one JSON object; - for standard output.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", callback=ending("--json", ".json"), help="File for the result as one JSON object; - for standard output."),
+]
 CheckOption = Annotated[
     Check, typer.Option("--check", help="Hashes to check: of files that changed since the last time (auto), of all (full), or none.")
 ]

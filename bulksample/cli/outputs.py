@@ -1,40 +1,48 @@
-"""One rule for the results of every command: they can be written, and what exists is kept unless ``--overwrite`` is given.
+"""One rule for the results of every command: they can be written, what exists is kept unless ``--overwrite`` is given, and no other run
+writes them at the same time.
 
-The rule is checked at the start, before the work, and ends a command with exit code 2.
+The rule is checked at the start, before the work, and ends a command with exit code 2. See `data.outputs`.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..data.atomic import check_writable, is_device
-from ..errors import UsageError
+from ..data.outputs import check_ending, check_outputs, holding
 
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")]
+_HELD = ExitStack()
 
 
-def check_outputs(overwrite: bool, *files: Path | None) -> None:
-    """Raise `UsageError` unless each file can be written, and none exists or `overwrite` is given.
+def ending(option: str, *endings: str, bare: bool = True) -> Callable[[Path | None], Path | None]:
+    """Return a callback for the file of an option, which refuses other endings; see `data.outputs.check_ending`."""
 
-    None and ``-`` stand for no file. Pipes and devices never exist in this sense. Missing folders above a file are made later.
-    """
-    named = [file for file in files if file is not None and str(file) != "-"]
-    for number, file in enumerate(named):
-        check_writable(file)
-        if file.is_file() and not overwrite:
-            raise UsageError(f"{file} exists already; use another file, or --overwrite")
-        if not is_device(file) and os.path.realpath(file) in map(os.path.realpath, named[:number]):
-            raise UsageError(f"two results would be written to {file}; use two files")
+    def checked(file: Path | None) -> Path | None:
+        check_ending(option, file, *endings, bare=bare)
+        return file
+
+    return checked
 
 
-def check_folder(overwrite: bool, folder: Path | None) -> None:
-    """Raise `UsageError` unless files can be written into a folder, and it is new or empty or `overwrite` is given."""
-    if folder is None:
-        return
-    check_writable(folder / "file")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise UsageError(f"{folder} exists already and is not empty; use another folder, or --overwrite")
+@contextmanager
+def held_until_the_end() -> Iterator[None]:
+    """Run a command: what it holds is free afterwards."""
+    with _HELD:
+        yield
+
+
+def hold_outputs(overwrite: bool, *files: Path | None) -> None:
+    """Hold the files of a command until it ends, once each can be written and none exists, unless `overwrite`; raises `UsageError`."""
+    hold_checked(lambda: check_outputs(overwrite, *files), *files)
+
+
+def hold_checked(check: Callable[[], None], *places: Path | None) -> None:
+    """Hold places until the command ends, once `check` passes; it is called again when nobody else can change them."""
+    check()
+    _HELD.enter_context(holding(*places))
+    check()

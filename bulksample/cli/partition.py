@@ -12,7 +12,7 @@ import typer
 from ..errors import UsageError, instead_of
 from .memory import peak_memory
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_checked, hold_outputs
 
 if TYPE_CHECKING:
     from ..distributed.matrix.partition import Partition
@@ -35,6 +35,7 @@ def partition(
     A folder of parts takes the place of DIR in train, sample and predict; each rank reads its own part.
     """
     from ..data import store
+    from ..data.outputs import check_ending
     from ..data.parts import describe_parts
     from ..data.parts_writer import check_parts_target, write_parts
     from ..distributed.matrix import partition as makers
@@ -42,9 +43,11 @@ def partition(
     if by not in makers.PARTITIONERS:
         raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
     path, whole = Path(out), out.endswith(("/", os.sep)) or Path(out).is_dir()
+    if not whole:
+        check_ending("--out", path, ".npz")
     if whole:
-        check_parts_target(directory, path, overwrite)
-    check_outputs(overwrite, *[None if whole else path, json_file])
+        hold_checked(lambda: check_parts_target(directory, path, overwrite), path)
+    hold_outputs(overwrite, *[None if whole else path, json_file])
     graph = store.load(directory, features=whole, check=check)
     if parts > max(1, graph.n):
         raise UsageError(f"--parts: got {parts} parts of {graph.n} vertices; use at most {max(1, graph.n)}")

@@ -20,7 +20,7 @@ from ..plan.network_file import network_named
 from ..plan.relational import plan_relations
 from .configured import Requested, configured
 from .output import Check, CheckOption, JsonOption, emit
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_outputs
 
 # Columns of the table, and their keys in the JSON
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}
@@ -54,7 +54,7 @@ def plan(
 
     Nothing is run and no graph is read, except with --seed-locality: then some mini-batches are sampled from the graph of --from.
     """
-    check_outputs(overwrite, json_file)
+    hold_outputs(overwrite, json_file)
     if store and is_heterogeneous(store):
         result = _relational(requested, store, {"--measured": measured, "--rates": rates})
         emit(result, json_file, "plan", table=False)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..errors import UsageError
+from ..methods.prediction_file import arrays_of, check_prediction_file, write_predictions
 from .output import Check, CheckOption, JsonOption, emit
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_outputs
 from .uncollected import uncollected
 
 
 def predict(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features.")],
     checkpoint: Annotated[Path, typer.Option(help="Folder of train --checkpoint, for its newest, or one folder step-... in it.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File for logits and embeddings, .npz.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="File: .npz for logits and embeddings, .csv or .parquet for a table with id, class, probability."),
+    ],
     model: Annotated[
         str | None, typer.Option(help="PACKAGE.MODULE:FACTORY of a model of your own, called with the widths of input and output.")
     ] = None,
@@ -30,31 +34,32 @@ def predict(
 ) -> None:
     """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
 
-    The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
+    A file .npz holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
     that of each of several classes at once. Regression writes its numbers as `predictions`, shape (n, t). `embeddings`, float32 of shape
     (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone, a model of your own logits alone.
+
+    A file .csv or .parquet has a row for each vertex: its `id`, and `class` and `probability` of the most likely class; of several
+    classes at once `probability_0`, `probability_1`, ...; of regression `prediction`, or `prediction_0`, ...
 
     Of a heterogeneous graph, n counts the vertices of the type that was predicted, and `times` are those at which they were asked about;
     link prediction writes `embeddings.TYPE` of both ends.
     """
-    check_outputs(overwrite, out, json_file)
+    check_prediction_file(out)
+    hold_outputs(overwrite, out, json_file)
     from ..data.open_store import is_heterogeneous
 
     is_heterogeneous(directory)  # before torch is imported
     if not checkpoint.is_dir():
         raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
-    from ..data.atomic import save_npz
-
     with uncollected():
         from ..methods.predict import predict as run
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads, check, model, memory, at)
-    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings, **found.more}
-    arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
-    save_npz(out, arrays)
+    columns = write_predictions(out, found)
     emit({
         "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
-        "task": found.config.task, "target": found.config.target, **{name: list(array.shape) for name, array in arrays.items()},
+        "task": found.config.task, "target": found.config.target, **{name: list(array.shape) for name, array in arrays_of(found).items()},
+        **({} if out.suffix == ".npz" else {"columns": columns}),
         **found.scores, "warnings": found.warnings, "seconds": time.perf_counter() - began,
     }, json_file, f"predict {directory}")  # fmt: skip

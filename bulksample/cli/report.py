@@ -8,15 +8,21 @@ from typing import Annotated
 
 import typer
 
-from .outputs import OverwriteOption, check_folder, check_outputs
+from .outputs import OverwriteOption, ending, hold_checked, hold_outputs
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="JSON of train, sample or compare, JSON lines, or folders of them.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page, one self-contained HTML file.")] = Path("report.html"),
-    png: Annotated[Path | None, typer.Option(help="Folder for the charts as PNG files.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="File for the tables as Markdown.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="File with a line for each run: its numbers and settings.")] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", callback=ending("--out", ".html", ".htm"), help="The page, one self-contained HTML file.")
+    ] = Path("report.html"),
+    png: Annotated[Path | None, typer.Option(callback=ending("--png"), help="Folder for the charts as PNG files.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(callback=ending("--markdown", ".md", ".markdown"), help="File for the tables as Markdown.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(callback=ending("--csv", ".csv"), help="File with a line for each run: its numbers and settings.")
+    ] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Runs of bulksample",
     device: Annotated[str, typer.Option(help="Device of plan for predictions on more ranks, such as a100-80gb.")] = "cpu",
     network: Annotated[str, typer.Option(help="Network of plan for predictions on more ranks, such as ethernet-10g.")] = "loopback",
@@ -25,12 +31,13 @@ def report(
 ) -> None:
     """Write a page about runs: tables, phases, scores, losses, scaling, balance of ranks, differences, environments."""
     from ..data.atomic import write_file
+    from ..data.outputs import check_folder
     from ..plan.profiles import DEVICES, NETWORKS, named
     from ..report.page import Page
     from ..report.reading import read
 
-    check_outputs(overwrite, out, markdown, csv)
-    check_folder(overwrite, png)
+    hold_outputs(overwrite, out, markdown, csv)
+    hold_checked(lambda: check_folder(overwrite, png), png)
     named(DEVICES, device, "device"), named(NETWORKS, network, "network")
     found = read(runs, mixed_versions)
     page = Page(found, device, network)

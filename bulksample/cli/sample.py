@@ -15,7 +15,7 @@ from ..version import __version__
 from .configured import Requested, config_beside, config_file, configured, write_config
 from .memory import peak_memory
 from .output import JsonOption, emit, tell_launch
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption, hold_outputs
 from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def sample(
         **{name: getattr(config, name) for name in TimeOptions.model_fields},
     }  # fmt: skip
     with world(config.timeout) as comm:
-        checked_on_rank_0(comm, lambda: check_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
+        checked_on_rank_0(comm, lambda: hold_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
         several_types = is_heterogeneous(directory)
         data = summary(load_hetero_manifest(directory) if several_types else graph_manifest(directory))
         agree(comm, {"version": __version__, **alike}, {"graph": data["digest"]})

@@ -15,7 +15,7 @@ from ..methods import METHODS
 from ..methods.config import OF_SAMPLING, WHOLE_GRAPH, TrainConfig
 from .configured import Requested, config_beside, config_file, configured, write_config
 from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
-from .outputs import OverwriteOption, check_outputs
+from .outputs import OverwriteOption
 from .uncollected import uncollected
 
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
@@ -31,9 +31,8 @@ def train(
     log_level: Annotated[LogLevel, typer.Option(help="Lines on standard error; info: one an epoch, debug: one a step.")] = LogLevel.info,
 ) -> None:
     """Train, evaluate, and report the test score at the best validation score."""
-    from ..distributed.comm.agree import checked_on_rank_0
     from ..distributed.comm.world import world
-    from ..training.kept import check_checkpoints, has_begun
+    from ..training.kept import owned
 
     config, quiet = _config(requested)
     if quiet and verbose:
@@ -43,24 +42,17 @@ def train(
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config.method)
-    from ..report.trackers import check_trackers, make_tracking
-    from ..training.callbacks import Callback, EpochLog, JsonLines, ProgressBar, lines_beside
+    from ..training.callbacks import Callback, EpochLog, JsonLines, ProgressBar, lines_of
+    from ..training.trackers import check_trackers, make_tracking
 
     check_trackers(config.track)
-    kept = Path(config.checkpoint) if config.checkpoint else None
-    lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
+    kept, lines = Path(config.checkpoint) if config.checkpoint else None, lines_of(config, json_file)
     callbacks: list[Callback] = [JsonLines(lines)] if lines else []
     if not quiet:
         callbacks.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
     configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
 
-    def check() -> None:
-        """Files of a run that `--resume` continues are continued or replaced."""
-        check_checkpoints(config, overwrite)
-        check_outputs(overwrite or has_begun(config), json_file, *configs, Path(lines) if lines else None)
-
-    with world(config.timeout) as comm:
-        checked_on_rank_0(comm, check)
+    with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs):
         with uncollected():
             from ..methods.run import make_trainer
 

@@ -226,13 +226,17 @@ class DistributionOptions(Options):
                 raise ValueError(f"graph stands for topology and features; got graph {self.graph} and {name} {given}: leave graph out")
 
 
+MOST_VIRTUAL_RANKS = 2**16
+
+
 class VirtualRankOptions(Options):
     """The mini-batches of a step."""
 
     group, title = "distribution", "Distribution"
     free: ClassVar[tuple[str, ...]] = ("virtual_ranks",)
     virtual_ranks: int | None = Field(
-        None, ge=1, description="Mini-batches of a step, which the ranks share; by default as many as there were ranks at the first start.",
+        None, ge=1, le=MOST_VIRTUAL_RANKS,
+        description="Mini-batches of a step, which the ranks share; by default as many as there were ranks at the first start.",
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -229,4 +230,7 @@ def _runs(pid: int, started: int) -> bool:
 
 def is_device(file: Path) -> bool:
     """Return True for a device or a pipe, such as /dev/null; no result is kept there, and no other file beside it."""
-    return file.exists() and not file.is_file()
+    with suppress(OSError, ValueError):
+        mode = os.stat(file).st_mode  # one call: between two, another process may remove the file
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from ..errors import DataError, UsageError
 from .atomic import new_folder
 from .files import sync_below
+from .outputs import holding
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -83,14 +84,14 @@ def locate(name: str, root: str | os.PathLike[str], download: bool = True, base:
         raise UsageError(f"{name} is not in {place}: none of {', '.join(folder.name for folder in folders)} has a folder raw; {by_hand}")
     file = place / f"{archive}.zip.part"
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        _download(address, file)
-        _unpack(file, archive, folders[0])
+        with holding(folders[0]):
+            _download(address, file)
+            _unpack(file, archive, folders[0])
+            file.unlink()
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise UsageError(f"{name} is not in {place} and could not be downloaded: {getattr(error, 'reason', error)}; {by_hand}") from None
     except OSError as error:
         raise UsageError(f"{name} cannot be written to {place}: {error.strerror or error}") from None
-    file.unlink()
     return folders[0]
 
 

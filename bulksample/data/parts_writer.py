@@ -25,6 +25,7 @@ from .files import sync, sync_folder, write_synced
 from .manifest import Manifest, load_manifest
 from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .npy import open_npy
+from .outputs import holding
 from .parts_manifest import PartManifest, PartsManifest, PartSummary
 from .store import check_target
 from .store_files import open_array
@@ -94,7 +95,7 @@ def write_parts(
     if assignment.shape != (manifest.vertices,):
         raise UsageError(f"the partition is of {len(assignment)} vertices; {folder} has {manifest.vertices}")
     try:
-        with new_folder(out) as made:
+        with holding(out), new_folder(out) as made:
             if (links := folder / "links.npz").is_file():
                 shutil.copyfile(links, made / links.name)
             return _Division(folder, manifest, made, assignment, parts).write(by, seed)

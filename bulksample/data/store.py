@@ -22,6 +22,7 @@ from .atomic import check_writable, new_folder
 from .files import folder_of, write_npy, write_synced
 from .manifest import Manifest, load_manifest, summary
 from .manifest_file import FILE, AnyManifest, ArrayEntry, file_of, signed
+from .outputs import holding
 from .parts import check_parts, gathered, parts_info
 from .parts_manifest import graph_manifest, is_parts
 from .store_files import check_size, check_sums, open_array, wanted
@@ -87,10 +88,10 @@ def write_store(
 ) -> AnyManifest:  # fmt: skip
     """Write arrays by role and the manifest that `describe` makes of their entries, completely or not at all; return it with its digest.
 
-    `beside` writes more files into the new folder. Raises `UsageError` if the folder cannot be written.
+    `beside` writes more files into the new folder. Raises `UsageError` if the folder cannot be written, or another run writes it.
     """
     try:
-        with new_folder(target) as made:
+        with holding(target), new_folder(target) as made:
             manifest = signed(describe({role: _entry(made / file_of(role), array) for role, array in arrays.items()}))
             write_synced(made / FILE, manifest.dumps())
             if beside is not None:

@@ -27,6 +27,7 @@ from ..relations.graph import HeteroGraph, VertexType
 from ..training import checkpoint
 from ..training.setup import estimates_weighted_means, make_sampler
 from ..training.shards import whole_tables
+from ..training.sound_state import check_state
 from ..training.source import Source, load_graph, shared_fingerprint
 from ..views.features import Features
 from ..views.whole import WholeShare
@@ -90,6 +91,7 @@ def predict(
     if threads is not None:
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
+    check_state(folder, state)
     config = _config(folder, state)
     heterogeneous = isinstance(graph, HeteroGraph) or (not isinstance(graph, Graph) and is_heterogeneous(graph))
     config.check_graph(graph.name if isinstance(graph, Graph | HeteroGraph) else str(graph), heterogeneous)
@@ -196,7 +198,7 @@ def _model(config: TrainConfig, weights: dict[str, torch.Tensor], graph: Graph, 
     model = LinkModel(encoder, config.decoder, config.hidden) if config.task == "links" else encoder
     for name, made in model.state_dict().items():
         stored = weights.get(name)
-        if stored is None or stored.shape[1:] != made.shape[1:]:
+        if stored is None or stored.shape[1:] != made.shape[1:] or (made.dim() < 2 and stored.shape != made.shape):
             raise DataError(f"checkpoint {folder} does not hold the weights {name} of its configuration")
         if stored.shape != made.shape:
             raise UsageError(

@@ -7,17 +7,17 @@ from typing import Any
 
 from torch import nn
 
-from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..nn.model import Gnn
-from ..training.callbacks import Callback
+from ..training.callbacks import Callback, JsonLines, lines_of
 from ..training.compute import ComputeContext
-from ..training.kept import check_checkpoints
+from ..training.kept import owned
 from ..training.loop import Trainer
 from ..training.source import Source
+from ..training.trackers import check_trackers, make_tracking
 from . import load
 from .config import TrainConfig
 
@@ -36,7 +36,8 @@ def train(
     """Train with options given as keyword arguments, and return the report of `Trainer.run`.
 
     The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
-    With `overwrite` the run replaces the checkpoints of another one in its folder ``checkpoint``.
+    The lines of the epochs are written to ``metrics``, or else to metrics.jsonl in the folder ``checkpoint``, and trackers are those of
+    ``track``. With `overwrite` the run replaces what another one has left there.
     Without `comm`, the ranks that a launcher started train together, also those that `bulksample.init` connected; a rank that is to
     train alone passes ``SerialComm()``. `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best
     validation score afterwards.
@@ -63,9 +64,15 @@ def train(
         found = f"the class {module.__name__}" if kind else f"a {type(module).__name__}"
         raise UsageError(f"model: got {found}; use a torch.nn.Module that has been made, the name of a model, or 'package.module:factory'")
     config = TrainConfig.of(**options)
+    check_trackers(config.track)
     comm = world(config.timeout) if comm is None else comm
-    checked_on_rank_0(comm, lambda: check_checkpoints(config, overwrite))
-    return make_trainer(config, graph, comm, callbacks, module=module if isinstance(module, nn.Module) else None).run()
+    lines = lines_of(config)
+    with owned(config, overwrite, comm, lines):
+        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
+        all_callbacks = [*callbacks, *([JsonLines(lines)] if lines else []), tracking]
+        trainer = make_trainer(config, graph, comm, all_callbacks, module=module if isinstance(module, nn.Module) else None)
+        with tracking:
+            return tracking.finish(trainer.run())
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Results of runs: read from files, compared, drawn, written as a page, and sent to trackers."""
+"""Results of runs: read from files, compared, drawn, and written as a page."""

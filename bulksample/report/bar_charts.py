@@ -9,7 +9,7 @@ from ..distributed.comm.base import KINDS
 from ..distributed.comm.ledger import ASIDE, PHASES
 from . import drawing
 from .chart import Chart, TextTable
-from .chart_style import COLOURS, short_label
+from .chart_style import COLOURS, short_labels
 from .checks import JsonObject
 from .series import Series
 from .table import format_number
@@ -43,7 +43,7 @@ def _stacked(
     used = [part for part, values in parts.items() if any(values)]
     if not used:
         return None
-    labels = [short_label(one.label) for one in series]
+    labels = short_labels(one.label for one in series)
     totals = [sum(values) for values in zip(*parts.values(), strict=True)]
 
     def draw(figure: Any, axis: Any) -> None:
@@ -79,7 +79,8 @@ def balance(series: list[Series]) -> Chart | None:
     single = len(spread) == 1
 
     def draw(figure: Any, axis: Any) -> None:
-        names = [phase if single else f"{short_label(label, 22)}: {phase}" for label, phase, _ in busy]
+        short = dict(zip(labels := [one.label for one in spread], short_labels(labels, 22), strict=True))
+        names = [phase if single else f"{short[label]}: {phase}" for label, phase, _ in busy]
         drawing.ranges(axis, names, [item[2] for item in busy], [_PHASE_COLOURS[item[1]] for item in busy])
         axis.set_xlabel("seconds of the run: least, median and most of a rank")
 
@@ -123,7 +124,7 @@ def benchmark(name: str, bench: JsonObject) -> Chart:
 
 def _bars(labels: Sequence[str], spreads: Sequence[Mapping[str, float]], axis_label: str) -> Any:
     def draw(figure: Any, axis: Any) -> None:
-        drawing.bars(axis, [short_label(label) for label in labels], spreads)
+        drawing.bars(axis, short_labels(labels), spreads)
         axis.set_xlabel(axis_label)
 
     return draw

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .series import numbered
 
 # Okabe and Ito, "Color universal design", 2008; without its yellow, which is faint on white. The last marks work beside training.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000001", "#9aa0a6")
@@ -76,6 +77,11 @@ def inline(figure: Any, prefix: str) -> str:
 def _css_variable(found: re.Match[str]) -> str:
     name = NAMES.get(found[2])
     return f"{found[1]}: var({name})" if name else found[0]
+
+
+def short_labels(labels: Iterable[str], longest: int = 30) -> list[str]:
+    """Shorten labels as `short_label` does, and number those that are then alike: an axis draws equal names as one."""
+    return numbered(short_label(label, longest) for label in labels)
 
 
 def short_label(label: str, longest: int = 30) -> str:

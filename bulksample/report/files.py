@@ -13,9 +13,10 @@ _MOST_BYTES = 2**28
 
 
 def found_under(path: Path) -> list[Path]:
-    """Return a file itself, or the .json and .jsonl files under a folder, sorted by name."""
+    """Return a file itself, or the .json and .jsonl files under a folder, sorted by name, without the states of checkpoints."""
     if path.is_dir():
-        held = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        json_files = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        held = (file for file in json_files if not (file.name == "state.json" and file.parent.name.startswith("step-")))
         found = sorted(held, key=lambda file: (file.parent, file.stem))
         if not found:
             raise DataError(f"{path}: holds no .json or .jsonl file; use a folder with results of `bulksample train --json`")

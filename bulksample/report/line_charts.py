@@ -7,7 +7,7 @@ from typing import Any
 from ..config.metrics import goodness, percent, titled
 from . import drawing
 from .chart import Chart, TextTable
-from .chart_style import COLOURS, INK, short_label
+from .chart_style import COLOURS, INK, short_label, short_labels
 from .scaling import SENT, Family
 from .series import Series, metric_of, split_and_metric
 from .table import SPLITS, format_number, scored_split
@@ -64,8 +64,9 @@ def _curves(
     ]
 
     def draw(figure: Any, axis: Any) -> None:
-        short = {short_label(label): each for label, each in drawn.items()}
-        drawing.curves(axis, short, {short_label(label): style for label, style in styles.items()}, scale, straight=is_loss)
+        short = dict(zip(drawn, short_labels(drawn), strict=True))
+        own = {short[label]: styles[label] for label in drawn}
+        drawing.curves(axis, {short[label]: each for label, each in drawn.items()}, own, scale, straight=is_loss)
         axis.set(xlabel=unit, ylabel=height)
         drawing.legend(figure, axis, 3)
 
@@ -96,11 +97,11 @@ def _by_ranks(families: list[Family], what: str, title: str, unit: str, scale: f
         return None
 
     def draw(figure: Any, axis: Any) -> None:
-        for colour, (label, each) in zip(COLOURS * len(points), points.items(), strict=False):
-            axis.plot([p for p, _, _ in each], [value for _, value, _ in each], "o-", color=colour, label=short_label(label))
+        for colour, each, short in zip(COLOURS * len(points), points.values(), short_labels(points, 40), strict=False):
+            axis.plot([p for p, _, _ in each], [value for _, value, _ in each], "o-", color=colour, label=short)
             predicted = [(p, scale * getattr(point, what)) for p, _, point in each if point]
             if predicted:
-                axis.plot(*zip(*predicted, strict=True), "x--", color=INK, linewidth=1.1, label=short_label(f"{label}, predicted", 40))
+                axis.plot(*zip(*predicted, strict=True), "x--", color=INK, linewidth=1.1, label=short_label(f"{short}, predicted", 52))
         ranks = sorted({p for each in points.values() for p, _, _ in each})
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, ranks)

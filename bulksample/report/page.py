@@ -120,8 +120,8 @@ class Page:
 
     def to_csv(self) -> str:
         """Return CSV with a line for each run: its numbers and settings, nested ones as ``phases.sample``."""
-        labels = {run.name: one.label for one in self.series for run in one.runs}
-        return to_csv([{"run": run.name, "series": labels[run.name], **_plain(run.report)} for run in self._runs])
+        labels = {id(run): one.label for one in self.series for run in one.runs}
+        return to_csv([{"run": run.name, "series": labels[id(run)], **_plain(run.report)} for run in self._runs])
 
     def _svg(self, chart: Chart, prefix: str) -> str:
         with new_figure(size=chart.size) as (figure, axes):

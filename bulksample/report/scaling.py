@@ -17,7 +17,7 @@ from ..plan.measured import measure
 from ..plan.request import PlanRequest
 from ..plan.sizes import expected_sizes
 from ..plan.traffic import CandidateGrid
-from .series import Series, settings
+from .series import Series, numbered, settings
 
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
 _PLANNED = {  # all that `plan` predicts of a run
@@ -59,23 +59,52 @@ class Family:
 
 
 def families(series: list[Series], device: str = "cpu", network: str = "loopback") -> list[Family]:
-    """Return the families with at least two numbers of ranks."""
+    """Return the families with at least two numbers of ranks, under labels of which no two are alike."""
     groups: dict[str, list[Series]] = {}
     for one in series:
         if one.runs[0].trained and one.has("config") and one.has("data"):
             groups.setdefault(_identity(one), []).append(one)
-    found = [sorted(group, key=lambda one: one.first["ranks"]) for group in groups.values()]
-    return [_family(group, device, network) for group in found if len({one.first["ranks"] for one in group}) == len(group) > 1]
+    found = [
+        sorted(part, key=lambda one: one.first["ranks"])
+        for group in groups.values() for part in _one_for_each_size(group)
+        if len({one.first["ranks"] for one in part}) > 1
+    ]  # fmt: skip
+    return [_family(label, group, device, network) for label, group in zip(_labels(found), found, strict=True)]
 
 
 def _identity(series: Series) -> str:
     kept = {key: value for key, value in settings(series.runs[0]).items() if key not in _BY_RANKS}
-    return json.dumps([kept, series.first["data"]], sort_keys=True, default=str)
+    return json.dumps([kept, series.first["data"], series.first.get("environment", {}).get("version")], sort_keys=True, default=str)
 
 
-def _family(members: list[Series], device: str, network: str) -> Family:
-    first, config = members[0].first, members[0].first["config"]
-    label = f"{config['method']}, {first['data']['name']}"
+def _one_for_each_size(group: list[Series]) -> list[list[Series]]:
+    """Divide series by the settings in which two on equal numbers of ranks differ, such as the threads of a rank."""
+    sizes: dict[int, list[dict[str, Any]]] = {}
+    for one in group:
+        sizes.setdefault(one.first["ranks"], []).append(settings(one.runs[0]))
+    differs = [key for key in _BY_RANKS if any(len({str(each.get(key)) for each in alike}) > 1 for alike in sizes.values())]
+    parts: dict[str, list[Series]] = {}
+    for one in group:
+        parts.setdefault(json.dumps([settings(one.runs[0]).get(key) for key in differs], default=str), []).append(one)
+    return list(parts.values())
+
+
+def _labels(groups: list[list[Series]]) -> list[str]:
+    """Return the method and the graph of each group, and the settings in which groups of the same method and graph differ."""
+    firsts = [group[0] for group in groups]
+    short = [f"{one.first['config']['method']}, {one.first['data']['name']}" for one in firsts]
+    told = []
+    for one, label in zip(firsts, short, strict=True):
+        alike = [settings(other.runs[0]) for other, theirs in zip(firsts, short, strict=True) if theirs == label]
+        own = settings(one.runs[0])
+        differs = [key for key in own if key != "ranks" and len({str(other.get(key)) for other in alike}) > 1]
+        named = [key for key in ("graph", "topology", "features") if key in differs] or differs
+        told.append(", ".join([label, *(f"{key.replace('_', ' ')} {own[key]}" for key in named)]))
+    return numbered(told)
+
+
+def _family(label: str, members: list[Series], device: str, network: str) -> Family:
+    config = members[0].first["config"]
     strange = [key for key, value in _PLANNED.items() if config.get(key) != value]
     if strange:
         return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections import Counter
@@ -61,13 +62,18 @@ def series_of(runs: list[Run]) -> list[Series]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_identity(run), []).append(run)
-    labels = [_label(group) for group in groups.values()]
-    count, seen = Counter(labels), Counter[str]()
-    series = []
-    for label, group in zip(labels, groups.values(), strict=True):
-        seen[label] += 1
-        series.append(Series(f"{label} ({seen[label]})" if count[label] > 1 else label, group))
-    return series
+    return [Series(label, group) for label, group in zip(numbered(map(_label, groups.values())), groups.values(), strict=True)]
+
+
+def numbered(labels: Iterable[str]) -> list[str]:
+    """Return labels of which no two are alike: those that were have a number, from 1."""
+    given = list(labels)
+    count, taken, unique = Counter(given), {label for label in given if given.count(label) == 1}, list[str]()
+    for label in given:
+        numbers = (f"{label} ({number})" for number in itertools.count(1))
+        unique.append(label if count[label] == 1 else next(name for name in numbers if name not in taken))
+        taken.add(unique[-1])
+    return unique
 
 
 def _identity(run: Run) -> str:

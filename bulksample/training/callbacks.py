@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
 
 
@@ -58,9 +59,24 @@ class JsonLines(Callback):
             stream.write(json.dumps(line) + "\n")
 
 
+def lines_of(config: TrainOptions, json_file: Path | None = None) -> Path | None:
+    """Return the file for the lines of a run: `metrics`, metrics.jsonl among its checkpoints, or the file beside the report, if any."""
+    if config.metrics:
+        return Path(config.metrics)
+    return Path(config.checkpoint) / "metrics.jsonl" if config.checkpoint else lines_beside(json_file)
+
+
 def lines_beside(json_file: Path | None) -> Path | None:
     """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output, a device or nowhere."""
     return None if json_file is None or str(json_file) == "-" or is_device(json_file) else json_file.with_suffix(".jsonl")
+
+
+def of_first_epoch(path: Path) -> bool:
+    """Return True if a file holds at most the line of epoch 0, which a crash may have cut short; a run that goes on writes it again."""
+    if not path.exists():
+        return True
+    begin, text = json.dumps({"epoch": 0})[:-1], path.read_text(errors="replace")
+    return text.count("\n") < 2 and (text.startswith(f"{begin},") or begin.startswith(text))
 
 
 def _epoch_of(line: str) -> float:

@@ -2,6 +2,9 @@
 
 A checkpoint is a folder ``step-<number>`` with two files; `data.atomic` writes it. The JSON holds the SHA-256 of the tensors and
 that of itself, so a damaged checkpoint is detected and the one before it is used. Where ranks divide parameters, each shard is a file more.
+
+Only content that contradicts its own hashes is damaged. A checkpoint of an unknown format, and one that cannot be read now, may be whole:
+it is never passed over, because the run that goes on from an older one would remove it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +23,6 @@ import torch
 
 from ..data.atomic import new_folder, sweep
 from ..data.files import folder_of, write_synced
-from ..data.npy import regular_size
 from ..errors import DataError, UsageError
 
 FORMAT, SHARDED = 2, 3  # without and with shards
@@ -28,6 +31,10 @@ KEPT = 2
 _STATE, _TENSORS, _SHARD = "state.json", "tensors.safetensors", "shard-{:05d}.safetensors"
 
 Snapshot = tuple[dict[str, torch.Tensor], dict[str, Any]]
+
+
+class Damaged(DataError):
+    """A checkpoint lacks a file, or holds content that its hashes contradict."""
 
 
 def require() -> None:
@@ -39,7 +46,9 @@ def save(
     directory: str | os.PathLike[str], number: int, tensors: dict[str, torch.Tensor], state: dict[str, Any],
     shards: Iterable[dict[str, torch.Tensor]] = (),
 ) -> Path:  # fmt: skip
-    """Write one checkpoint; remove later ones, which another run has left, and all but the newest two of the others.
+    """Write one checkpoint; remove later ones, which this run does not continue, and all but the newest two of the others.
+
+    Whoever calls it holds the folder and has asked whether what is there may be removed; see `training.kept`.
 
     Parameters
     ----------
@@ -71,20 +80,50 @@ def save(
         kind = {"format": SHARDED, "shards": sums} if sums else {"format": FORMAT}
         whole = json.loads(json.dumps({**kind, "sha256": hashlib.sha256(data).hexdigest(), **state}))  # as `load` reads it
         write_synced(made / _STATE, json.dumps({"digest": _digest(whole), **whole}, indent=1).encode())
-    later = [path for path in _found(root) if _number(path) > number]  # of a run that this one replaces
-    for old in later + _found(root)[len(later) + KEPT :]:
+    found = [path for path in listed(root) if _is_ours(path)]
+    later = [path for path in found if _number(path) > number]
+    for old in later + found[len(later) + KEPT :]:
         shutil.rmtree(old, ignore_errors=True)
     return target
 
 
+def listed(root: Path) -> list[Path]:
+    """Return the checkpoints in a folder, also damaged ones, the newest first; none if there is no such folder.
+
+    Raises
+    ------
+    DataError
+        If the folder cannot be read, or is a link that leads nowhere: its checkpoints may be there again later.
+    """
+    try:
+        names = os.listdir(root)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not root.is_symlink():
+            return []
+        raise DataError(f"the checkpoints in {root} cannot be read: {error.strerror}") from error
+    return sorted((root / name for name in names if name.startswith("step-") and name[5:].isdecimal()), key=_number, reverse=True)
+
+
 def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
-    """Return the newest complete checkpoint below a directory, or None. Damaged checkpoints are named on standard error and skipped."""
+    """Return the newest complete checkpoint below a directory, or None if it holds none; nothing but leftovers of dead writers is removed.
+
+    Damaged checkpoints are named on standard error, and the one before them is used.
+
+    Raises
+    ------
+    DataError
+        If all checkpoints are damaged, or if the directory or the newest one that is not damaged cannot be read or is of another format.
+    """
     sweep(Path(directory))
-    for path in _found(Path(directory)):
+    faults = []
+    for path in listed(Path(directory)):
         try:
             return path, load(path)
-        except DataError as error:
+        except Damaged as error:
             print(f"bulksample: {error}; trying the checkpoint before it", file=sys.stderr)
+            faults.append(str(error))
+    if faults:
+        raise DataError(f"no checkpoint in {directory} can be used, and all are left as they are: {faults[0]}")
     return None
 
 
@@ -96,13 +135,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
     UsageError
         If there is no checkpoint.
     DataError
-        If it is incomplete or damaged, and so is every other one in the folder.
+        If it cannot be used, and neither can the others in the folder; see `newest`.
     """
     found = newest(root := folder_of(path, "a checkpoint"))
     if found is not None:
         return found
-    if damaged := _found(root):
-        return damaged[0], load(damaged[0])  # raises
     if root.is_dir() and not root.name.startswith("step-") and not (root / _STATE).exists():
         raise UsageError(f"{root} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
     return root, load(root)
@@ -115,25 +152,31 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
     ------
     UsageError
         If there is no such folder.
+    Damaged
+        If it is incomplete, or its content contradicts its hashes.
     DataError
-        If it is incomplete or damaged.
+        If it cannot be read, or is of a format that this version does not know.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
     folder = Path(path)
-    if not folder.exists():
-        raise UsageError(f"there is no checkpoint at {folder}")
+    try:
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"there is no checkpoint at {folder}") from None
+    except OSError as error:
+        raise DataError(f"checkpoint {folder} cannot be read: {error.strerror}") from error
     state = _state(folder)
     try:
         data = _bytes(folder, _TENSORS)
         if hashlib.sha256(data).hexdigest() != state["sha256"]:
-            raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
+            raise Damaged(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
         for place, sha256 in enumerate(state.get("shards", ())):
             _shard(folder, place, sha256)
         return from_bytes(data), state
-    except (KeyError, SafetensorError) as error:
-        raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise Damaged(f"checkpoint {folder} is incomplete or damaged: {error}") from error
 
 
 def read_shards(folder: Path, state: dict[str, Any]) -> Iterator[dict[str, torch.Tensor]]:
@@ -148,38 +191,43 @@ def _shard(folder: Path, place: int, sha256: str) -> bytes:
     """Read the file of a shard and compare it with its hash."""
     data = _bytes(folder, _SHARD.format(place))
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
+        raise Damaged(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
     return data
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """Read the JSON of a checkpoint and check its format and its digest; raises `DataError`."""
+    """Read the JSON of a checkpoint and check its format and its digest; raises as `load`."""
+    data = _bytes(folder, _STATE)
     try:
-        state = json.loads(_bytes(folder, _STATE))
+        state = json.loads(data)
         if not isinstance(state, dict):
             raise ValueError(f"{_STATE} holds no object")
     except (ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
+        raise Damaged(f"checkpoint {folder} is incomplete or damaged: {error}") from error
     written, format_ = state.pop("digest", None), state.get("format")
-    if type(format_) is not int or format_ not in READABLE:
-        raise DataError(f"checkpoint {folder} is of format {format_!r}; this version reads {' and '.join(map(str, READABLE))}")
-    if (written is not None or format_ > 1) and written != _digest(state):
-        raise DataError(f"checkpoint {folder} is damaged: the content of {_STATE} does not fit its digest")
+    if "format" in state and (type(format_) is not int or format_ not in READABLE):
+        raise DataError(
+            f"checkpoint {folder} is of format {format_!r}; this version reads {', '.join(map(str, READABLE))}: use the version of "
+            "bulksample that wrote it, or another folder"
+        )
+    if "format" not in state or ((written is not None or format_ != 1) and written != _digest(state)):
+        raise Damaged(f"checkpoint {folder} is damaged: the content of {_STATE} does not fit its digest")
     return state
 
 
 def _bytes(folder: Path, name: str) -> bytes:
-    """Read a regular file of a checkpoint; raises `DataError` for a link, which may change later, and for a pipe, which could block."""
+    """Read a regular file of a checkpoint, also behind links: hashes tell whether it is the one that was written. Raises as `load`."""
     what = f"checkpoint {folder} is incomplete or damaged: {name}"
-    if (folder / name).is_symlink():
-        raise DataError(f"{what} is a link; use a copy of the file")
-    regular_size(folder / name, what)
     try:
+        if not stat.S_ISREG(os.stat(folder / name).st_mode):  # a pipe could block
+            raise Damaged(f"{what}: is not a regular file")
         return (folder / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if (folder / name).is_symlink() or folder.is_symlink():  # what it leads to may come back, such as another file system
+            raise DataError(f"checkpoint {folder} cannot be read: {name} lies behind a link that leads nowhere") from error
+        raise Damaged(f"{what}: {error.strerror}") from error
     except OSError as error:
-        raise DataError(f"{what}: cannot be read: {error.strerror}") from error
+        raise DataError(f"checkpoint {folder} cannot be read: {name}: {error.strerror}") from error
 
 
 def _digest(state: dict[str, Any]) -> str:
@@ -187,10 +235,9 @@ def _digest(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _found(root: Path) -> list[Path]:
-    """Return the checkpoints below a directory, the newest first."""
-    found = (path for path in root.glob("step-*") if path.name[5:].isdecimal())
-    return sorted(found, key=_number, reverse=True)
+def _is_ours(folder: Path) -> bool:
+    """Return True for a folder that holds a file of a checkpoint, not for a link to one, nor for another folder of such a name."""
+    return not folder.is_symlink() and any(os.path.lexists(folder / name) for name in (_STATE, _TENSORS))
 
 
 def _number(path: Path) -> int:

@@ -1,11 +1,68 @@
-"""Checkpoints and results of an earlier run are not lost by a new run that is given their places."""
+"""A run owns the places of its results, and loses nothing of an earlier run that was given the same places."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..config.train import TrainOptions
+from ..data.outputs import check_ending, check_outputs, holding
+from ..distributed.comm.agree import checked_on_rank_0
+from ..distributed.comm.base import Comm
 from ..errors import UsageError
+from . import checkpoint
+from .callbacks import of_first_epoch
+
+
+@contextmanager
+def owned(
+    config: TrainOptions, overwrite: bool, comm: Comm, lines: Path | None, json_file: Path | None = None, *configs: Path | None
+) -> Iterator[None]:
+    """Hold the checkpoints and the files of a run while the block runs, on rank 0; collective when it begins.
+
+    Parameters
+    ----------
+    config : TrainOptions
+    overwrite : bool
+        Replace what another run has left.
+    comm : Comm
+    lines : path, optional
+        The JSON lines of the epochs.
+    json_file : path, optional
+        The report; ``-`` stands for standard output.
+    configs : paths, optional
+        Copies of the configuration.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if another run holds one of the places, if what lies there is not of the run that this one continues, unless
+        `overwrite`, or if it cannot be written.
+    DataError
+        On every rank, if the checkpoints cannot be listed.
+    """
+    folder = Path(config.checkpoint) if config.checkpoint else None
+
+    def check() -> None:
+        check_ending("metrics", lines, ".jsonl", ".ndjson")
+        check_ending("checkpoint", folder)
+        check_checkpoints(config, overwrite)
+        own = overwrite or _goes_on_in_place(config)
+        check_outputs(True, json_file, *configs, lines)  # together, since two results need two files
+        begun = own or _has_begun(config)
+        check_outputs(own, json_file)
+        check_outputs(begun, *configs)
+        check_outputs(own or (begun and lines is not None and of_first_epoch(lines)), lines)
+
+    def take() -> None:
+        check()
+        held.enter_context(holding(folder and folder / "checkpoints", json_file, *configs, lines))
+        check()  # nobody else changes it from now on
+
+    with ExitStack() as held:
+        checked_on_rank_0(comm, take)
+        yield
 
 
 def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
@@ -16,7 +73,7 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
     if not config.checkpoint or config.resume == "auto" or overwrite:
         return
     folder = Path(config.checkpoint)
-    steps = {path.resolve(): path.name for path in folder.glob("step-*")}
+    steps = {path.resolve(): path.name for path in checkpoint.listed(folder)}
     if not steps:
         return
     if not config.resume:
@@ -32,9 +89,14 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
         )
 
 
-def has_begun(config: TrainOptions) -> bool:
-    """Return True if the run to resume has begun: it kept its configuration or a checkpoint. Its other files are then its own."""
-    if config.resume != "auto":
-        return config.resume is not None and Path(config.resume).is_dir()
-    folder = Path(config.checkpoint or "")
-    return (folder / "config.yaml").exists() or any(folder.glob("step-*"))
+def _goes_on_in_place(config: TrainOptions) -> bool:
+    """Return True if a run continues a checkpoint in its own folder, so its other files are its own too."""
+    if not (config.checkpoint and config.resume):
+        return False
+    folder, resumed = Path(config.checkpoint), Path(config.resume).resolve()
+    return bool(checkpoint.listed(folder)) and (config.resume == "auto" or folder.resolve() in (resumed, resumed.parent))
+
+
+def _has_begun(config: TrainOptions) -> bool:
+    """Return True if the run to resume was killed before its first checkpoint: it has kept its configuration alone."""
+    return config.resume == "auto" and (Path(config.checkpoint or "") / "config.yaml").exists()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..config.train import TrainOptions
+from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..version import __version__
 from ..views.relational import RelationalView
 from . import checkpoint
@@ -17,6 +19,7 @@ from .checkpoint import Snapshot
 from .context import TrainingContext
 from .method import Method
 from .shards import own_shard, shards_from_rank_0
+from .sound_state import check_state, check_tensors, method_state
 from .weights import moments_at
 
 
@@ -44,7 +47,8 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "progress": context.progress.to_json(),
         **({"shard_tensors": sorted(shard)} if shard else {}),
     }
-    return {name: tensor for name, tensor in tensors.items() if name not in shard}, state
+    own = {name: tensor for name, tensor in tensors.items() if name not in shard}
+    return own, {**state, "tensors": sorted(own)}
 
 
 def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -54,7 +58,10 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     ------
     UsageError
         If the state belongs to another configuration, graph or number of ranks; the message names what differs.
+    DataError
+        If it is not what `capture` returned: a tensor is missing or foreign, or has another shape.
     """
+    folder = Path(state["folder"])
     differences = _differences(state["config"], context.config.computed())
     if state["graph"] != context.view.fingerprint:
         raise UsageError("the checkpoint does not fit this run: it is of a training on another graph, or on this one before it was changed")
@@ -66,11 +73,16 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
         raise UsageError(f"the checkpoint does not fit this run: learned rows were {was} and are {now} now; use features {was}")
     if context.model.shards:
         tensors = {**tensors, **shards_from_rank_0(context, state, state["folder"])}
+    stages = len(method.stages())
+    if (stage := state["progress"]["stage"]) > stages:
+        raise DataError(f"checkpoint {folder} is of stage {stage}; method {method.name!r} has {stages}: use another checkpoint")
     context.batches.load_state_dict(state["loader"])
     context.progress.from_json(state["progress"])
-    method.load_state_dict(_below(tensors, "method."))
-    if context.progress.stage:
-        context.set_model(method.model(context, context.progress.stage))
+    with method_state(folder, method.name):
+        method.load_state_dict(_below(tensors, "method."))
+        if context.progress.stage:
+            context.set_model(method.model(context, context.progress.stage))
+    check_tensors(folder, context, tensors, state.get("tensors"))
     context.model.load_state_dict(_below(tensors, "model."))
     context.best_weights = _below(tensors, "best.")
     for name, parameter in context.model.named_parameters():
@@ -83,19 +95,30 @@ def read(config: TrainOptions, comm: Comm) -> Snapshot | None:
     """Read the checkpoint that the configuration names, on every rank; return None if it names none, or ``auto`` finds none.
 
     Rank 0 reads and sends the tensors to the others (kind "model"), so only rank 0 needs to see the directory.
+
+    Raises
+    ------
+    DataError, UsageError
+        On every rank, if there are checkpoints and none can be used; see `checkpoint.newest` and `checkpoint.read`.
     """
     if not config.resume:
         return None
     tensors: dict[str, torch.Tensor] = {}
     state: dict[str, Any] | None = None
-    if comm.rank == 0:
-        found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume)
-        if found is not None:
-            tensors, state = found[1]
-            state = {**state, "folder": str(found[0])}  # which rank 0 alone sees
+    found = checked_on_rank_0(comm, lambda: _found(config))
+    if found is not None:
+        tensors, state = found[1]
+        state = {**state, "folder": str(found[0])}  # which rank 0 alone sees
     if comm.size > 1:
         tensors, state = _from_rank_0(comm, tensors, state)
     return None if state is None else (tensors, state)
+
+
+def _found(config: TrainOptions) -> tuple[Path, Snapshot] | None:
+    found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume or "")
+    if found is not None:
+        check_state(found[0], found[1][1])
+    return found
 
 
 def _from_rank_0(

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
+import threading
 
 import pytest
 
 from bulksample import UsageError
-from bulksample.cli import outputs
+from bulksample.data import outputs
 from bulksample.methods.run import train
 from bulksample.training import checkpoint
 
@@ -75,6 +77,54 @@ def test_every_output_of_every_command_is_checked_before_the_work(name, flag, co
             command(*words(name, graph, tmp_path, flag, tmp_path / "mine"), "--overwrite")
         with pytest.raises(AssertionError, match="the work began"):
             command(*words(name, graph, tmp_path, flag, os.devnull))
+
+
+@pytest.mark.parametrize(("name", "flag"), CASES, ids=map(" ".join, CASES))
+def test_every_output_of_every_command_is_held_by_one_run(name, flag, command, graph, tmp_path):
+    target, held, free = tmp_path / "mine", threading.Event(), threading.Event()
+
+    def hold():
+        with outputs.holding(target):
+            held.set()
+            free.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait(60)
+    try:
+        ended = command(*words(name, graph, tmp_path, flag, target))
+        assert ended.code == 2
+        assert f"{target} is held by another thread of this process" in ended.err
+    finally:
+        free.set()
+        other.join()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_of_checkpoints_is_held_by_one_run(command, graph, tmp_path, monkeypatch):
+    """Also the second of two runs in one process is refused, before it reads the checkpoints of the first."""
+    said = []
+
+    def second(*_, **__):
+        monkeypatch.setattr("bulksample.training.checkpoint.newest", lambda _: pytest.fail("it was read"))
+        thread = threading.Thread(target=lambda: said.append(refusal(lambda: train(graph, **options))))
+        thread.start()
+        thread.join()
+        raise UsageError("enough")
+
+    options = {"checkpoint": str(tmp_path / "kept"), "resume": "auto", "epochs": 1}
+    monkeypatch.setattr("bulksample.methods.run.make_trainer", second)
+    ended = command("train", graph, *SMALL, "--checkpoint", tmp_path / "kept", "--resume", "auto")
+    assert "enough" in ended.err
+    [text] = said
+    assert "checkpoints is held by another thread of this process" in text
+
+
+def refusal(call):
+    """Return the message with which a call is refused."""
+    with pytest.raises(UsageError, match="is held by") as refused:
+        call()
+    return str(refused.value)
 
 
 def test_what_lies_beside_the_json_is_kept_too(command, graph, tmp_path):
@@ -148,7 +198,10 @@ def test_resuming_a_folder_keeps_later_checkpoints_and_those_of_other_runs(comma
 
 @pytest.mark.parametrize("flag", ["--json", "--metrics"])
 def test_resuming_nothing_replaces_no_results(command, graph, tmp_path, flag):
-    """A run that has begun keeps its configuration before its first checkpoint, so a job that is put back into its queue goes on."""
+    """A run that has begun keeps its configuration before its first checkpoint, so a job that is put back into its queue goes on.
+
+    It then has no report, and at most the line of its first epoch.
+    """
     (tmp_path / "mine").write_text("precious")
     line = ["train", graph, *SMALL, "--checkpoint", tmp_path / "kept", "--resume", "auto", flag, tmp_path / "mine"]
     ended = command(*line)
@@ -157,8 +210,12 @@ def test_resuming_nothing_replaces_no_results(command, graph, tmp_path, flag):
     for begun in "config.yaml", "step-000000009/state.json":
         (tmp_path / "kept" / begun).parent.mkdir(parents=True)
         (tmp_path / "kept" / begun).write_text("{}")
-        with pytest.raises(AssertionError, match="the work began"):
-            command(*line)
+        if begun == "config.yaml":
+            assert "mine exists already" in command(*line).err
+            (tmp_path / "mine").write_text('{"epoch": 0, "loss": 1.0}\n')
+        if (begun, flag) != ("config.yaml", "--json"):
+            with pytest.raises(AssertionError, match="the work began"):
+                command(*line)
         shutil.rmtree(tmp_path / "kept")
     with pytest.raises(AssertionError, match="the work began"):
         command(*line, "--overwrite")
@@ -177,3 +234,51 @@ def test_a_result_that_cannot_be_written_in_the_end_is_printed(tmp_path, capsys)
     with pytest.raises(UsageError, match="cannot write"):
         emit({"score": 1}, tmp_path, "t")
     assert json.loads(capsys.readouterr().out) == {"score": 1}
+
+
+ENDINGS = {  # option of a command: a name that promises another format, and what is suggested
+    ("info", "--json"): ("r.csv", "r.json"), ("plan", "--json"): ("r.yaml", "r.json"), ("data info", "--json"): ("r.txt", "r.json"),
+    ("data verify", "--json"): ("r.npz", "r.json"), ("data make", "--json"): ("r.html", "r.json"), ("data make", "-o"): ("g.npz", "g"),
+    ("data split-edges", "-o"): ("g.parquet", "g"), ("data split-edges", "--json"): ("r.jsonl", "r.json"),
+    ("partition", "-o"): ("p.csv", "p.npz"), ("partition", "--json"): ("r.md", "r.json"),
+    ("sample", "--json"): ("r.h5", "r.json"),
+    ("train", "--json"): ("r.jsonl", "r.json"), ("train", "--metrics"): ("m.csv", "m.jsonl"), ("compare", "--json"): ("r.csv", "r.json"),
+    ("report", "-o"): ("page.pdf", "page.html"), ("report", "--markdown"): ("t.html", "t.md"), ("report", "--csv"): ("t.parquet", "t.csv"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "flag"), CASES, ids=map(" ".join, CASES))
+def test_no_output_is_written_under_a_name_of_another_format(name, flag, command, graph, tmp_path):
+    given, suggested = ENDINGS[name, flag]
+    for spelled in (given, given.upper()):
+        ended = command(*words(name, graph, tmp_path, flag, tmp_path / spelled))
+        assert ended.code == 2, ended
+        [line] = ended.err.splitlines()
+        assert spelled in line
+        assert suggested.lower() in line.lower()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "suggested"),
+    [
+        (["report", "RUNS", "--png", "figures.png"], "figures"),
+        (["compare", "GRAPH", "--methods", "sync", "-o", "all.json"], "all"),
+        (["train", "GRAPH", *SMALL, "--checkpoint", "model.pt"], "model"),
+        (["predict", "GRAPH", "--checkpoint", "RUNS", "-o", "p"], "p.npz or .*p.csv or .*p.parquet"),
+        (["predict", "GRAPH", "--checkpoint", "RUNS", "-o", "p.json"], "p.npz or .*p.csv or .*p.parquet"),
+    ],
+)
+def test_nor_is_a_folder_made_under_the_name_of_a_file(line, suggested, command, graph, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = command(*[{"GRAPH": graph, "RUNS": tmp_path}.get(word, word) for word in line])
+    assert ended.code == 2, ended
+    assert re.search(rf": use .*{suggested}|; use {suggested}", ended.err), ended.err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["r", "r.JSON", "lr0.5", "v1.25"])
+def test_a_name_that_promises_nothing_fits(name, tmp_path):
+    outputs.check_ending("--json", tmp_path / name, ".json")
+    if name != "r.JSON":
+        outputs.check_ending("-o", tmp_path / name)

@@ -1,5 +1,6 @@
 """`bulksample predict`: its scores match those of training, and graphs that do not match the model are refused."""
 
+import csv
 import json
 import shutil
 import sys
@@ -7,12 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from communities import community_graph
 from planted_relations import planted
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
-from bulksample.methods.predict import predict
+from bulksample.errors import UsageError
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.predict import Prediction, predict
+from bulksample.methods.prediction_file import columns_of, write_predictions
 from bulksample.training.checkpoint import load
 
 FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--seed", "1"]
@@ -136,6 +141,50 @@ def test_graphs_and_files_that_do_not_match_are_refused(command, tmp_path):
         code, _, err = command("predict", store_path, "--checkpoint", checkpoint, "-o", file)
         assert (code, message in err) == (expected, True), err
         assert not out.exists()
+
+
+def table_of(file):
+    """Read a table by a reader that is not ours: columns of numbers by name."""
+    if file.suffix == ".parquet":
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is missing: pip install pyarrow")
+        return parquet.read_table(file).to_pydict()
+    with open(file, newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {name: [float(row[name]) for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".CSV"])
+def test_a_table_has_the_most_likely_class_and_its_probability(command, tmp_path, ending):
+    trained(command, tmp_path)
+    _, arrays = predicted(command, tmp_path)
+    code, out, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / f"p{ending}", "--json", "-")
+    assert code == 0, err
+    assert json.loads(out)["columns"] == ["id", "class", "probability"]
+    table = table_of(tmp_path / f"p{ending}")
+    share, best = torch.from_numpy(arrays["logits"]).double().softmax(1).max(1)
+    assert table["id"] == list(range(len(best)))
+    assert table["class"] == best.tolist()
+    assert table["probability"] == pytest.approx(share.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("target", "columns"),
+    [("multilabel", ["id", "probability_0", "probability_1"]), ("regression", ["id", "prediction_0", "prediction_1"])],
+)
+def test_a_table_of_several_labels_has_a_column_for_each(tmp_path, target, columns):
+    logits = np.array([[0.5, -200.0], [3.0, 800.0]], np.float32)
+    found = Prediction(logits, None, {}, TrainConfig.of(target=target), 1, tmp_path)
+    assert write_predictions(tmp_path / "p.csv", found) == columns
+    right = torch.from_numpy(logits).double()
+    right = right.sigmoid() if target == "multilabel" else right
+    table = table_of(tmp_path / "p.csv")
+    for j, name in enumerate(columns[1:]):
+        assert table[name] == pytest.approx(right[:, j].tolist(), rel=1e-12)
+    assert list(columns_of(found._replace(logits=logits[:, :1])))[1] == ("prediction" if target == "regression" else "probability_0")
+    timed = columns_of(found._replace(more={"times": np.array([7, 9])}))
+    assert (list(timed)[1], timed["time"].tolist()) == ("time", [7, 9])
+    with pytest.raises(UsageError, match="link prediction gives embeddings alone"):
+        write_predictions(tmp_path / "links.csv", found._replace(logits=None))
 
 
 def test_a_damaged_checkpoint_is_bad_data(command, tmp_path):

@@ -11,10 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 from bulksample.errors import UsageError
+from bulksample.report.chart_style import new_figure
 from bulksample.report.page import Page
 from bulksample.report.reading import read
 from bulksample.report.scaling import families
-from bulksample.report.series import series_of
+from bulksample.report.series import numbered, series_of
 
 VOID = {"meta", "br", "use", "path", "rect", "line", "image"}
 
@@ -171,6 +172,52 @@ def test_more_ranks_are_predicted_from_the_fewest(trained):
     assert family.predicted[2].bytes == family.measured(two).bytes > 0
     computed = sum(one.first["phases"][phase] for phase in ("forward", "backward", "step", "fetch")) / one.first["epochs"]
     assert family.predicted[1].seconds >= computed * 0.999
+
+
+def test_no_family_of_runs_takes_the_place_of_another(trained, tmp_path):
+    """Same method and graph: another placement, other threads on as many ranks, another width."""
+    kinds = {
+        "whole": {}, "parts": {"graph": "partitioned"}, "wide": {"hidden": 64}, "busy": {"threads": 7}, "busier": {"threads": 9},
+    }  # fmt: skip
+    for kind, changed in kinds.items():
+        for name in ("one", "two"):
+            run = json.loads((trained / f"{name}.json").read_text())
+            of_report = {key: value for key, value in changed.items() if key in run}
+            (tmp_path / f"{kind}-{name}.json").write_text(json.dumps(run | of_report | {"config": run["config"] | changed}))
+    page = Page(read([tmp_path]))
+    found = families(series_of(read([tmp_path]).runs))
+    labels = [family.label for family in found]
+    assert len(set(labels)) == len(kinds), labels
+    assert all(label.startswith("sync, ") for label in labels)
+    assert sum("graph partitioned" in label for label in labels) == 1
+    (chart,) = [chart for chart in page.charts if chart.name == "scaling_seconds"]
+    assert len(chart.numbers.body) == len({row[0] for row in chart.numbers.body}) == 2 * len(kinds)
+    with new_figure(size=chart.size) as (figure, axes):
+        chart.draw(figure, axes[0])
+        lines = [line.get_label() for line in axes[0].get_lines() if line.get_linestyle() == "-"]
+    assert len(set(lines)) == len(kinds)
+
+
+def test_bars_of_long_labels_that_begin_alike_are_not_one_bar(trained, tmp_path):
+    """An axis of matplotlib draws equal names at one place."""
+    begin = "a-run-of-a-method-with-a-name-longer-than-a-legend"
+    for name in (f"{begin}-a", f"{begin}-b", f"{begin}-c"):
+        run = json.loads((trained / "one.json").read_text())
+        (tmp_path / f"{name}.json").write_text(json.dumps(run | {"config": run["config"] | {"hidden": ord(name[-1])}}))
+        shutil.copy(trained / "one.jsonl", tmp_path / f"{name}.jsonl")
+    page = Page(read([tmp_path]))
+    assert len({one.label for one in page.series}) == 3
+    for chart in page.charts:
+        with new_figure(size=chart.size) as (figure, axes):
+            chart.draw(figure, axes[0])
+            drawn = {text.get_text() for text in axes[0].get_yticklabels() if "…" in text.get_text()}
+            drawn |= {str(line.get_label()) for line in axes[0].get_lines() if "…" in str(line.get_label())}
+        assert len({text.partition(":")[0] for text in drawn}) in (0, 3), chart.name
+
+
+@pytest.mark.parametrize(("given", "unique"), [(["a", "b"], ["a", "b"]), (["a", "a", "a (1)"], ["a (2)", "a (3)", "a (1)"])])
+def test_labels_that_were_alike_are_numbered(given, unique):
+    assert numbered(given) == unique
 
 
 def test_a_missing_prediction_has_a_reason(trained, tmp_path):

@@ -193,6 +193,22 @@ def test_a_run_of_virtual_ranks_has_one_name_on_any_number_of_ranks(in_a_job):
     assert in_a_job(lines, BULKSAMPLE_VIRTUAL_RANKS="16").stdout.split() == ["train/replicated-16", "--virtual-ranks", "16"]
 
 
+def test_the_trained_weights_move_to_the_results(in_a_job, tmp_path):
+    """Also those of a job that was killed after its report had moved; older weights of the same name give way."""
+    trained = """
+started() { mkdir -p $work/train/run.checkpoint/step-10; touch $work/train/run.{config.yaml,jsonl}; echo '{}' >$work/train/run.json; }
+train train/run
+"""
+    results, under_way = tmp_path / "r" / "train", tmp_path / "r-under-way" / "train"
+    assert in_a_job(trained).returncode == 0
+    assert {path.name for path in results.iterdir()} == {"run.checkpoint", "run.config.yaml", "run.json", "run.jsonl"}
+    assert [path.name for path in (results / "run.checkpoint").iterdir()] == ["step-10"]
+    (under_way / "run.checkpoint" / "step-20").mkdir(parents=True)
+    assert in_a_job("train train/run").returncode == 0
+    assert [path.name for path in (results / "run.checkpoint").iterdir()] == ["step-20"]
+    assert list(under_way.iterdir()) == []
+
+
 def test_copies_come_from_the_plan(in_a_job, tmp_path):
     """The graph is tiny, so every rank has room for all, and one copy of block rows is measured."""
     store.save(community_graph(), tmp_path / "g")

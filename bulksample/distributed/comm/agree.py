@@ -18,6 +18,7 @@ _ALIKE = "start all ranks with the same command, data and version"
 _SLICE = 2**18
 _SLICES = 8
 _SHARED = (UsageError, DataError, BackendUnavailable)
+_NAMED: dict[str, type[Exception]] = {one.__name__: one for one in _SHARED}
 
 T = TypeVar("T")
 
@@ -59,16 +60,21 @@ def _others(first: Any, other: Any, rank: int) -> str:
     return f"another on rank {rank} than on rank 0"
 
 
-def checked_on_rank_0(comm: Comm, check: Callable[[], None]) -> None:
-    """Call `check` on rank 0, which alone writes results; if it raises `UsageError` or OSError, raise `UsageError` on all. Collective."""
-    fault = ""
+def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:
+    """Call `call` on rank 0, which alone reads and writes the files of a run; return its value there, None elsewhere. Collective.
+
+    Raises
+    ------
+    UsageError, DataError or BackendUnavailable
+        On all ranks, what `call` raises. An OSError becomes a `UsageError`.
+    """
+    made, fault = None, ["", ""]
     if comm.rank == 0:
-        try:
-            check()
-        except (UsageError, OSError) as error:
-            fault = str(error)
-    if fault := comm.gather_control(fault)[0]:
-        raise UsageError(fault)
+        made, fault = _called(call)
+    kind, text = comm.gather_control(fault)[0]
+    if kind:
+        raise _NAMED.get(kind, UsageError)(text)
+    return made
 
 
 def together(comm: Comm, call: Callable[[], T]) -> T:
@@ -80,18 +86,22 @@ def together(comm: Comm, call: Callable[[], T]) -> T:
         On all ranks, the error of the lowest rank that raised one. It names that rank unless all failed alike. An OSError becomes a
         `UsageError`.
     """
-    made, fault = None, ["", ""]
-    try:
-        made = call()
-    except (*_SHARED, OSError) as error:
-        fault = [type(error).__name__, str(error)]
+    made, fault = _called(call)
     everyone = comm.gather_control(fault)
     for rank, (kind, text) in enumerate(everyone):
         if kind:
             alike = all(other == everyone[0] for other in everyone)
-            known = {one.__name__: one for one in _SHARED}
-            raise known.get(kind, UsageError)(text if alike else f"rank {rank}: {text}")
+            raise _NAMED.get(kind, UsageError)(text if alike else f"rank {rank}: {text}")
     return cast(T, made)
+
+
+def _called(call: Callable[[], T]) -> tuple[T | None, list[str]]:
+    """Call `call`; return its value, and the kind and the text of the error that ranks share, if it raised one."""
+    try:
+        return call(), ["", ""]
+    except (*_SHARED, OSError) as error:
+        kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), "")
+        return None, [kind or type(error).__name__, str(error)]
 
 
 def fingerprint(graph: Graph) -> str:

@@ -11,8 +11,8 @@ from waiting import until
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
 from bulksample.methods.run import train
-from bulksample.report.trackers import Tracking, check_trackers, flat, make_tracking
 from bulksample.training.callbacks import JsonLines
+from bulksample.training.trackers import Tracking, check_trackers, flat, make_tracking
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1}
 

@@ -1,0 +1,221 @@
+"""The places where a run writes its results: each can be written, loses nothing of an earlier run, and belongs to one run at a time.
+
+A run holds its places from its first write to its last. It locks a small file beside each, which names the process:
+
+    .NAME.bulksample-held
+
+The system lets go of a lock when its process ends, however it ends, so what a killed run held is free at once. On the file systems of
+clusters other machines see the lock too; where a file system has no locks, a warning says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from ..errors import UsageError
+from .atomic import check_writable, is_device
+
+_HELD: dict[str, int] = {}  # the places that this process holds, and the thread that does
+_OPEN: set[int] = set()  # file descriptors of the locks
+# endings that no folder of ours has
+_OF_FILES = frozenset({
+    ".npz", ".npy", ".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".txt", ".md", ".html", ".png",
+    ".pdf", ".svg", ".zip", ".tar", ".gz", ".xz", ".bz2", ".zst", ".pt", ".pth", ".safetensors", ".bin", ".pkl", ".h5", ".hdf5", ".mtx",
+})  # fmt: skip
+_CHANGES = threading.Lock()
+_WAIT = "wait for its end, or use another place"
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+_MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def check_outputs(overwrite: bool, *files: Path | None) -> None:
+    """Raise `UsageError` unless each file can be written, and none exists or `overwrite` is given.
+
+    None and ``-`` stand for no file. Pipes and devices never exist in this sense. Missing folders above a file are made later.
+    """
+    named = _named(files)
+    for number, file in enumerate(named):
+        check_writable(file)
+        if file.is_file() and not overwrite:
+            raise UsageError(f"{file} exists already; use another file, or --overwrite")
+        if not is_device(file) and os.path.realpath(file) in map(os.path.realpath, named[:number]):
+            raise UsageError(f"two results would be written to {file}; use two files")
+
+
+def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool = True) -> None:
+    """Raise `UsageError` if the name of a result promises another format than the option writes.
+
+    Parameters
+    ----------
+    option : str
+        As the user spells it.
+    file : path, optional
+        None, ``-``, devices and pipes have no format.
+    endings : str
+        The endings that fit, such as ".csv", in any case. None: the option makes a folder, and endings of files do not fit.
+    bare : bool
+        A name without an ending fits too.
+    """
+    if file is None or str(file) == "-" or is_device(path := Path(file)):
+        return
+    found = path.suffix.lower()
+    if not endings:
+        if found in _OF_FILES:
+            raise UsageError(f"{option} makes a folder; got {file}, which is named as a {found} file: use {path.with_suffix('')}")
+    elif found not in endings and not (bare and not _promises(found)):
+        given = [str(path.with_suffix(ending)) for ending in endings]
+        raise UsageError(f"{option} writes {' or '.join(endings)}; got {file}: use {' or '.join(given)}")
+
+
+def _promises(ending: str) -> bool:
+    """Return True for the ending of a format: not of a version, a size or a rate, such as ``.5`` of ``lr0.5``."""
+    return bool(ending) and not ending[1:2].isdigit()
+
+
+def check_folder(overwrite: bool, folder: Path | None) -> None:
+    """Raise `UsageError` unless files can be written into a folder, and it is new or empty or `overwrite` is given."""
+    if folder is None:
+        return
+    check_writable(folder / "file")
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise UsageError(f"{folder} exists already and is not empty; use another folder, or --overwrite")
+
+
+@contextmanager
+def holding(*places: Path | None) -> Iterator[None]:
+    """Hold the places of results, files or folders, while the block runs; check what lies there after this call, not before.
+
+    None and ``-`` stand for no place. Devices and pipes are shared, and so is a file whose folder this process may not write to. A
+    thread may hold again what it holds. Missing folders above a place are made; those that stay empty are removed at the end.
+
+    Raises
+    ------
+    UsageError
+        If another run holds one of them; the message names its process.
+    OSError
+        If a lock cannot be written.
+    """
+    real = {os.path.realpath(place): place for place in _named(places) if not is_device(place)}
+    with ExitStack() as held:
+        for path in sorted(real):
+            held.enter_context(_holding(path, real[path]))
+        yield
+
+
+def _named(files: tuple[Path | None, ...]) -> list[Path]:
+    return [file for file in files if file is not None and str(file) != "-"]
+
+
+@contextmanager
+def _holding(path: str, place: Path) -> Iterator[None]:
+    """Hold one place by its real path; `place` is the name that the user gave it."""
+    with _CHANGES:
+        owner = _HELD.get(path)
+        if owner not in (None, threading.get_ident()):
+            raise UsageError(f"{place} is held by another thread of this process; {_WAIT}")
+        _HELD[path] = threading.get_ident()
+    try:
+        with _with_parents(Path(path).parent), ExitStack() as locked:
+            if owner is None:
+                locked.enter_context(_locked(Path(path), place))
+            yield
+    finally:
+        if owner is None:
+            del _HELD[path]
+
+
+@contextmanager
+def _with_parents(folder: Path) -> Iterator[None]:
+    """Make a folder and the missing ones above it; at the end remove those of them that are empty."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for one in missing:
+                one.rmdir()
+
+
+@contextmanager
+def _locked(path: Path, place: Path) -> Iterator[None]:
+    """Lock the file beside a place; it is gone afterwards."""
+    file = path.with_name(f".{path.name}.bulksample-held")
+    try:
+        lock = _lock(file, place)
+    except OSError as error:
+        if error.errno not in _MAY_NOT:
+            raise
+        lock = None  # then nobody of this user can make a file there
+    try:
+        yield
+    finally:
+        if lock is not None:
+            file.unlink(missing_ok=True)  # before the lock is free: whoever waits for it sees that it lies nowhere, and makes another
+            _OPEN.discard(lock)
+            os.close(lock)
+
+
+def _lock(file: Path, place: Path) -> int:
+    """Make and lock a file that names this process, and return its descriptor; raises `UsageError` if another process has locked it."""
+    while True:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(lock)
+            os.close(lock)
+            raise UsageError(f"{place} is held by {owner}; {_WAIT}") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(lock)
+                raise
+            print(f"bulksample: warning: {place}: no locks on this file system; see that no other run writes there", file=sys.stderr)
+        if _lies_at(lock, file):
+            break
+        os.close(lock)  # its owner removed it meanwhile
+    _OPEN.add(lock)
+    who = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S"), "command": " ".join(sys.argv)}
+    os.ftruncate(lock, 0)
+    os.write(lock, json.dumps(who).encode())
+    return lock
+
+
+def _lies_at(lock: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _owner(lock: int) -> str:
+    """Return who wrote the file of a lock, in words."""
+    try:
+        found = json.loads(os.pread(lock, 2**16, 0))
+        return f"another run, process {found['process']} on {found['host']} since {found['since']}: {found['command']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another run that has just begun"
+
+
+def _forget() -> None:
+    """Close the locks in a forked child, which else would keep them when its parent is killed."""
+    global _CHANGES
+    _CHANGES = threading.Lock()
+    for lock in _OPEN:
+        with suppress(OSError):
+            os.close(lock)
+    _OPEN.clear()
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

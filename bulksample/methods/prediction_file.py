@@ -1,0 +1,100 @@
+"""Write predictions as arrays (.npz) or as a table with a row for each vertex (.csv, .parquet); the ending of the name decides."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data.atomic import new_file, save_npz
+from ..data.outputs import check_ending
+from ..errors import UsageError
+
+if TYPE_CHECKING:  # importing torch would keep a wrong name waiting
+    from .predict import Prediction
+
+_ENDINGS = (".npz", ".csv", ".parquet")
+_ROWS = 2**16
+
+
+def check_prediction_file(file: Path) -> None:
+    """Raise `UsageError` if predictions cannot be written under this name; call it before long work."""
+    check_ending("--out", file, *_ENDINGS, bare=False)
+    if file.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("--out: Parquet needs pyarrow; use pip install 'bulksample[tables]', or a .csv file")
+
+
+def arrays_of(found: Prediction) -> dict[str, np.ndarray]:
+    """Return what a model gives for every vertex, by name: `logits` or `predictions`, `embeddings`, and those of heterogeneous graphs."""
+    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings, **found.more}
+    return {name: array for name, array in both.items() if array is not None}
+
+
+def write_predictions(file: Path, found: Prediction) -> list[str]:
+    """Write predictions completely or not at all; return the names of the arrays, or the columns of the table.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be written, or a table is asked of link prediction, which gives embeddings alone.
+    """
+    if file.suffix.lower() not in (".csv", ".parquet"):
+        save_npz(file, arrays := arrays_of(found))
+        return list(arrays)
+    table = columns_of(found)
+    try:
+        with new_file(file) as stream:
+            if file.suffix.lower() == ".csv":
+                for lines in _csv(table):
+                    stream.write(lines.encode())
+            else:
+                import pyarrow
+                import pyarrow.parquet
+
+                pyarrow.parquet.write_table(pyarrow.table(table), stream)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+    return list(table)
+
+
+def columns_of(found: Prediction) -> dict[str, np.ndarray]:
+    """Return the columns of the table of predictions, one row for each vertex.
+
+    Returns
+    -------
+    dict of arrays of length n
+        `id`, int64: the number of the vertex; `time`, int64, where vertices were asked about at times. Then of classes `class`, int64, the
+        most likely one, and `probability`, float64, its softmax; of several classes at once `probability_J`, float64, for each class J;
+        of regression `prediction`, float64, or `prediction_J` for each number J.
+    """
+    if found.logits is None:
+        raise UsageError("--out: link prediction gives embeddings alone, which are no table; use a .npz file")
+    logits = found.logits.astype(np.float64)
+    table: dict[str, np.ndarray] = {"id": np.arange(len(logits))}
+    if "times" in found.more:
+        table["time"] = np.asarray(found.more["times"])
+    if found.config.target == "regression":
+        return table | _numbered("prediction", logits)
+    if found.config.target == "multilabel":
+        return table | _numbered("probability", np.exp(-np.logaddexp(0, -logits)), alone=False)
+    best = logits.argmax(1)
+    beside = np.exp(logits - logits[np.arange(len(logits)), best][:, None]).sum(1)
+    return table | {"class": best, "probability": 1 / beside}
+
+
+def _numbered(name: str, values: np.ndarray, alone: bool = True) -> dict[str, np.ndarray]:
+    if values.shape[1] == 1 and alone:
+        return {name: values[:, 0]}
+    return {f"{name}_{j}": column for j, column in enumerate(values.T)}
+
+
+def _csv(table: dict[str, np.ndarray]) -> Iterator[str]:
+    """Yield the lines of a table, many at a time; numbers have all their digits."""
+    yield ",".join(table) + "\n"
+    rows = len(table["id"])
+    for first in range(0, rows, _ROWS):
+        columns = [map(repr, column[first : first + _ROWS].tolist()) for column in table.values()]
+        yield "".join(",".join(cells) + "\n" for cells in zip(*columns, strict=True))

@@ -1,0 +1,175 @@
+"""One run at a time writes to a place: the second is told who holds it, and what a killed run held is free."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from bulksample import UsageError
+from bulksample.data import outputs
+from bulksample.data.outputs import holding
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from bulksample.data.outputs import holding
+with holding(*map(Path, sys.argv[1:])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Start a process that holds places; all end with the test."""
+    started = []
+
+    def start(*places):
+        process = subprocess.Popen([sys.executable, "-c", HOLD, *map(str, places)], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_the_second_is_told_who_holds_a_place(holder, tmp_path):
+    first = holder(tmp_path / "r.json", tmp_path / "ck" / "checkpoints")
+    for place in ("r.json", "ck/checkpoints", "ck/../r.json"):
+        said = rf"{place} is held by another run, process {first.pid} on .* since 20.*: -c .*r.json"
+        with pytest.raises(UsageError, match=said), holding(tmp_path / "new", tmp_path / place):
+            raise AssertionError("two hold it")
+    with holding(tmp_path / "new"):  # what was taken before the refusal is free again
+        pass
+    (tmp_path / "link").symlink_to("r.json")
+    with pytest.raises(UsageError, match="link is held by another run"), holding(tmp_path / "link"):
+        pass
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_killed_run_held_is_free(holder, tmp_path, by):
+    first = holder(tmp_path / "r.json")
+    first.send_signal(by)
+    first.wait()
+    with holding(tmp_path / "r.json"):
+        assert os.listdir(tmp_path) == [".r.json.bulksample-held"]
+        assert json.loads((tmp_path / ".r.json.bulksample-held").read_text())["process"] == os.getpid()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_forked_child_does_not_keep_what_its_killed_parent_held(tmp_path):
+    script = HOLD.replace(
+        "time.sleep(600)", "import os\n    child = os.fork()\n    print(child, flush=True) if child else None\n    time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, tmp_path / "r.json"], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "held\n"
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    try:
+
+        def is_free():
+            try:
+                with holding(tmp_path / "r.json"):
+                    return True
+            except UsageError:
+                return False
+
+        until(is_free)
+        os.kill(child, 0)  # it lives
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_two_threads_of_a_process_are_two_runs_and_one_may_hold_twice(tmp_path):
+    said = []
+
+    def other():
+        try:
+            with holding(tmp_path / "r.json"):
+                said.append("two hold it")
+        except UsageError as error:
+            said.append(str(error))
+
+    with holding(tmp_path / "r.json"), holding(tmp_path / "r.json"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert said == [f"{tmp_path / 'r.json'} is held by another thread of this process; wait for its end, or use another place"]
+    with holding(tmp_path / "r.json"):
+        pass
+
+
+def test_many_at_once_never_hold_it_together(tmp_path):
+    """Locks come and go while others wait for them; each holder writes its number and finds it unchanged."""
+    script = """
+import os, sys, time
+from pathlib import Path
+from bulksample import UsageError
+from bulksample.data.outputs import holding
+place, me = Path(sys.argv[1]), str(os.getpid())
+held = 0
+while held < 40:
+    try:
+        with holding(place):
+            assert not place.exists()
+            place.write_text(me)
+            time.sleep(0.0005)
+            assert place.read_text() == me
+            place.unlink()
+            held += 1
+    except UsageError:
+        pass
+"""
+    runs = [subprocess.Popen([sys.executable, "-c", script, tmp_path / "r"], stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [run.communicate(timeout=120)[1] for run in runs] == ["", "", ""]
+
+
+def test_missing_folders_are_made_and_gone_again_if_nothing_was_written(tmp_path):
+    with holding(tmp_path / "a" / "b" / "r.json", tmp_path / "a" / "c" / "g"):
+        assert (tmp_path / "a" / "b").is_dir()
+        (tmp_path / "a" / "c" / "g").write_text("")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["a", "a/c", "a/c/g"]
+
+
+def test_a_folder_and_what_will_be_one_are_held(holder, tmp_path):
+    (tmp_path / "g").mkdir()
+    holder(tmp_path / "g", tmp_path / "new")
+    for place in ("g", "new"):
+        with pytest.raises(UsageError, match="is held by another run"), holding(tmp_path / place):
+            pass
+
+
+def test_devices_and_standard_output_are_shared(holder):
+    holder("/dev/null", "-")
+    with holding(Path("/dev/null"), Path("-"), None):
+        pass
+
+
+@pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP"])
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, capsys, number):
+    def refused(*_):
+        raise OSError(getattr(errno, number), "no locks")
+
+    monkeypatch.setattr(outputs.fcntl, "flock", refused)
+    with holding(tmp_path / "r.json"):
+        pass
+    assert "no locks on this file system; see that no other run writes there" in capsys.readouterr().err
+
+
+def test_a_lock_whose_owner_wrote_nothing_yet_is_a_lock(tmp_path):
+    with open(tmp_path / ".r.json.bulksample-held", "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="is held by another run that has just begun"), holding(tmp_path / "r.json"):
+            pass
