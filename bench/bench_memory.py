@@ -41,7 +41,7 @@ PAIRS = [
 
 def resident(what: str) -> int:
     """Read a memory figure of this process, by its name in Linux."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
@@ -53,7 +53,7 @@ def measure(pair: Pair, threads: int, budget: int) -> dict[str, Any]:
     candidates = np.flatnonzero(matrix.degrees > 0)[: pair.batch_size * 32 * BULKS]
     sampler.sample_bulk(adjacency, Selection.of([candidates[:1]], adjacency.n), Stream(0))
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # reset VmHWM
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # reset VmHWM
     before = resident("VmRSS")
     loader = BulkLoader(adjacency, sampler, candidates, batch_size=pair.batch_size, bulk_size="auto", seed=1, memory_budget=budget << 20)
     held = [minibatch.nbytes() for minibatch, _ in zip(loader, range(BULKS * loader.bulk_size), strict=False) if minibatch is not None]

@@ -56,12 +56,14 @@ def rank(parts: str, out: str) -> None:
     everyone = comm.gather_control([before, _memory()])
     if comm.rank == 0:
         kept = {name: result[name] for name in ("read_bytes", "bytes_sent", "held_bytes", "steps", "train_loss")}
-        Path(out).write_text(json.dumps({**kept, "memory_before": [b for b, _ in everyone], "memory_after": [a for _, a in everyone]}))
+        Path(out).write_text(
+            json.dumps({**kept, "memory_before": [b for b, _ in everyone], "memory_after": [a for _, a in everyone]}), encoding="utf-8"
+        )
 
 
 def _memory() -> dict[str, int]:
     """Return the peak of the resident memory and the anonymous memory now, in bytes."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
     return {"peak": 1024 * int(status["VmHWM"].split()[0]), "anonymous": 1024 * int(status["RssAnon"].split()[0])}
 
 

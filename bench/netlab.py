@@ -106,9 +106,9 @@ class Lab:
         for i, host in enumerate(self.hosts):
             self._join(host, f"{_NETWORK}.{i + 1}/24")
         names = [f"{_NETWORK}.{i + 1} {host}" for i, host in enumerate(self.hosts)]
-        Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
+        Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n", encoding="utf-8")
         _do("mount --bind /run/hosts /etc/hosts")
-        _AGENT.write_text(_agent())
+        _AGENT.write_text(_agent(), encoding="utf-8")
         _AGENT.chmod(0o755)
         self.shape(rate)
 

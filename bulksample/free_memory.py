@@ -17,15 +17,15 @@ def free_memory() -> int:
     Cached files count as free. Where the system does not say so much, the bytes of unused memory are returned.
     """
     try:
-        fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        fields = dict(line.split(":") for line in _MEMINFO.read_text(encoding="utf-8").splitlines())
         free = 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, ValueError, KeyError):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError, KeyError):
-        group = _GROUPS / _OWN_GROUP.read_text().rpartition("::/")[2].strip()
-        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        group = _GROUPS / _OWN_GROUP.read_text(encoding="utf-8").rpartition("::/")[2].strip()
+        used = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
         cached = int(used["inactive_file"]) + int(used["active_file"])
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + cached)
+        free = min(free, int((group / "memory.max").read_text(encoding="utf-8")) - int((group / "memory.current").read_text()) + cached)
     return max(0, free)
 
 

@@ -110,7 +110,7 @@ def main() -> None:
     }  # fmt: skip
     print(json.dumps({**result, "epochs": None}))
     if arguments.json:
-        with open(arguments.json, "w") as file:
+        with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
 
 

@@ -77,7 +77,7 @@ def main() -> None:
 
     def tell(more: dict[str, Any]) -> None:
         if file:
-            Path(file).write_text(json.dumps(found | more, indent=1, default=str))
+            Path(file).write_text(json.dumps(found | more, indent=1, default=str), encoding="utf-8")
 
     for part in sys.argv[1:]:
         try:

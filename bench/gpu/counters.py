@@ -121,7 +121,7 @@ def main() -> None:
                 gpu.synchronize()
             held = [int(ends[-1]) for ends in bulk.ends]
             counts = {"seeds": held[0], "rows": sum(held[:-1]), "held": held[-1], "edges": edges_of(bulk), "gathered": n}
-    Path(sys.argv[1]).write_text(json.dumps(counts))
+    Path(sys.argv[1]).write_text(json.dumps(counts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def earlier_sections(file: Path) -> dict[str, dict[str, Any]]:
     if not file.exists():
         return {}
     try:
-        sections = json.loads(file.read_text())["sections"]
+        sections = json.loads(file.read_text(encoding="utf-8"))["sections"]
         return {name: dict(result) for name, result in sections.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"{file} cannot be read, all sections are run: {type(error).__name__}: {error}", flush=True)
@@ -27,7 +27,7 @@ def earlier(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         print(f"{file} cannot be read, and is written anew: {type(error).__name__}: {error}", flush=True)
         return {}
@@ -43,7 +43,7 @@ def write(file: Path, found: dict[str, Any]) -> None:
 def read(file: Path) -> Any:
     """Read what a section wrote; a text that says so if it is damaged."""
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         return f"cannot be read: {error}"
 

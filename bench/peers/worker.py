@@ -58,7 +58,7 @@ class Parts:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    name, asked = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
+    name, asked = sys.argv[1], json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     task = RelationTask(asked) if asked["what"] == "relations" else Task(asked)
     try:
         contestant = importlib.import_module(f"contestants.{name}")

@@ -36,7 +36,9 @@ def unavailable_because() -> str | None:
         extension = importlib.import_module("bulksample._native")
     except ImportError as error:
         note = Path(__file__).parents[1] / "native_missing.txt"
-        return note.read_text().strip() if note.exists() else f"the extension bulksample._native cannot be imported ({error})"
+        return (
+            note.read_text(encoding="utf-8").strip() if note.exists() else f"the extension bulksample._native cannot be imported ({error})"
+        )
     return _stale(getattr(extension, "sources", ""))
 
 

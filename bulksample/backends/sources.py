@@ -28,7 +28,7 @@ def native_digest(directory: Path) -> str:
     made, files, left = hashlib.sha256(), set[Path](), [*directory.glob("native*.cpp"), *directory.glob("unit_*.cpp")]
     while left:
         files.add(file := left.pop())
-        included = {directory / name for name in re.findall(r'^#include "(\w+\.h)"', file.read_text(), re.MULTILINE)}
+        included = {directory / name for name in re.findall(r'^#include "(\w+\.h)"', file.read_text(encoding="utf-8"), re.MULTILINE)}
         left += included - files
     for file in sorted(files):
         made.update(f"{file.name} {file.stat().st_size} ".encode() + file.read_bytes())

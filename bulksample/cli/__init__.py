@@ -14,6 +14,7 @@ from ..distributed.comm.launchers import Launch, launched
 from ..distributed.comm.sentinel import sentinel_of
 from ..distributed.comm.stop_signals import RaiseStopped, Stopped
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
+from .streams import prepare_streams
 from .uncollected import uncollected
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
@@ -23,6 +24,7 @@ _CONNECT = (["sample"], ["train"])  # the commands whose ranks connect, beside `
 
 def main() -> None:
     """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost, or a signal asked to stop)."""
+    prepare_streams()
     # libgomp reads this when it is loaded. Threads that spin at a barrier slow down the rank that they wait for.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if (launch := launched()).ranks > 1:
@@ -48,7 +50,7 @@ def _run() -> None:
 
     start_logging()
     if launched().rank:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends: help and results are the affair of rank 0
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends: help and results are the affair of rank 0
     try:
         with held_until_the_end():
             sys.exit(app(prog_name="bulksample", standalone_mode=False))

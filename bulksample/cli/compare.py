@@ -80,7 +80,7 @@ def compare(
     result = _write(setup, config, runs, networks, out, plots)
     emit(result, json_file, "compare", table=False)
     if not quiet and str(json_file) != "-":
-        print((out / "table.md").read_text(), end="")
+        print((out / "table.md").read_text(encoding="utf-8"), end="")
     if result["failed"]:
         raise typer.Exit(_EXIT_SOME_FAILED)
 

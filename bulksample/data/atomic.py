@@ -33,7 +33,7 @@ import numpy as np
 from ..errors import UsageError
 from .files import sync, sync_folder
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}")
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-z_]{8}")
 _REMOVED_AFTER = 86400.0  # seconds without a change, if the process ran on another host
 RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing folder is soon known to be abandoned
 
@@ -125,6 +125,13 @@ def check_writable(target: Path) -> None:
         raise UsageError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder among the temporary files, deleted with the object that is returned; those of killed processes are removed first."""
+    sweep(place := Path(tempfile.gettempdir()))
+    start = _beside(place / name, "new").name.rpartition("-")[0]
+    return tempfile.TemporaryDirectory(prefix=f"{start}-", ignore_cleanup_errors=True)
+
+
 def sweep(folder: Path) -> None:
     """Remove what dead processes left in a folder; restore old folders whose replacement never arrived. Raises nothing."""
     with suppress(OSError):
@@ -203,14 +210,14 @@ def _host() -> str:
     """Return eight hex digits for the processes whose ids this process can look up: those of this host, boot and pid namespace."""
     known = [platform.node()]
     with suppress(OSError):
-        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
     return hashlib.sha256(" ".join(known).encode()).hexdigest()[:8]
 
 
 def _started(pid: int) -> int:
     """Return the start time of a process in clock ticks since boot; -1 if it has ended, 0 if /proc does not show it."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0
     return -1 if fields[0] in "ZX" else int(fields[19])

@@ -209,7 +209,7 @@ def _finished(label: str, seed: int, folder: Path, asked: dict[str, Any]) -> Con
 def _read(label: str, seed: int, folder: Path, record: dict[str, Any], kept: bool) -> ContestantRun:
     failure = record["failure"]
     report = None if failure else _object(folder / "report.json")
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] if report else []
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()] if report else []
     return ContestantRun(label, seed, folder, report, lines, failure, record["exit_code"], record["seconds"], kept)
 
 

@@ -130,7 +130,7 @@ def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> 
         raise UsageError(f"{command[0]} cannot be started: {error}") from error
     finally:
         _kill_rest(f"{_MARK}={mark}".encode())
-    return Ended(process.returncode, time.monotonic() - began, late, log.read_text(errors="replace"))
+    return Ended(process.returncode, time.monotonic() - began, late, log.read_text(encoding="utf-8", errors="replace"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

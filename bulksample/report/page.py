@@ -107,7 +107,7 @@ class Page:
             raise UsageError(f"a page needs Jinja2 ({error}); use pip install 'bulksample[plot]'") from error
         drawn = [Markup(self._svg(chart, f"p{i}")) for i, chart in enumerate(self.charts)]
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        text = (files("bulksample.report") / "page.html").read_text()
+        text = (files("bulksample.report") / "page.html").read_text(encoding="utf-8")
         return environment.from_string(text).render(page=self, title=title, drawn=drawn, version=__version__) + "\n"
 
     def to_markdown(self, title: str) -> str:

@@ -51,11 +51,11 @@ class JsonLines(Callback):
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         kept = []
         if epoch and self._path.exists():
-            kept = [line for line in self._path.read_text().splitlines() if _epoch_of(line) < epoch]
+            kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _epoch_of(line) < epoch]
         write_file(self._path, "".join(line + "\n" for line in kept))
 
     def epoch(self, line: dict[str, Any]) -> None:
-        with open(self._path, "a") as stream:
+        with open(self._path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
 
 
@@ -75,7 +75,7 @@ def of_first_epoch(path: Path) -> bool:
     """Return True if a file holds at most the line of epoch 0, which a crash may have cut short; a run that goes on writes it again."""
     if not path.exists():
         return True
-    begin, text = json.dumps({"epoch": 0})[:-1], path.read_text(errors="replace")
+    begin, text = json.dumps({"epoch": 0})[:-1], path.read_text(encoding="utf-8", errors="replace")
     return text.count("\n") < 2 and (text.startswith(f"{begin},") or begin.startswith(text))
 
 

@@ -29,7 +29,7 @@ def environment() -> dict[str, Any]:
 def processor() -> str:
     """Return the model name of the CPU; an empty string if the system does not know it."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor()

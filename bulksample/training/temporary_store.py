@@ -5,6 +5,7 @@ from __future__ import annotations
 from tempfile import TemporaryDirectory
 
 from ..data import store
+from ..data.atomic import temporary_folder
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..graph import Graph
@@ -23,7 +24,7 @@ def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, Tem
         As it was given, or the path of the store.
     folder : TemporaryDirectory, optional
         On a rank that wrote a store, which is deleted with this object, at the latest when the process ends in good order. A process that
-        is killed, or exits at once because a peer was lost, leaves the folder behind.
+        is killed, or exits at once because a peer was lost, leaves the folder behind; the next run on that machine removes it.
 
     Raises
     ------
@@ -37,7 +38,7 @@ def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, Tem
     def write() -> TemporaryDirectory[str] | None:
         if writer != comm.rank:
             return None
-        folder = TemporaryDirectory(prefix="bulksample-", ignore_cleanup_errors=True)
+        folder = temporary_folder("graph")
         store.save(source, f"{folder.name}/graph")
         return folder
 

@@ -152,7 +152,7 @@ def test_the_json_lines_hold_every_epoch(tmp_path):
     json.dumps(report)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_ends_the_run_after_its_step(number, tmp_path):
     class Killer(Recorder):
         def step(self, epoch, step, loss):

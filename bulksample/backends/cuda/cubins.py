@@ -91,7 +91,7 @@ def _machine_code(file: Path, architecture: str) -> bytes:
     """Compile a file by NVRTC."""
     from cupy.cuda import nvrtc
 
-    program = nvrtc.createProgram(file.read_text(), file.name, [], [])
+    program = nvrtc.createProgram(file.read_text(encoding="utf-8"), file.name, [], [])
     try:
         nvrtc.compileProgram(program, options(architecture))
         return bytes(nvrtc.getCUBIN(program))

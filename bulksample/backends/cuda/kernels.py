@@ -77,7 +77,7 @@ def kernels(directory: Path | None = None) -> dict[str, Kernel]:
     """List all kernels by name: ours, or those of another folder."""
     found = {}
     for file in sorted((directory or kernel_directory()).glob("*.cu")):
-        for bound, name, parameters in _SIGNATURE.findall(file.read_text()):
+        for bound, name, parameters in _SIGNATURE.findall(file.read_text(encoding="utf-8")):
             found[name] = Kernel(file, name, tuple(map(_scalar, parameters.split(","))), WIDE if bound == "BS_WIDE" else THREADS)
     return found
 

@@ -74,5 +74,5 @@ def _own_machine(rank: int, ranks: int) -> str:
             return f"!{error}"
     kernel = ""
     with suppress(OSError):
-        kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return f"{socket.gethostname()} {kernel}"

@@ -55,5 +55,5 @@ def _is_old(path: Path, seconds: float) -> bool:
 def _mapped(process: Path) -> set[Path]:
     """Return the shared memory files that a process has mapped; empty for a process of another user."""
     with suppress(OSError):
-        return {FOLDER / name[1:] for name in _NAME.findall((process / "maps").read_text())}
+        return {FOLDER / name[1:] for name in _NAME.findall((process / "maps").read_text(encoding="utf-8", errors="replace"))}
     return set()

@@ -1,4 +1,4 @@
-"""Requests to stop: SIGINT (Ctrl-C), SIGTERM, and SIGUSR1, which schedulers send some time before they end a job.
+"""Requests to stop: SIGINT (Ctrl-C), SIGTERM, SIGUSR1 of a scheduler some time before the end, and SIGHUP of a lost terminal.
 
 In a training the first request lets the loop finish its step and write a checkpoint. Everywhere else it raises `Stopped`.
 A later SIGINT or SIGTERM ends the process at once, by the default action of the signal. In a Python program a later SIGINT raises
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _AT_ONCE = (signal.SIGINT, signal.SIGTERM)  # a scheduler may send SIGTERM long after SIGUSR1: that is still a first request
 _SAME_SECONDS = 0.5  # one Ctrl-C may arrive twice, from the terminal and from a launcher
 
@@ -36,8 +36,10 @@ class StopSignals:
         self.received = False
         self._asked: float | None = None
         self._before: dict[int, Any] = {}
+        self._terminals: list[int] = []
 
     def __enter__(self) -> StopSignals:
+        self._terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # once one is gone, it is no longer known as one
         self._before = {number: signal.signal(number, self._handle) for number in _ours()}
         return self
 
@@ -46,6 +48,8 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave(self._terminals)
         if number in _AT_ONCE:
             now = time.monotonic()
             if self._asked is not None:
@@ -94,6 +98,14 @@ def _ours() -> list[signal.Signals]:
     if threading.current_thread() is not threading.main_thread():
         return []
     return [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+
+
+def _leave(terminals: list[int]) -> None:
+    """Write to the null device in place of a terminal that is gone: each write there would fail, and end the run before its checkpoint."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in terminals:
+        os.dup2(null, stream)
+    os.close(null)
 
 
 def _end(number: int) -> None:

@@ -13,7 +13,7 @@ from waiting import PATIENCE
 from bulksample.distributed.comm import stop_signals
 from bulksample.distributed.comm.stop_signals import RaiseStopped, Stopped, StopSignals, default_actions
 
-ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 @pytest.fixture
