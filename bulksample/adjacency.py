@@ -95,7 +95,10 @@ class Adjacency(ABC):
 
     @abstractmethod
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        """Compute Q_R A Q_C per mini-batch, A row-normalised; leave out the shares if `shares` is false."""
+        """Compute Q_R A Q_C per mini-batch, A row-normalised: an edge of weight 0 is none, as it has no share.
+
+        If `shares` is false, weights are not read: all edges are kept, without their shares.
+        """
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """Draw SAMPLE(NORM(Q A), s) with one row of Q per mini-batch; NORM raises sums to a power. See `Backend.smallest_keys`."""
@@ -235,7 +238,7 @@ class LocalAdjacency(Adjacency):
         if not isinstance(drawn, LayerLaw):
             how = drawn
         else:
-            entries, factors = self._summed(drawn.entries)
+            entries, factors = self._summed(drawn.entries)  # with the pattern of the matrix from which edges are kept
             if entries.value_bound * self.matrix.longest_column < 2**63:  # else hop by hop: there each product is checked by itself
                 how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
         weights = LayerWeights(self._row_sums, debias, renormalise)
@@ -246,7 +249,7 @@ class LocalAdjacency(Adjacency):
         self, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         """Call the back end once for all hops; None if it has no such call."""
-        return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)
+        return self.backend.expand_layers(self.matrix.positive, seeds, drawn, weights, only_new)
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         return self.backend.expand_tables(self.n, k, b, fanouts, vertices)
@@ -257,19 +260,20 @@ class LocalAdjacency(Adjacency):
         return self.backend.layer_tables(self.matrix, k, b, candidates)
 
     def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
-        """Return the matrix whose rows `left_multiply` adds, and the factor of each row; None stands for ones."""
+        """Return the matrix whose rows `left_multiply` adds, without zeros, and the factor of each row; None stands for ones."""
         if entries == "ones":
-            return self._pattern, None
+            return self.matrix.positive.with_values(None), None
         if entries == "weights":
-            return self.matrix, None
-        return (self.squares, None) if self.weighted else (self._pattern, self._inverse_squares)
+            return self.matrix.positive, None
+        return (self.squares.positive, None) if self.weighted else (self._pattern, self._inverse_squares)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        kept = self.backend.restrict(self._pattern, rows, columns)
+        matrix = self.matrix.positive if shares else self.matrix
+        kept = self.backend.restrict(matrix, rows, columns)
         if not shares:
             return KeptEdges(kept.pointers, kept.columns, None)
         sums = np.repeat(np.maximum(self._row_sums.take(rows.vertices), 1.0), np.diff(kept.pointers))
-        weights = 1.0 if self.matrix.values is None else self.matrix.values[kept.entries]
+        weights = 1.0 if matrix.values is None else matrix.values[kept.entries]
         return KeptEdges(kept.pointers, kept.columns, weights / sums)
 
     @cached_property
@@ -295,10 +299,12 @@ class LocalAdjacency(Adjacency):
     @cached_property
     def _inverse_squares(self) -> np.ndarray:
         inverse = 1.0 / np.maximum(self._row_sums, 1.0)
-        return frozen(np.rint(np.ldexp(inverse * inverse, self._square_bits)).astype(np.int64))
+        return frozen(np.maximum(np.rint(np.ldexp(inverse * inverse, self._square_bits)), 1).astype(np.int64))
 
     @cached_property
     def squares(self) -> CSR:
-        """The matrix with squared row-normalised weights, in fixed point, as its entries."""
-        share = self.matrix.entries() / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
-        return self.matrix.with_values(np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64))
+        """The matrix with squared row-normalised weights, in fixed point, as its entries: 0 exactly where the weight is 0."""
+        weights = self.matrix.entries()
+        share = weights / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
+        squares = np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64)
+        return self.matrix.with_values(np.maximum(squares, weights > 0))  # a positive weight stays drawable

@@ -112,6 +112,11 @@ class Law(IntEnum):
     LABOR = 3  # the same, u shared by all rows that see the neighbor
     WEIGHTED = 4  # s independent ones, by weight
 
+    @property
+    def weighs(self) -> bool:
+        """True if the law reads weights: an edge of weight 0 is none to it, also where it takes all."""
+        return self in (Law.RACE, Law.LABOR, Law.WEIGHTED)
+
 
 def philox(counter: np.ndarray, key: int) -> np.ndarray:
     """Apply Philox4x32-10 to many counters.

@@ -99,6 +99,20 @@ class CSR:
         return max(abs(int(self.values.min())), abs(int(self.values.max())))
 
     @cached_property
+    def stores_zeros(self) -> bool:
+        """True if an entry is 0, as an edge of weight 0 is: one pass over the values."""
+        return self.values is not None and not self.values.all()
+
+    @property
+    def positive(self) -> CSR:
+        """The matrix without its zeros, of values that are not negative: itself if it stores none. It is made once, and kept."""
+        return self._without_zeros if self.stores_zeros else self
+
+    @cached_property
+    def _without_zeros(self) -> CSR:
+        return self.keep(self.entries() > 0)
+
+    @cached_property
     def longest_column(self) -> int:
         """The largest number of entries in a column."""
         return int(np.bincount(self.indices, minlength=1).max(initial=0))
@@ -330,7 +344,8 @@ def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, floa
     Raises
     ------
     DataError
-        If a weight is negative, infinite or not a number; the message names its position.
+        If a weight is negative, infinite or not a number; the message names its position. If all weights are so small, about 1e-292, that
+        the unit would be 0 or inexact.
     """
     weights = np.asarray(weights, np.float64)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
@@ -338,6 +353,9 @@ def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, floa
         raise DataError(f"weight {bad[0]} is {weights[bad[0]]}; weights must be finite and not negative")
     bits = min(52, 62 - max(int(most_summed) - 1, 0).bit_length())
     largest = float(weights.max(initial=0.0)) or 1.0
+    unit = float(np.ldexp(largest, -bits))
+    if unit < np.finfo(np.float64).tiny:
+        raise DataError(f"the largest weight is {largest}, of which no float64 holds {bits} bits; multiply all weights by a number")
     integers = np.rint(np.ldexp(weights / largest, bits)).astype(np.int64)
     np.maximum(integers, weights > 0, out=integers)  # a positive weight stays drawable
-    return integers, float(np.ldexp(largest, -bits))
+    return integers, unit

@@ -223,7 +223,7 @@ class RowFlight {
     for (bs_i64 i = 0; i < group.rows; ++i) {
       const bs_i32* at = group.at[i];
       const bs_u32 degree = group.degree[i];
-      const bs_i64 most = takes_all(degree) ? degree : d_.fanout, begin = at - d_.indices;
+      const bs_i64 most = d_.fanout < 0 || takes_all(degree) ? degree : d_.fanout, begin = at - d_.indices;
       bs_i32* out = columns.room(most);
       bs_i64 *entry = entries_ ? entries_->room(most) : nullptr, count = 0;
       if (group.lane[i] >= 0) {
@@ -237,6 +237,12 @@ class RowFlight {
         count = degree;
         if (entry)
           for (bs_u32 t = 0; t < degree; ++t) entry[t] = begin + t;
+      } else if (d_.fanout < 0) {  // all of positive weight
+        for (bs_u32 t = 0; t < degree; ++t) {
+          if (d_.values[begin + t] <= 0) continue;
+          if (entry) entry[count] = begin + t;
+          sink.foretell(out[count++] = at[t]);
+        }
       } else {
         if (keyed_) {
           if (entry) places_.resize((std::size_t)d_.fanout);

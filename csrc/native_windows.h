@@ -155,7 +155,7 @@ class WindowFlight {
     if (!choose && w.first < 0 && count <= LINE) {
       sort_line(w, columns.room(LINE), entries.room(LINE));
     } else {
-      const bs_i64 most = choose ? std::max<bs_i64>(d_.fanout, 0) : count;
+      const bs_i64 most = choose && d_.fanout >= 0 ? d_.fanout : count;
       bs_i32* out = columns.room(std::max(most, count));
       bs_i64* entry = entries.room(most);
       if ((bs_i64)sorted_.size() < count) sorted_.resize((std::size_t)std::max<bs_i64>(count, SHORT));
@@ -227,9 +227,12 @@ class WindowFlight {
     weights_.resize(d_.values ? length : 0);
     for (std::size_t p = 0; p < weights_.size(); ++p) weights_[p] = d_.values[w.begin + positions[p]];
     const bs_i64* weights = d_.values ? weights_.data() : nullptr;
-    chosen_.resize((std::size_t)std::max<bs_i64>(d_.fanout, 1));
-    bs_i64 count;
-    if (d_.law == WEIGHTED) {
+    chosen_.resize((std::size_t)std::max<bs_i64>(d_.fanout < 0 ? w.count : d_.fanout, 1));
+    bs_i64 count = 0;
+    if (d_.fanout < 0) {  // all of positive weight
+      for (bs_i32 p = 0; p < (bs_i32)length; ++p)
+        if (weights[p] > 0) chosen_[count++] = p;
+    } else if (d_.law == WEIGHTED) {
       count = laws_.weigh_row(w.row, weights, (bs_u32)length, (bs_u32*)chosen_.data());
     } else {
       picked_.resize(chosen_.size());

@@ -22,10 +22,13 @@ def test_squares_are_those_of_the_row_normalised_weights(backend):
     assert np.ldexp(got.astype(float), -adjacency._square_bits) == pytest.approx((normalised**2).sum(axis=0), rel=1e-9)
 
 
-def test_a_row_whose_weights_are_all_zero_has_shares_of_zero(backend):
+def test_a_row_whose_weights_are_all_zero_keeps_no_edge_by_weight(backend):
     matrix = CSR.from_edges([0, 0, 1], [0, 1, 0], (2, 2)).with_values(np.array([0, 0, 5]))
     everyone = Selection.everything(2)
-    assert LocalAdjacency(matrix, backend).restrict(everyone, everyone).shares.tolist() == [0, 0, 1]
+    kept = LocalAdjacency(matrix, backend).restrict(everyone, everyone)
+    assert (kept.pointers.tolist(), kept.columns.tolist(), kept.shares.tolist()) == ([0, 0, 1], [0], [1])
+    every = LocalAdjacency(matrix, backend).restrict(everyone, everyone, shares=False)
+    assert (every.pointers.tolist(), every.columns.tolist(), every.shares) == ([0, 2, 3], [0, 1, 0], None)
 
 
 def test_restricted_entries_are_shares_of_their_row(backend):
@@ -34,8 +37,10 @@ def test_restricted_entries_are_shares_of_their_row(backend):
         adjacency = LocalAdjacency(matrix, backend)
         everyone = Selection.everything(100)
         kept = adjacency.restrict(everyone, everyone)
-        sums = np.bincount(matrix.row_of_entry(), kept.shares, 100)
-        assert sums == pytest.approx((matrix.degrees > 0).astype(float))
+        sums = np.bincount(np.repeat(np.arange(100), np.diff(kept.pointers)), kept.shares, 100)
+        dense = matrix.to_scipy().toarray()
+        assert np.array_equal(np.diff(kept.pointers), (dense > 0).sum(axis=1))
+        assert sums == pytest.approx((dense > 0).any(axis=1).astype(float))
 
 
 def test_the_only_entry_of_a_row_has_a_share_of_one(backend):

@@ -369,7 +369,7 @@ def test_supports_of_graphsage_are_neighbours_without_replacement(matrix, backen
 
 
 def layer_of(matrix, rows, drawn, renormalise):
-    """Q_R D^-1 A Q_C with 1 / pi on its columns, dense over all vertices; and the pattern of its entries."""
+    """Q_R D^-1 A Q_C with 1 / pi on its columns, dense over all vertices; and its pattern, in which a weight of 0 is no entry."""
     whole = scipy_of(matrix).astype(np.float64)
     shares = sp.diags_array(1 / np.maximum(whole.sum(axis=1), 1)) @ whole
     kept = np.zeros(matrix.shape[1])
@@ -377,7 +377,7 @@ def layer_of(matrix, rows, drawn, renormalise):
     layer = shares.toarray()[rows] * kept
     if renormalise:
         layer = np.divide(layer, total := layer.sum(axis=1, keepdims=True), out=np.zeros_like(layer), where=total > 0)
-    return layer, (positions(matrix).toarray()[rows] > 0) & (kept > 0)
+    return layer, (whole.toarray()[rows] > 0) & (kept > 0)
 
 
 def assert_layer(found, matrix, drawn, renormalise):

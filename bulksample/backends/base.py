@@ -98,7 +98,8 @@ class Backend(ABC):
         """Draw SAMPLE(NORM(Q A), s) with one row of Q per (mini-batch, vertex); Q A is never stored.
 
         Row r draws from row v = ``q.vertices[r]`` of A, of degree d. Its name in the counters is ``q.names[r]`` (v itself, as a
-        rule). ``fanout = -1`` takes all d neighbors.
+        rule). ``fanout = -1`` takes all d neighbors. RACE, LABOR and WEIGHTED read weights: an edge of weight 0 is none to them, so they
+        take, as all, those of positive weight, and none from a row of zeros.
 
         =========== ========================================================================================
         law         the picks
@@ -438,6 +439,11 @@ class Backend(ABC):
                 f"a row sum of products could exceed int64: {summed} products of up to {a.value_bound} * {b.value_bound}; "
                 "use weights of a coarser fixed point"
             )
+
+
+def drawn_from(a: CSR, draws: Sequence[Draw]) -> CSR:
+    """Return the matrix from which laws draw the same as from A, and take all that it holds: A without zeros if they read weights."""
+    return a.positive if all(draw.law.weighs for draw in draws) else a
 
 
 def check_fanout(fanout: int) -> int:

@@ -67,6 +67,11 @@ def _arrays(a: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     return a.indptr, a.indices, a.values
 
 
+def _law(a: CSR, fanout: int, draw: Draw) -> int:
+    """Return the law as kernels take it. Those that read weights take all by a look at each, which a matrix without zeros spares them."""
+    return int(Law.UNIFORM if fanout < 0 and not (draw.law.weighs and a.stores_zeros) else draw.law)
+
+
 _BY_POSITION = (Law.UNIFORM, Law.REPLACEMENT, Law.WEIGHTED)
 
 
@@ -103,7 +108,7 @@ class Native(Backend):
         return CSR(parts[0], parts[1], parts[2], (len(rows), a.shape[1]))
 
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        rows, law = (q.vertices, q.names, q.pointers, q.minibatches), (int(draw.law), draw.seed, draw.tag)
+        rows, law = (q.vertices, q.names, q.pointers, q.minibatches), (_law(a, fanout, draw), draw.seed, draw.tag)
         return Picks(*self._kernels.sample_rows(*_arrays(a), *rows, fanout, *law, self.threads))
 
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
@@ -153,7 +158,7 @@ class Native(Backend):
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
-        laws, tags = [int(draw.law) for draw in draws], [draw.tag for draw in draws]
+        laws, tags = [_law(a, *hop) for hop in zip(fanouts, draws, strict=False)], [draw.tag for draw in draws]
         by_position = all(fanout < 0 or draw.law in _BY_POSITION for fanout, draw in zip(fanouts, draws, strict=False))
         lists, places = (seeds.minibatches, seeds.pointers, seeds.vertices), entries and by_position
         parts = self._kernels.expand(
@@ -173,7 +178,7 @@ class Native(Backend):
         disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
         first = laws[0][0]
         given = [(r.source, r.destination, *_arrays(r.matrix), r.timed, r.repeats) for r in relations]
-        drawn = [[(law.fanout, int(law.draw.law), law.draw.seed, law.draw.tag) for law in of_hop] for of_hop in laws]
+        drawn = [[_drawing(*pair) for pair in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
             of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, self.threads,
@@ -185,7 +190,7 @@ class Native(Backend):
         ends: np.ndarray | None, law: RelationLaw,
     ) -> RelationPicks | None:  # fmt: skip
         given = (*_arrays(relation.matrix), relation.timed, relation.repeats, vertices, names, minibatches, starts, ends)
-        drawn = law.fanout, int(law.draw.law), law.draw.seed, law.draw.tag, law.last, law.strict
+        drawn = *_drawing(relation, law), law.last, law.strict
         return RelationPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
 
     def relabel_trees(
@@ -213,6 +218,10 @@ class Native(Backend):
         lists, kept = (seeds.minibatches, seeds.pointers, seeds.vertices), (weights.debias, weights.renormalise, only_new)
         parts = self._kernels.expand_layers(*_arrays(a), weights.row_sums, *law, given, *lists, *kept, self.threads)
         return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]
+
+
+def _drawing(relation: RelationRows, law: RelationLaw) -> tuple[int, int, int, int]:
+    return law.fanout, _law(relation.matrix, law.fanout, law.draw), law.draw.seed, law.draw.tag
 
 
 def _hetero_expansion(types: list[Any], held: list[int], hops: list[Any]) -> HeteroExpansion:

@@ -12,7 +12,7 @@ from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
 from ..sparse import CSR, row_pointers
 from . import quantiser as grids
-from .base import Backend, Picks, Restriction
+from .base import Backend, Picks, Restriction, drawn_from
 from .hops import Expansion, Hop, hop_by_hop
 from .layer_draws import LayerPicks
 from .quantiser import LARGEST, Noise, refuse_row
@@ -40,7 +40,7 @@ class Reference(Backend):
 
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
         if fanout == -1:
-            everything = self.extract_rows(a, q.vertices)
+            everything = self.extract_rows(drawn_from(a, [draw]), q.vertices)
             return Picks(everything.indptr, everything.indices)
         minibatch = q.minibatches[q.minibatch_of_row()]
         if draw.law in (Law.RACE, Law.LABOR):

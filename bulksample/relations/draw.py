@@ -134,6 +134,9 @@ def _of_windows(
         low = np.maximum(low, high - law.fanout)
     counts = high - low
     pointers, positions = row_pointers(counts), timed.positions[runs(matrix.indptr[rows] + low, counts)]
+    if law.fanout < 0 and law.draw.law.weighs and matrix.values is not None:  # all of positive weight
+        kept = matrix.values[np.repeat(matrix.indptr[rows], counts) + positions] > 0
+        pointers, positions = row_pointers(kept)[pointers], positions[kept]
     if law.last or law.fanout < 0:
         return pointers, _ascending(pointers, positions)
     by_position = law.draw.law in (Law.UNIFORM, Law.REPLACEMENT)

@@ -119,7 +119,9 @@ class _Edges:
         mine, first = mine[there], first[there]
         counts = matrix.find_end(rows[there], columns[there]) - first  # parallel edges
         edges, entries = np.repeat(mine, counts), runs(first, counts)
-        return edges, entries, matrix.entries()[entries] * relation.weight_unit
+        weights = matrix.entries()[entries] * relation.weight_unit
+        kept = weights > 0  # an edge of weight 0 beside others of its entry
+        return edges[kept], entries[kept], weights[kept]
 
     def _block(
         self, relation: Relation, edges: np.ndarray, entries: np.ndarray, weights: np.ndarray, total: np.ndarray

@@ -46,7 +46,7 @@ class Sampler(ABC):
     ----------
     fanouts : tuple of int
         How many each hop draws, starting at the seeds: neighbors of a vertex (node-wise) or vertices of a layer
-        (layer-wise). -1 takes all.
+        (layer-wise). -1 takes all; by a law that reads weights, all of positive weight.
     frontier : {"all", "new"}
         ``all`` expands every vertex of the mini-batch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
         expands only the vertices not expanded yet, and all lower layers share their draws (torch_geometric).

@@ -16,7 +16,7 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Full(NodeWise):
-    """Sampler of all neighbors in every hop; only the number of fanouts matters."""
+    """Sampler of all neighbors in every hop; only the number of fanouts matters. It reads no weights: edges of weight 0 are taken too."""
 
     name: ClassVar[str] = "full"
 

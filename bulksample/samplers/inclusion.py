@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import UsageError
-from ..sparse import CSR
+from ..sparse import CSR, row_pointers
 from .base import Sampler
 from .full import Full
 from .labor import Labor
@@ -85,11 +85,15 @@ def _log_missed(a: CSR, sampler: Sampler, fanout: int, frontier: np.ndarray) -> 
 def _picked(part: CSR, sampler: Sampler, fanout: int) -> np.ndarray:
     """Return the probability of each entry of some rows to be picked by its row: float64, shape (entries,)."""
     degrees = np.repeat(part.degrees, part.degrees).astype(np.float64)
+    share, weighs = (
+        1 / degrees,
+        part.values is not None and (isinstance(sampler, Labor) or (isinstance(sampler, Sage) and sampler.weighted)),
+    )
     if fanout < 0:
-        return np.ones(len(degrees))
-    share = 1 / degrees
-    if part.values is not None and (isinstance(sampler, Labor) or (isinstance(sampler, Sage) and sampler.weighted)):
+        return (part.entries() > 0).astype(np.float64) if weighs else np.ones(len(degrees))
+    if weighs:
         weights = part.entries().astype(np.float64)
+        degrees = np.repeat(np.diff(row_pointers(weights > 0)[part.indptr]), part.degrees)  # of positive weight
         totals = np.bincount(part.row_of_entry(), weights, minlength=part.shape[0])
         share = weights / np.maximum(np.repeat(totals, part.degrees), 1)
     elif not (isinstance(sampler, Sage) and sampler.replace):

@@ -20,7 +20,7 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Labor(NodeWise):
-    """Node-wise sampling by shared random numbers (LABOR-0).
+    """Node-wise sampling by shared random numbers (LABOR-0), by weight where edges have weights; one of weight 0 is none.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Sage(NodeWise):
         Draw s independent neighbors, which may repeat.
     weighted : bool
         Draw with probability in proportion to the edge weight: each of the s draws among the neighbors that are left or, with
-        `replace`, among all.
+        `replace`, among all. An edge of weight 0 is none, also to a fanout of -1; see `Backend.sample_rows`.
     """
 
     name: ClassVar[str] = "sage"

@@ -54,7 +54,7 @@ class Shadow(Sage):
             picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
             grown, _ = adjacency.backend.relabel(held, picks.pointers[frontier.pointers], picks.columns)
             frontier, held = grown.added_since(held), grown
-        pointers, columns = induced(adjacency, held)
+        pointers, columns = induced(adjacency, held, self.weighted)
         place, order = self._roots_first(seeds, held)
         edges = np.diff(pointers)
         stacked = row_pointers(edges[order])

@@ -14,9 +14,12 @@ from ..minibatch import Block
 from ..selection import Selection
 
 
-def induced(adjacency: Adjacency, vertices: Selection) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row pointers (R + 1) and local columns (E) of the subgraphs that the vertices of each part induce, stacked."""
-    kept = adjacency.restrict(vertices, vertices, shares=False)
+def induced(adjacency: Adjacency, vertices: Selection, weighted: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row pointers (R + 1) and local columns (E) of the subgraphs that the vertices of each part induce, stacked.
+
+    If `weighted`, edges of weight 0 are left out, as by `Adjacency.restrict` with shares.
+    """
+    kept = adjacency.restrict(vertices, vertices, shares=weighted)
     return kept.pointers, kept.columns
 
 

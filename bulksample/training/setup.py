@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from ..views.feature_blocks import FeatureBlockView
 from ..views.features import Features, StoredFeatures, checked_features
 from ..views.partitioned import BlockView, OtherFeatures, fetched_rows, stored_rows
 from ..views.remote_features import RemoteFeatures
-from ..views.view import View
+from ..views.view import View, as_weighed
 from ..views.whole import WholeView
 from .cached_rows import CachedRows, Share, check_cache, rows_by_frequency, rows_by_inclusion
 from .link_loss import without_labels
@@ -126,7 +127,7 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
 
 def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:
     """Open the whole topology on this rank, and its block row of the features."""
-    graph = load_graph(request.source, config.label, config.target, features=False)
+    graph = as_weighed(load_graph(request.source, config.label, config.target, features=False), request.weighted)
     check_labels(graph.name, graph.labels, graph.num_classes)
     view = FeatureBlockView(graph, request.backend, request.fingerprint, config.seeds)
     grid, layout = _feature_grid(config, request)
@@ -146,6 +147,7 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
     source, comm, backend, placement = _directory(request.source), request.comm, request.backend, request.placement
     same = placement.same_rows(comm)
     opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
+    opened = replace(opened, block=as_weighed(opened.block, request.weighted))
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     cached, other = CachedRows(), None
     if same and config.cache_bytes:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.graph_block import GraphBlock
+from ..graph import Graph
 from ..labels import as_numbers, without_label
 from ..loader import BulkLoader
 from ..minibatch import Block
@@ -23,6 +26,8 @@ from .edges import EdgeSource
 from .features import FeatureSource
 from .inference_share import InferenceShare
 from .stream_sync import StreamSync
+
+Rows = TypeVar("Rows", Graph, GraphBlock)
 
 
 class View(ABC):
@@ -121,6 +126,17 @@ class View(ABC):
 def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:
     """Convert numbers to an int64 tensor for indexing; a tensor stays on its device."""
     return numbers.long() if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers.astype(np.int64))
+
+
+def as_weighed(rows: Rows, weighted: bool) -> Rows:
+    """Return a graph, or some rows of one, as weighted means see it: an edge of weight 0 is none, to a model that reads no weights either.
+
+    Features of edges, which no view reads, are left out with the edges.
+    """
+    if not weighted or not rows.adjacency.stores_zeros:
+        return rows
+    columns: dict[str, Any] = {} if getattr(rows, "edge_features", None) is None else {"edge_features": None}
+    return replace(rows, adjacency=rows.adjacency.positive, **columns)
 
 
 def mean_weights(indptr: np.ndarray, values: np.ndarray | None, unit: float, weighted: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -14,7 +14,7 @@ from ..nn.layers import Input, Layer
 from ..sparse import CSR
 from .features import Features, FeatureSource
 from .inference_share import InferenceShare, Neighborhood, compact, even_work
-from .view import View, as_index, mean_weights
+from .view import View, as_index, as_weighed, mean_weights
 
 
 class WholeView(View):
@@ -29,7 +29,7 @@ class WholeView(View):
     split : str, optional
         The vertices to train on; by default the training split, which must hold some.
     weighted : bool
-        Weight every mean by the edge weights.
+        Weight every mean by the edge weights. Edges of weight 0 are left out, also of the adjacency that mini-batches are drawn from.
     storage, gathering, shared_by
         `storage`, `threads` and `shared_by` of `Features`.
     part_places : int32, shape (n,), optional
@@ -41,6 +41,7 @@ class WholeView(View):
         weighted: bool = False, storage: str = "given", gathering: int = 0, shared_by: Comm | None = None,
         part_places: np.ndarray | None = None,
     ) -> None:  # fmt: skip
+        graph = as_weighed(graph, weighted)
         assert graph.labels is not None
         self.graph, self.fingerprint = graph, fingerprint
         self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
@@ -67,10 +68,10 @@ class WholeShare(InferenceShare):
     holds_features, gathered = True, 1.0
 
     def __init__(self, graph: Graph, features: Features, comm: Comm, weighted: bool = False) -> None:
-        self._matrix: CSR = graph.adjacency
+        self._matrix: CSR = as_weighed(graph, weighted).adjacency
         self._features: FeatureSource = features
         self.comm = comm
-        self.n, self.edges, self.sparse = graph.n, graph.adjacency.nnz, features.is_sparse
+        self.n, self.edges, self.sparse = graph.n, self._matrix.nnz, features.is_sparse
         degrees, self._weights = mean_weights(self._matrix.indptr, self._matrix.values, graph.weight_unit, weighted)
         self.all_degrees = torch.from_numpy(degrees)
         self.bounds = even_work(self._matrix.indptr, comm.size)

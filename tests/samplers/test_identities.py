@@ -125,7 +125,7 @@ def test_fresh_processes_give_one_digest(processes):
         assert {process.communicate(timeout=PATIENCE)[0].strip() for process in started} == {here}
 
 
-PINNED = "a19628f77f90e80a270732b1006d2697873a9b7b2f724ffd95657a082a120cd6"
+PINNED = "7924996af300803db35a0579ca3cc2607a9e5f83af16ad33220c86293b00af8b"
 JOINED = {
     "sage weighted replace": "b07667691998e5a8af7376c98bb3666f7b40a52fa3ff50aa9c39335fde482b2b"
 }  # settings that came after that digest, each with its own

@@ -15,7 +15,7 @@ import numpy as np
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from ..base import Backend, Picks, Restriction
+from ..base import Backend, Picks, Restriction, drawn_from
 from ..hops import Expansion, cut
 from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from ..quantiser import Noise, refuse_row
@@ -83,7 +83,7 @@ class Cuda(Backend):
 
     @_phase
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        drawn = draws.draw_rows(self.device, self.device.matrix(a), draws.rows_of(self.device, q), fanout, draw)
+        drawn = draws.draw_rows(self.device, self.device.matrix(drawn_from(a, [draw])), draws.rows_of(self.device, q), fanout, draw)
         pointers = self.device.get(drawn.pointers)
         return Picks(pointers, self.device.get(drawn.columns[: pointers[-1]]))
 
@@ -129,7 +129,7 @@ class Cuda(Backend):
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
-        bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
+        bulk = expand(self.device, self.device.matrix(drawn_from(a, draws)), seeds, fanouts, draws, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
 
     @_phase

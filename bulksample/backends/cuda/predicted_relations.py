@@ -83,6 +83,11 @@ def slice_places(drawn: Drawn, long: Sequence[bool], rows: int) -> int:
     return 32 * SLICES * min(rows, HUBS) if keyed and has_hubs(drawn, long) else 0
 
 
+def most_in_sets(drawn: Drawn) -> int:
+    """Return the most picks of a row that a block of `relation_many` draws into a set: those by key or by weight are drawn elsewhere."""
+    return max((s for s, law in drawn if not law.weighs), default=0)
+
+
 def set_words(most: int) -> int:
     """Return the words of 32 bits in which a block draws at most `most` picks of a row."""
     return (2 << (2 * max(most, 1) - 1).bit_length()) + max(most, 0)
@@ -92,7 +97,7 @@ def _scratch(drawn: Drawn, long: Sequence[bool], rows: int) -> int:
     """Bound the bytes that a hop of so many rows takes while it draws."""
     most = max((s for s, _ in drawn), default=0)
     blocks = min(rows, DRAWING_BLOCKS) if most > FEW or any(s < 0 for s, _ in drawn) else 0
-    return 12 * slice_places(drawn, long, rows) + 4 * blocks * set_words(most)
+    return 12 * slice_places(drawn, long, rows) + 4 * blocks * set_words(most_in_sets(drawn))
 
 
 def peak_bytes(bound: BulkBounds, disjoint: bool, drawn: Sequence[Drawn], long: Sequence[bool]) -> int:

@@ -17,7 +17,7 @@ from ...rng import Law
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUBS, KEYED, SLICES
 from .numbering import Numbering
-from .predicted_relations import HUB_WORDS, has_hubs, set_words, slice_places, state_words
+from .predicted_relations import HUB_WORDS, has_hubs, most_in_sets, set_words, slice_places, state_words
 from .relation_bulk import Inputs, OpenRelationBulk, RelationHop, Shape
 from .tables import FoundVertices, HeldVertices
 
@@ -104,11 +104,11 @@ class _OpenHop:
             few = max(FEW if fanout < 0 else min(fanout, FEW) for fanout, _ in self._laws)
             device.start(f"relation_{8 if few <= 8 else 16 if few <= 16 else 32}", size, *common)
         if any(fanout < 0 or fanout > FEW for fanout, law in self._laws):
-            s = max(fanout for fanout, _ in self._laws)
+            s = most_in_sets(self._laws)
             bits = (2 * max(s, 1) - 1).bit_length()
             blocks = max(1, min(size, DRAWING_BLOCKS, device.launch.most_blocks("relation_many")))
             scratch = device.empty(blocks * set_words(s), np.uint32)
-            device.blocks("relation_many", blocks, *common, scratch, max(s, 0), bits)
+            device.blocks("relation_many", blocks, *common, scratch, s, bits)
         if any(0 < fanout <= FEW and law in KEYED for fanout, law in self._laws):
             best = slice_places(self._laws, self._shape.hubs, size)
             kept = (None, None) if self._hubs is None else (device.empty(best, np.float64), device.empty(best, np.int32))

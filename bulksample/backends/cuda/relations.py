@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from ...rng import Law
 from ..relational import RelationLaw, RelationRows, Trees
 from .bulk import BOUND_SHARE
 from .device import CudaDevice
-from .draws import HUB
+from .draws import HUB, KEYED
 from .predicted_relations import bounds, peak_bytes
 from .recording import recorded
 from .relation_bulk import Inputs, OpenRelationBulk, RelationBulk, Shape, close
@@ -33,6 +34,7 @@ def expand_relations(
     """
     if trees.moving:
         return None  # a vertex that a tree meets at two times is two
+    laws = [[_without_zeros(*pair) for pair in zip(relations, of_hop, strict=True)] for of_hop in laws]
     order = tuple(sorted(range(len(relations)), key=lambda r: relations[r].source))
     ends = tuple((relations[r].source, relations[r].destination) for r in order)
     disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
@@ -52,6 +54,16 @@ def expand_relations(
     with device.phase("enqueue"):
         pairs = [(there, array) for there, array in zip(asked, inputs, strict=True) if array is not None]
         return close(device, shape, bulk, recording.enqueue(device, [], pairs, []))
+
+
+def _without_zeros(relation: RelationRows, law: RelationLaw) -> RelationLaw:
+    """Return the law that kernels draw by: all neighbors by weight, if some have none, are a race in which there is room for every row."""
+    if law.fanout >= 0 or not law.draw.law.weighs:
+        return law
+    if not relation.matrix.stores_zeros:
+        return law._replace(draw=replace(law.draw, law=Law.UNIFORM))
+    by_key = law.draw.law if law.draw.law in KEYED else Law.RACE
+    return law._replace(fanout=int(relation.matrix.degrees.max()), draw=replace(law.draw, law=by_key))
 
 
 def _inputs(

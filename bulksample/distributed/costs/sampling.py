@@ -155,8 +155,7 @@ class OwnerCosts(BlockRowCosts):
         return sent
 
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
-        backend, pattern = self.whole.backend, self.whole.matrix.with_values(None)
-        kept = [np.diff(backend.restrict(pattern, *pair).pointers) for pair in zip(rows, columns, strict=True)]
+        kept = [np.diff(self.whole.restrict(*pair, shares).pointers) for pair in zip(rows, columns, strict=True)]
         asked, edges = self._by_owner(rows), self._by_owner(rows, kept)
         selected = self.column.to_each(self._on_grid([len(q.vertices) for q in columns]))
         return self._to_owners(rows, asked, selected) + self.column.answers(asked, edges, shares)

@@ -45,7 +45,7 @@ class RowLaw(NamedTuple):
     @property
     def reads_weights(self) -> bool:
         """True if an edge of weight zero is never drawn."""
-        return self.fanout >= 0 and not self.last and self.law in (Law.RACE, Law.LABOR, Law.WEIGHTED)
+        return self.law.weighs and not self.last
 
     @property
     def _replaces(self) -> bool:

@@ -27,7 +27,7 @@ from ...training.setup import ViewRequest, check_labels, check_seeds
 from ...training.source import load_graph
 from ...views.induced import local_graph, part_of
 from ...views.relational import RelationalView, schema_of
-from ...views.view import View
+from ...views.view import View, as_weighed
 from ...views.whole import WholeView
 
 
@@ -88,7 +88,7 @@ class _OneType(DividedGraph):
 
     def load(self) -> None:
         config = self._config
-        graph = load_graph(self._request.source, config.label, config.target)
+        graph = as_weighed(load_graph(self._request.source, config.label, config.target), self._request.weighted)
         if not self._links:
             check_labels(graph.name, graph.labels, graph.num_classes)
         self.split = "all" if self._links else config.seeds or graph.default_split(training=True)

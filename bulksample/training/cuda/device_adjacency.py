@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...adjacency import LocalAdjacency
-from ...backends.base import check_fanout
+from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda import layers
 from ...backends.cuda.bulk import DeviceBulk
 from ...backends.cuda.node_wise import expand
@@ -41,7 +41,8 @@ class DeviceAdjacency(LocalAdjacency):
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand"), memory_errors():
-            bulk = expand(device, device.matrix(self.matrix), seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
+            matrix = device.matrix(drawn_from(self.matrix, draws))
+            bulk = expand(device, matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
@@ -58,7 +59,7 @@ class DeviceAdjacency(LocalAdjacency):
     def _expanded_layers(self, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool) -> list[Expansion]:
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
-            bulk = layers.expand_layers(device, self.matrix, seeds, drawn, weights, only_new)
+            bulk = layers.expand_layers(device, self.matrix.positive, seeds, drawn, weights, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...adjacency import Entries, LayerLaw
-from ...backends.base import check_fanout
+from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda.bulk import DeviceBulk, OpenBulk, cut_to, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
 from ...backends.cuda.draws import DrawnEdges, draw_rows
@@ -121,7 +121,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             ends[:] = found[len(numbers) :]
             return found[: len(numbers)]
 
-        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), rows, fanout, draw, read)
+        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(drawn_from(self.block, [draw])), rows, fanout, draw, read)
         pointers, columns = cuda.tensor(picks.pointers), cuda.tensor(picks.columns)
         if padded:
             found = messages.answer_padded(asked.rows_of, fanout, pointers, columns, routed)
@@ -195,7 +195,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         """Count the rows of this rank in the frontier of each member, and their neighbors: int64 of shapes (members,) and (1,)."""
         place = self.messages.places(asked.selection.vertices) - self.first
         own = (place >= 0) & (place < self.block.shape[0])
-        degrees = self._cuda.tensor(self._cuda.kernels.matrix(self.block).indptr).diff()
+        degrees = self._cuda.tensor(self._cuda.kernels.matrix(self.block.positive).indptr).diff()
         padded = torch.cat([degrees, degrees.new_zeros(1)])  # the rows of others have none, and a block may be empty
         neighbors = padded[torch.where(own, place, len(degrees)).long()]
         return [self.messages.cuts(asked.rows_of, pointers_of(own)).diff(), neighbors.sum().reshape(1)]
@@ -217,7 +217,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         asked = messages.to_owners(routed, reads, chosen, coming.of_members if coming else None)
         selected = asked.columns
         assert selected is not None
-        block, rows = cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first)
+        block, rows = cuda.kernels.matrix(self.block.positive), messages.frontier(asked.selection, self.first)
         parts = cuda.array(selected.pointers), cuda.array(selected.vertices)
         found = restrict(cuda.kernels, block, rows, *parts, neighbors=coming.neighbors if coming else None)
         ends = tensor(found.pointers)
