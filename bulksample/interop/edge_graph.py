@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError, UsageError
-from ..sparse import CSR, MAX_VERTICES, fixed_point, runs
+from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers, runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,20 +56,23 @@ class EdgeGraph:
         return edges if self._in_order else self.edges[edges]
 
     def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all edges of some entries of A, if edges repeat.
+        """Return all edges of some entries of A, if edges repeat; those of weight 0 are none.
 
         Returns
         -------
         edges : int64
             Positions in `edges`.
         counts : int64, shape (len(entries),)
-            Number of edges of each entry.
+            Number of edges of each entry, 0 where its weight is 0.
         shares : float32
             The share of each edge in the weight of its entry.
         """
         assert self.pointers is not None
         counts = self.pointers[entries + 1] - self.pointers[entries]
         edges = runs(self.pointers[entries], counts)
+        if self.weights is not None:
+            kept = self.weights[edges] > 0
+            edges, counts = edges[kept], np.diff(row_pointers(kept)[row_pointers(counts)])
         total = np.repeat(self.matrix.entries()[entries], counts)
         own = np.ones(len(edges), np.int64) if self.weights is None else self.weights[edges]
         return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)

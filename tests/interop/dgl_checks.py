@@ -172,6 +172,34 @@ def narrow_ids_stay_narrow():
         assert inputs.dtype == blocks[0].edata[dgl.EID].dtype == blocks[0].idtype == torch.int32
 
 
+def hidden_edges_stay_hidden():
+    """An edge of weight 0, or that a mask leaves out, is in no block, be it drawn or all: on 300 vertices and on two types."""
+    made = {
+        "all": lambda **how: NeighborSampler([-1, -1], **how), "drawn": lambda **how: NeighborSampler([3, 400], **how),
+        "full": lambda **how: MultiLayerFullNeighborSampler(2, **how),
+    }  # fmt: skip
+    by_weight = {"labor": lambda: LaborSampler([-1, -1], prob="w"), "ladies": lambda: LadiesSampler([-1, -1], prob="w")}
+    for graph in [*both(), heterograph_of()]:
+        typed = len(graph.ntypes) > 1
+        for key in graph.canonical_etypes:
+            edges = graph.edges[key].data
+            edges["w"] = (torch.arange(graph.num_edges(key)) % 3).float()
+            edges["m"] = edges["w"] > 0
+        seeds = {graph.ntypes[0]: torch.arange(20)} if typed else torch.arange(40)
+        samplers = [law(**how) for law in made.values() for how in ({"prob": "w"}, {"mask": "m"})]
+        for sampler in samplers + [law() for name, law in by_weight.items() if name != "labor" or graph.is_homogeneous]:
+            for _, _, blocks in DataLoader(graph, seeds, sampler, batch_size=20):
+                for block in blocks:
+                    for key in block.canonical_etypes:
+                        assert graph.edges[key].data["m"][block.edges[key].data[dgl.EID]].all()
+        for sampler in samplers[:2] + samplers[4:]:  # all
+            for _, _, blocks in DataLoader(graph, seeds, sampler, batch_size=20):
+                for key in blocks[-1].canonical_etypes:
+                    into = blocks[-1].dstnodes[key[2]].data[dgl.NID]
+                    shown = torch.bincount(graph.edges(etype=key)[1][graph.edges[key].data["m"]], minlength=graph.num_nodes(key[2]))
+                    assert torch.equal(blocks[-1].in_degrees(etype=key), shown[into].to(blocks[-1].idtype))
+
+
 def message_of(call):
     """The message of a `UsageError`, or nothing if none is raised."""
     try:
@@ -186,7 +214,7 @@ def what_has_no_meaning_is_refused():
     refused = {
         "2 times": lambda: DataLoader(graph, torch.tensor([4, 5, 4]), NeighborSampler([2])),
         "edge_dir": lambda: NeighborSampler([2], edge_dir="out"),
-        "mask": lambda: NeighborSampler([2], mask="m"),
+        "use one of them": lambda: NeighborSampler([2], prob="w", mask="m"),
         "no edge feature 'q'": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2], prob="q")),
         "use_ddp": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2]), use_ddp=True),
         "use_uva": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2]), use_uva=True),
@@ -353,7 +381,7 @@ CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
-    masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
+    masks_and_lengths, narrow_ids_stay_narrow, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
     layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges,

@@ -23,7 +23,8 @@ class BlockSampler:
         Draws of a vertex (node-wise; of a heterograph from each relation) or of a layer (layer-wise), in DGL's order: the layer next to the
         input first. A dict names every edge type of a heterograph.
     prob : str, optional
-        The edge feature with the weights of draws.
+        The edge feature with the weights of draws, or True for the edges that may be drawn. An edge of weight 0 is in no block, also where
+        all neighbors are taken.
     prefetch : dict
         The prefetch options of DGL's samplers; features in ``prefetch_node_feats`` are gathered by this package if it can.
     options
@@ -49,21 +50,24 @@ class BlockSampler:
 
 
 class NeighborSampler(BlockSampler):
-    """GraphSAGE, like `dgl.dataloading.NeighborSampler`."""
+    """GraphSAGE, like `dgl.dataloading.NeighborSampler`; `mask` is the edge feature that is True where an edge may be drawn."""
 
     def __init__(
         self, fanouts: Sequence[Any], edge_dir: str = "in", prob: str | None = None, mask: str | None = None, replace: bool = False,
         **prefetch: Any,
     ) -> None:  # fmt: skip
-        refuse_values(edge_dir="" if edge_dir == "in" else edge_dir, mask=mask or "")
-        super().__init__("sage", fanouts, prob, prefetch, replace=replace, weighted=prob is not None)
+        refuse_values(edge_dir="" if edge_dir == "in" else edge_dir)
+        if prob is not None and mask is not None:
+            raise UsageError(f"got prob {prob!r} and mask {mask!r}; use one of them")
+        chosen = mask if prob is None else prob
+        super().__init__("sage", fanouts, chosen, prefetch, replace=replace, weighted=chosen is not None)
 
 
-class MultiLayerFullNeighborSampler(BlockSampler):
-    """All neighbors, like `dgl.dataloading.MultiLayerFullNeighborSampler`."""
+class MultiLayerFullNeighborSampler(NeighborSampler):
+    """All neighbors, by `prob` or `mask` all that may be drawn, like `dgl.dataloading.MultiLayerFullNeighborSampler`."""
 
-    def __init__(self, num_layers: int, **prefetch: Any) -> None:
-        super().__init__("sage", [-1] * num_layers, None, prefetch)
+    def __init__(self, num_layers: int, **options: Any) -> None:
+        super().__init__([-1] * num_layers, **options)
 
 
 class LaborSampler(BlockSampler):

@@ -55,7 +55,7 @@ def arranged(graph: HeteroGraph, minibatch: HeteroMiniBatch, hops: int | None) -
 
 
 def induced(graph: HeteroGraph, out: HeteroSamplerOutput) -> HeteroSamplerOutput:
-    """Return the vertices of an output with every edge among them; of disjoint trees, with every edge within a tree.
+    """Return the vertices of an output with every edge among them; of disjoint trees, with every edge within a tree. Weight 0 is no edge.
 
     Reads the whole rows of the vertices. Hops have no edges of their own then, so there are no counts.
     """
@@ -71,7 +71,8 @@ def induced(graph: HeteroGraph, out: HeteroSamplerOutput) -> HeteroSamplerOutput
         keys = trees[1] * matrix.shape[1] + sources
         order = np.argsort(keys, kind="stable")
         place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1) if len(keys) else np.zeros(len(wanted), np.int64)
-        kept = np.flatnonzero(keys[order][place] == wanted) if len(keys) else np.empty(0, np.int64)
+        there = keys[order][place] == wanted if len(keys) else np.zeros(len(wanted), bool)
+        kept = np.flatnonzero(there if matrix.values is None else there & (matrix.values[entries] > 0))
         found.row[relation.key] = torch.from_numpy(order[place[kept]])
         found.col[relation.key] = torch.from_numpy(np.repeat(np.arange(len(into)), sizes)[kept])
         found.edge[relation.key] = torch.from_numpy(np.array(relation.ids_of(entries[kept]), np.int64))

@@ -47,7 +47,8 @@ class BulkSampler(SamplerOfBulks):
         Number of draws of each hop, from the seeds outwards; -1 takes all. An empty list leaves the seeds alone, without edges.
     sampler : {"sage", "labor", "ladies", "fastgcn", "full"}
     weight_attr : str, optional
-        The edge attribute with the weights of draws.
+        The edge attribute with the weights of draws. An edge of weight 0 is in no batch, also where all neighbors are taken, nor in an
+        induced subgraph.
     replace, disjoint, subgraph_type
         See torch_geometric.
     seed : int
@@ -89,11 +90,13 @@ class BulkSampler(SamplerOfBulks):
         check_input(data, weight_attr)
         if sampler not in LAWS:
             raise UsageError(f"sampler must be one of {', '.join(LAWS)}; got {sampler!r}")
-        if sampler == "sage":
-            options |= {"replace": replace, "weighted": weight_attr is not None}
-        elif replace:
+        if sampler != "sage" and replace:
             raise UsageError(f"replace is an option of sampler 'sage'; got {sampler!r}")
         hops = _fanouts(num_neighbors)
+        if sampler == "full" and weight_attr is not None:  # all by weight
+            sampler, hops = "sage", [-1] * len(hops)
+        if sampler == "sage":
+            options |= {"replace": replace, "weighted": weight_attr is not None}
         no_hops = isinstance(hops, Sized) and len(hops) == 0
         self.sampler = samplers.make(sampler, (0,) if no_hops else hops, frontier="new", **options)  # no hop: one that draws nothing
         self._hops = len(hops)
@@ -214,7 +217,7 @@ class BulkSampler(SamplerOfBulks):
         return found.with_edges(counts, carried), edges
 
     def _induced(self, found: TreeBatch) -> tuple[TreeBatch, np.ndarray]:
-        """Return all edges among the vertices of each tree."""
+        """Return all edges among the vertices of each tree; those of weight 0 are none."""
         order = np.argsort(found.tree, kind="stable")
         trees = row_pointers(np.bincount(found.tree))
         within = Selection(np.arange(len(trees) - 1), trees, found.vertices[order], self.num_nodes)
@@ -223,7 +226,8 @@ class BulkSampler(SamplerOfBulks):
         local = order[np.repeat(trees[within.minibatch_of_row()], sizes) + kept.columns]
         back = np.argsort(order)
         entry = runs(kept.pointers[back], sizes[back])
-        pointers = row_pointers(sizes[back])
+        weighs = self.graph.matrix.entries()[kept.entries[entry]] > 0
+        pointers, entry = row_pointers(weighs)[row_pointers(sizes[back])], entry[weighs]
         return self._all_copies(found._replace(pointers=pointers, columns=local[entry], carried=None), kept.entries[entry])
 
 
