@@ -1,4 +1,4 @@
-"""Time the public loader: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`."""
+"""Time the public loader: beside the trainer's own loop, DDP over it beside `bulksample train`, and the start of an epoch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import tracemalloc
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import call
+from harness import Numbers, call, quick
 from ranks import mpirun
 
 import bulksample as bs
+from bulksample.data.rmat import rmat
 from bulksample.distributed.comm.ledger import Ledger
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.loader import BulkLoader
 from bulksample.nn.model import Gnn
+from bulksample.rng import Stream
+from bulksample.shuffle import Shuffle
 from bulksample.training.batches import MiniBatchSource
 from bulksample.views.view import as_index
 from bulksample.views.whole import WholeView
@@ -140,3 +147,49 @@ def loader_ranks(store: Path, epochs: int = 5, rounds: int = 3, ranks: int = 2, 
     """Time epochs of `bulksample train` and of a plain DistributedDataParallel loop over a partitioned graph, in alternation."""
     found = on_ranks(store, epochs, ranks, threads, rounds)
     return {"ratios": compared(found["ddp"], found["train"]), **found}
+
+
+def mapped_seeds(folder, count, n):
+    """Write seeds 0, 1, ..., n - 1, 0, ... to a file, and map it."""
+    path, once = Path(folder) / "seeds.bin", np.arange(n, dtype=np.int32)
+    with path.open("wb") as file:
+        for first in range(0, count, n):
+            once[: count - first].tofile(file)
+    return np.memmap(path, np.int32, "r")
+
+
+def milliseconds(function, rounds):
+    """Time a function: the median of the rounds after the first, the minimum and the maximum."""
+    found = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        function()
+        found.append(1000 * (time.perf_counter() - began))
+    return [statistics.median(found[1:]), min(found[1:]), max(found[1:])]
+
+
+@quick(seeds=(2000, 100_000), epochs=2)
+def loader_start(seeds: Numbers = (1_200_000, 20_000_000, 160_000_000), epochs: int = 9, sorts: int = 20_000_000) -> dict[str, Any]:
+    """Time the start of an epoch of so many seeds in a mapped file: its order, the seeds of a mini-batch of 1024, and the first mini-batch.
+
+    Peak bytes are those that a start allocates. Up to `sorts` seeds are also sorted by random keys at once, for comparison.
+    """
+    graph, found = rmat(16, 8, seed=1), {}
+    for count in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            adjacency, law = bs.LocalAdjacency(graph.adjacency, bs.backends.make("auto", 1)), bs.samplers.make("sage", FANOUTS)
+            loader = BulkLoader(adjacency, law, mapped_seeds(folder, count, graph.n), batch_size=1024, seed=1)
+            order = Shuffle(Stream(1), count)
+            row = {
+                "order_ms": milliseconds(lambda n=count: Shuffle(Stream(1), n), epochs),
+                "seeds_of_minibatch_ms": milliseconds(lambda own=order, n=count: own.at(np.arange(min(1024, n))), epochs),
+                "first_minibatch_ms": milliseconds(lambda made=loader: list(islice(made, 1)), epochs),
+            }
+            tracemalloc.start()
+            list(islice(loader, 1))
+            row["peak_bytes"] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            if count <= sorts:
+                row["sorted_ms"] = milliseconds(lambda n=count: Stream(1).permutation(n), 1)
+            found[str(count)] = row
+    return {"seeds": found}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -27,10 +28,13 @@ from .position import EpochShare, Position, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
 from .seed_groups import SeedGroups
-from .selection import Selection, vertex_ids
+from .selection import Selection, seed_ids
+from .shuffle import Shuffle
+from .sparse import row_pointers
+
+Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
 
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
-ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, and scratch of the sort
 
 
 class BulkLoader:
@@ -41,7 +45,8 @@ class BulkLoader:
     adjacency : Adjacency
     sampler : Sampler
     seeds : integers of shape (m,), or booleans of shape (n,)
-        The seeds, as ids or as a mask; ids may repeat.
+        The seeds, as ids or as a mask; ids may repeat. An array of int32 that nobody can write, such as a file mapped to be read, is not
+        copied.
     batch_size : int
         b; the last mini-batch of an epoch may hold fewer.
     bulk_size : int or "auto"
@@ -120,7 +125,7 @@ class BulkLoader:
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
-        self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
+        self._seeds = seed_ids(seeds, adjacency.n)
         self._stream, self._shuffle = Stream(seed), bool(shuffle)
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
         self._batch_size = batch_size
@@ -136,7 +141,7 @@ class BulkLoader:
         self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
         self.ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
-        self.bulks_left = 0  # of the iteration, after the present one
+        self.bulks_left = 0  # of the iteration, after the present one; 2 stands for more
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
@@ -172,7 +177,7 @@ class BulkLoader:
     def _expected_bytes(self, k: int) -> int:
         """Predict the peak bytes of bulks of k mini-batches.
 
-        The adjacency's own prediction is used if it has one; else the sum of the bulks, their tables and the order of the epoch.
+        The adjacency's own prediction is used if it has one; else the sum of the bulks and their tables.
         """
         if isinstance(self._sampler, NodeWise):
             sampler = self._sampler
@@ -182,7 +187,7 @@ class BulkLoader:
         if self._like is None:
             return 0
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
-        return int(COPIES * k * self.bytes_per_minibatch) + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
+        return int(COPIES * k * self.bytes_per_minibatch) + tables
 
     @property
     def epoch(self) -> int:
@@ -205,7 +210,7 @@ class BulkLoader:
         `load_state_dict` alone an iteration goes on in the middle of an epoch.
         """
         epoch, self.ready = self._position.begin(), 0
-        bulks = self._bulks(self._order(), epoch)
+        bulks = self._bulks(self._order(epoch), epoch)
         while True:
             began = time.perf_counter()
             start, bulk = next(bulks, (0, None))
@@ -218,38 +223,49 @@ class BulkLoader:
                 yield minibatch
         self._position.end(epoch)
 
-    def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
+    def _bulks(self, order: Order, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first slot and the mini-batches of each remaining bulk."""
         spans, share = self._spans(), self._position.share
+        coming = deque(islice(spans, 2))
         if not self.prefetches:
-            for i, span in enumerate(spans):
+            while coming:
+                span = coming.popleft()
+                coming.extend(islice(spans, 1))
                 bulk = self._sample(order, epoch, span, share)
-                self.bulks_left = len(spans) - i - 1
+                self.bulks_left = len(coming)
                 yield span.start, bulk
             return
         with Ahead(1, "sampler") as thread:
-            waiting = [thread.submit(self._sample, order, epoch, span, share) for span in spans[:1]]
-            for i, span in enumerate(spans):
+            waiting = [thread.submit(self._sample, order, epoch, span, share) for span in islice(coming, 1)]
+            while coming:
+                span = coming.popleft()
+                coming.extend(islice(spans, 1))
                 bulk = waiting.pop()()
-                waiting += [thread.submit(self._sample, order, epoch, following, share) for following in spans[i + 1 : i + 2]]
-                self.bulks_left = len(spans) - i - 1
+                waiting += [thread.submit(self._sample, order, epoch, following, share) for following in islice(coming, 1)]
+                self.bulks_left = len(coming)
                 yield span.start, bulk
 
-    def _spans(self) -> list[range]:
-        """List the slots of each remaining bulk."""
+    def _spans(self) -> Iterator[range]:
+        """Yield the slots of each remaining bulk."""
         sizes = growing(self.bulk_size) if self.grows else repeat(self.bulk_size)
-        starts, slots = [self._position.step * self.slots], self._position.share.steps * self.slots
-        while starts[-1] < slots:
-            starts.append(min(starts[-1] + next(sizes), slots))
-        return [range(start, stop) for start, stop in pairwise(starts)]
+        start, slots = self._position.step * self.slots, self._position.share.steps * self.slots
+        while start < slots:
+            stop = min(start + next(sizes), slots)
+            yield range(start, stop)
+            start = stop
+
+    @property
+    def bare_position(self) -> dict[str, Any]:
+        """The position in the epoch: `state_dict` without what the mini-batches depend on, which reads all seeds at first."""
+        return self._position.state({})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
         return self._position.state(self._identity)
 
-    def repeats(self, state: dict[str, Any], later: int = 0) -> bool:
-        """Return True if a mini-batch repeats one of its epoch (see `even`): the last one used at a state, or one so many steps later."""
-        return replace(self._whole, first=state["first"]).repeats(state["step"] - 1 + later)
+    def repeats(self, position: dict[str, Any], later: int = 0) -> bool:
+        """Return True if a mini-batch repeats one of its epoch (see `even`): the last one used at a position, or one some steps later."""
+        return replace(self._whole, first=position["first"]).repeats(position["step"] - 1 + later)
 
     def load_state_dict(self, state: dict[str, Any], onward: bool = False) -> None:
         """Continue from a position that `state_dict` returned, on the same or on another number of ranks.
@@ -274,7 +290,7 @@ class BulkLoader:
         """The arguments on which the mini-batches depend, as far as a state names them."""
         graph = self._adjacency.fingerprint
         return {
-            "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
+            "seeds": hashlib.sha256(np.ascontiguousarray(self._seeds).data).hexdigest(),
             "sampler": self._sampler.identity,
             "batch_size": self._batch_size,
             "random_seed": int(self._stream.seed),
@@ -284,25 +300,29 @@ class BulkLoader:
             **({} if self._groups is None else {"seed_locality": self._groups.identity}),
         }
 
-    def _order(self) -> np.ndarray:
-        """Return the examples of the epoch, those of one mini-batch next to each other."""
-        if self._groups is None:
-            return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
-        if not self._shuffle:
-            return np.take(self._seeds, self._groups.order)
-        return np.take(self._seeds, self._groups.permuted(self._stream.permutation(len(self._seeds), self.epoch)))
+    def _order(self, epoch: int) -> Order:
+        """Return the order of an epoch; it takes no time or memory that grows with the number of examples."""
+        if self._groups is not None:
+            return self._groups.shuffled(self._stream, epoch) if self._shuffle else self._groups.in_order
+        return Shuffle(self._stream, len(self._seeds), epoch).at if self._shuffle else np.asarray
 
-    def _span(self, minibatch: int) -> slice:
-        """Return where the examples of a mini-batch lie in the order of the epoch."""
+    def _span(self, minibatch: int) -> range:
+        """Return the places of the examples of a mini-batch in the order of the epoch."""
         if self._groups is not None:
             return self._groups.span(minibatch, self._batch_size)
-        return slice(minibatch * self._batch_size, (minibatch + 1) * self._batch_size)
+        return range(minibatch * self._batch_size, min((minibatch + 1) * self._batch_size, len(self._seeds)))
 
-    def _sample(self, order: np.ndarray, epoch: int, slots: range, share: EpochShare) -> list[MiniBatch | None]:
+    def _examples(self, positions: np.ndarray) -> np.ndarray:
+        """Return the examples at some positions of their list."""
+        return np.asarray(self._seeds[positions])
+
+    def _sample(self, order: Order, epoch: int, slots: range, share: EpochShare) -> list[MiniBatch | None]:
         """Sample this rank's mini-batches of some slots; None where it has none."""
         ids = [share.id(slot) for slot in slots]
         own = [i for i in ids if i is not None]
-        examples = [order[self._span(i)] for i in own]
+        places = [np.arange(span.start, span.stop) for span in map(self._span, own)]
+        found = self._examples(order(np.concatenate([np.empty(0, np.int64), *places])))
+        examples = [found[first:last] for first, last in pairwise(row_pointers([len(part) for part in places]))]
         seeds = self._selected(examples, np.array(own, np.int64), epoch)
         self._adjacency.at(f"from step {slots.start // self.slots} of epoch {epoch}")
         sampled = iter(self._sample_bulk(seeds, epoch))
@@ -333,7 +353,7 @@ class BulkLoader:
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""
         last = self.slots - 1  # of the first step: every rank has a mini-batch there, unless the epoch ends
-        return self._sample(self._order(), 0, range(last, last + 1), self._whole)[0] if self.steps else None
+        return self._sample(self._order(0), 0, range(last, last + 1), self._whole)[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
         if budget is None:

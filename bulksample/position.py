@@ -28,12 +28,25 @@ _REMEDIES = {
     "times": "other times of seeds; use those of the run that saved it",
     "graph": "another graph; use that of the run that saved it",
 }  # for what a state names by a hash
+VERSION = 2  # of states; those of version 1, which name no version, come from epochs that were shuffled in another order
 _LISTED = 8  # numbers of ranks at most that a message lists
 
 
 def minibatches_in_words(count: int) -> str:
     """Return ``1 mini-batch``, ``2 mini-batches``, and so on."""
     return f"{count} mini-batch{'es' * (count != 1)}"
+
+
+def check_version(state: dict[str, Any], within: bool) -> None:
+    """Raise `UsageError` for a state of a later version, or one of an earlier version from within an epoch of shuffled examples."""
+    version = state.get("version", 1)
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise UsageError(f"the loader's state is of version {version!r}; this version of bulksample reads 1 to {VERSION}")
+    if version < VERSION and within:
+        raise UsageError(
+            "the loader's state was saved in the middle of an epoch by an earlier version of bulksample, which shuffled seeds in another "
+            "order: some would come twice and others never; use a state from the end of an epoch, or start a new run"
+        )
 
 
 @dataclass(frozen=True)
@@ -205,7 +218,8 @@ class Position:
 
     def state(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the position and what the mini-batches depend on, ready for JSON."""
-        return {"epoch": self._epoch, "step": self.step, "first": self.share.first, "ranks": self._whole.together, **identity}
+        place = {"epoch": self._epoch, "step": self.step, "first": self.share.first, "ranks": self._whole.together}
+        return {"version": VERSION, **place, **identity}
 
     def load(self, state: dict[str, Any], identity: dict[str, Any], onward: bool = False) -> None:
         """Go to the position of a state, which may come from another number of ranks. ``ranks`` of a state is W.
@@ -216,6 +230,7 @@ class Position:
         ------
         UsageError
             If the state has another identity, is no state, or names a step that an epoch does not have. A key "graph" may be missing.
+            If it was saved by an earlier version in the middle of an epoch of shuffled examples.
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
@@ -241,6 +256,7 @@ class Position:
         if first > then.minibatches or step > then.steps:
             found = f"epoch {epoch!r}, step {step!r}, first {first!r}"
             raise UsageError(f"the loader's state is damaged: {found}; an epoch has {replace(then, first=0).steps} steps")
+        check_version(state, within=bool(identity.get("shuffle") and (first or step) and step < then.steps))
         self._epoch, self._resumed = epoch, True
         if ranks == self._whole.together:
             self.step, self.share = step, replace(self._whole, first=first)

@@ -61,6 +61,7 @@ class Substream(Enum):
     """
 
     SEED_ORDER = Purpose.SEEDS, 0
+    SHUFFLE_ROUND = Purpose.SEEDS, 1
     RMAT_QUADRANT = Purpose.GENERATE, 0
     RMAT_NAME = Purpose.GENERATE, 1
     BLOCK_MODEL_VERTEX = Purpose.GENERATE, 32
@@ -195,15 +196,15 @@ class Stream:
         """Return four 32-bit words for every index: uint32, shape (..., 4); `tag` is that of a `Substream` and an epoch."""
         return philox(counters(np.asarray(index), vertex, minibatch, tag), self.seed)
 
-    def permutation(self, n: int, epoch: int = 0) -> np.ndarray:
-        """Permute 0 .. n - 1 for one epoch: int64, shape (n,).
+    def permutation(self, n: int, epoch: int = 0, group: int = 0) -> np.ndarray:
+        """Permute 0 .. n - 1 for one epoch, and one of several groups: int64, shape (n,).
 
-        Positions are sorted by 64-bit random keys; equal keys keep their order.
+        Positions are sorted by 64-bit random keys; equal keys keep their order. See `shuffle` for orders of many examples.
         """
         tag, keys = Substream.SEED_ORDER.tag(epoch), np.empty(n, np.uint64)
         for first in range(0, n, PIECE):
             part = slice(first, min(first + PIECE, n))
-            keys[part] = as_u64(self.words(tag, np.arange(part.start, part.stop)))
+            keys[part] = as_u64(self.words(tag, np.arange(part.start, part.stop), minibatch=group))
         return np.argsort(keys, kind="stable")
 
 

@@ -1,8 +1,8 @@
 """Groups of seeds that lie near each other: the choice that mini-batches are local to a part of the graph.
 
 The m seeds, sorted by their places in part order, are cut into G groups of sizes that differ by one at most; larger groups come first.
-Every group permutes its own seeds in each epoch, and mini-batch number t G + g takes seeds t b .. (t + 1) b - 1 of group g. This law
-depends on G and the part order, not on the number of ranks. Each seed comes once an epoch, and G mini-batches with equal t are a
+Every group shuffles its own seeds in each epoch (`shuffle`), and mini-batch number t G + g takes seeds t b .. (t + 1) b - 1 of group g.
+This law depends on G and the part order, not on the number of ranks. Each seed comes once an epoch, and G mini-batches with equal t are a
 stratified sample of the seeds.
 
 Equal groups, whose surplus other parts take over, follow `node_split(force_even=True)` of DistDGL: Zheng et al., IA3 2020.
@@ -11,12 +11,15 @@ Equal groups, whose surplus other parts take over, follow `node_split(force_even
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 import numpy as np
 
 from .errors import UsageError
+from .rng import Stream
+from .shuffle import Shuffle
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,11 @@ class SeedGroups:
     places : integers, shape (m,)
         The place of each seed in part order. Seeds with equal places keep their order.
 
+    Attributes
+    ----------
+    order : int64, shape (m,)
+        The positions of the seeds in part order, group after group.
+
     Raises
     ------
     UsageError
@@ -38,12 +46,14 @@ class SeedGroups:
 
     count: int
     places: np.ndarray
+    order: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int | np.integer) or self.count < 1:
             raise UsageError(f"seed_locality must be a positive whole number; got {self.count!r}")
         if self.count > len(self.places):
             raise UsageError(f"seed_locality {self.count} needs as many seeds; got {len(self.places)}: use a lower one")
+        object.__setattr__(self, "order", np.argsort(self.places, kind="stable"))
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -51,11 +61,6 @@ class SeedGroups:
         each, more = divmod(len(self.places), self.count)
         group = np.arange(self.count + 1)
         return each * group + np.minimum(group, more)
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """The positions of the seeds in part order, group after group: int64, shape (m,)."""
-        return np.argsort(self.places, kind="stable")
 
     def members(self, groups: range) -> np.ndarray:
         """Return the positions of the seeds of consecutive groups: int64."""
@@ -66,17 +71,32 @@ class SeedGroups:
         sizes = np.diff(self.bounds)
         return int((sizes // batch_size if drop_last else -(-sizes // batch_size)).sum())
 
-    def permuted(self, permutation: np.ndarray) -> np.ndarray:
-        """Return the positions of a permutation of 0 .. m - 1, group after group, in the order of the permutation: int64, shape (m,)."""
-        group = np.empty(len(permutation), np.int64)
-        group[self.order] = np.repeat(np.arange(self.count), np.diff(self.bounds))
-        return np.asarray(permutation[np.argsort(group[permutation], kind="stable")])
-
-    def span(self, minibatch: int, batch_size: int) -> slice:
-        """Return where the seeds of a mini-batch lie in what `permuted` returns, or in `order`."""
+    def span(self, minibatch: int, batch_size: int) -> range:
+        """Return the places of the seeds of a mini-batch in an epoch, which holds group after group."""
         t, g = divmod(minibatch, self.count)
         first = int(self.bounds[g]) + t * batch_size
-        return slice(first, min(first + batch_size, int(self.bounds[g + 1])))
+        return range(first, min(first + batch_size, int(self.bounds[g + 1])))
+
+    def in_order(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions of the seeds at some places of an epoch that is not shuffled: int64."""
+        return np.asarray(self.order[places])
+
+    def shuffled(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the order of an epoch in which each group is shuffled: the positions of the seeds at some places, int64."""
+
+        @cache
+        def of_group(group: int) -> Shuffle:
+            return Shuffle(stream, int(self.bounds[group + 1] - self.bounds[group]), epoch, group)
+
+        def at(places: np.ndarray) -> np.ndarray:
+            groups = np.searchsorted(self.bounds, places, side="right") - 1
+            within = places - self.bounds[groups]
+            for group in np.unique(groups).tolist():
+                own = np.flatnonzero(groups == group)
+                within[own] = of_group(group).at(within[own])
+            return self.in_order(self.bounds[groups] + within)
+
+        return at
 
     @property
     def identity(self) -> str:

@@ -150,11 +150,27 @@ def vertex_ids(given: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
         If the entries are neither ids nor a mask of length n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they
         may be a mask of another library, or ids.
     """
+    return _checked(given, n, name).astype(np.int64)
+
+
+def seed_ids(given: Any, n: int) -> NDArray[np.int32]:
+    """Return `vertex_ids` as int32. An array of int32 that nobody can write, such as a file mapped to be read, is not copied."""
+    ids = _checked(given, n, "seeds")
+    return ids.astype(np.int32, copy=_writable(ids))
+
+
+def _checked(given: Any, n: int, name: str) -> NDArray[Any]:
+    """Return the ids that `vertex_ids` takes, in their own dtype. Ids that fit take no memory to check."""
     ids = _ids_or_mask(given, n, name)
-    bad = np.flatnonzero((ids < 0) | (ids >= n))
-    if len(bad):
+    if len(ids) and not 0 <= ids.min() <= ids.max() < n:
+        bad = np.flatnonzero((ids < 0) | (ids >= n))
         raise UsageError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
-    return ids.astype(np.int64)
+    return ids
+
+
+def _writable(array: np.ndarray) -> bool:
+    """Return True if an array, or one that it is a view of, can be written."""
+    return array.flags.writeable or (isinstance(array.base, np.ndarray) and _writable(array.base))
 
 
 def _ids_or_mask(given: Any, n: int, name: str) -> NDArray[Any]:

@@ -6,6 +6,7 @@ from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Stream, UsageError, backends, samplers
 from bulksample.loader import BulkLoader
+from bulksample.rng import Substream, as_u64
 from bulksample.seed_groups import SeedGroups
 
 N, SEEDS = 200, np.arange(3, 150)  # 147 seeds
@@ -21,16 +22,17 @@ def loader(count=4, places=PLACES, **options):
 
 
 def by_hand(count, batch_size, epoch, drop_last=False, shuffle=True):
-    """The seeds of every mini-batch by number: sort by place, deal 147 = 37 + 37 + 37 + 36, sort each group by its random keys."""
+    """The seeds of every mini-batch by number: sort by place, deal 147 = 37 + 37 + 37 + 36, sort each group by keys of its own."""
     near = sorted(SEEDS.tolist(), key=lambda v: PLACES[v])
-    rank_of = np.argsort(Stream(5).permutation(len(SEEDS), epoch)).tolist()
+    tag = Substream.SEED_ORDER.tag(epoch)
     made, start = {}, 0
     for g in range(count):
         size = len(near) // count + (g < len(near) % count)
         own = near[start : start + size]
         start += size
         if shuffle:
-            own.sort(key=lambda v: rank_of[v - SEEDS[0]])
+            keys = as_u64(Stream(5).words(tag, np.arange(size), minibatch=g)).tolist()
+            own = [v for _, v in sorted(zip(keys, own, strict=True))]
         batches = [own[i : i + batch_size] for i in range(0, size, batch_size)]
         for t, batch in enumerate(batches):
             if len(batch) == batch_size or not drop_last:

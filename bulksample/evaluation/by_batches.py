@@ -26,6 +26,7 @@ from ..nn.evaluation_mode import evaluation_mode
 from ..nn.model import Model
 from ..rng import Stream
 from ..samplers import Sampler
+from ..shuffle import Shuffle
 from ..views.view import View, as_index
 from .evaluate import score_logits, scored_masks
 
@@ -113,7 +114,7 @@ def _drawn(
     for number, (split, mask) in enumerate(masks.items()):
         rows = np.flatnonzero(mask)
         if 0 < scoring.most < len(rows):
-            rows, cut[split] = rows[Stream(scoring.seed).permutation(len(rows), number)[: scoring.most]], scoring.most
+            rows, cut[split] = rows[Shuffle(Stream(scoring.seed), len(rows), number).at(np.arange(scoring.most))], scoring.most
         chosen[split] = np.isin(np.arange(len(vertices)), rows)
     kept = np.any([np.zeros(len(vertices), bool), *chosen.values()], axis=0)
     return vertices[kept], labels[kept], {split: mask[kept] for split, mask in chosen.items()}, cut

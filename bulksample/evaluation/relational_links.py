@@ -18,6 +18,7 @@ from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..relations.times import with_times
 from ..rng import Stream
+from ..shuffle import Shuffle
 from ..sparse import runs
 from ..views.relational_links import RelationalLinkView
 from ..views.view import as_index
@@ -66,7 +67,7 @@ def evaluate_relation_links(
 def _chosen(links: HeldOutLinks, split: str, scoring: BatchScoring, number: int) -> np.ndarray:
     """Return the held-out edges of a split to score, ascending: all, or `most` of them."""
     m = len(links.pairs[split])
-    return np.sort(Stream(scoring.seed).permutation(m, number)[: scoring.most]) if 0 < scoring.most < m else np.arange(m)
+    return np.sort(Shuffle(Stream(scoring.seed), m, number).at(np.arange(scoring.most))) if 0 < scoring.most < m else np.arange(m)
 
 
 def _groups(view: RelationalLinkView, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:

@@ -162,7 +162,7 @@ class Loader:
             return
         began: dict[str, Any] = {}
         for i, minibatch in enumerate(self._sampled()):
-            began = began or self.bulks.state_dict()  # the position of the first mini-batch; a newer iteration has its own
+            began = began or self.bulks.bare_position  # the position of the first mini-batch; a newer iteration has its own
             yield Batch(minibatch, self._rows, self.bulks.repeats(began, i))
 
     def _sampled(self) -> Iterator[MiniBatch]:

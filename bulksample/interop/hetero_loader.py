@@ -136,7 +136,7 @@ class HeteroLoader:
         began: dict[str, Any] = {}
         for i, minibatch in enumerate(self.bulks):
             assert minibatch is not None  # every step of an even loader has a mini-batch
-            began = began or self.bulks.state_dict()
+            began = began or self.bulks.bare_position
             yield HeteroBatch(minibatch, self.graph, self._rows, self.bulks.repeats(began, i))
 
     @property

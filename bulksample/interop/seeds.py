@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
-from ..selection import vertex_ids
+from ..selection import seed_ids
 
 
 def seed_vertices(graph: Graph | RankGraph, seeds: Any = None) -> NDArray[np.int32]:
@@ -24,7 +24,8 @@ def seed_vertices(graph: Graph | RankGraph, seeds: Any = None) -> NDArray[np.int
     if seeds is None or isinstance(seeds, str):
         chosen = graph.default_seeds() if seeds is None else graph.seeds(seeds)
     else:
-        chosen = vertex_ids(seeds, graph.n, "seeds").astype(np.int32)
+        chosen = seed_ids(seeds, graph.n)
     if not len(chosen):
         raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
+    chosen.flags.writeable = False  # a loader takes it without a copy
     return chosen

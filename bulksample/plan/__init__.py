@@ -24,7 +24,8 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
                 (8 n where A is whole and unweighted); 8 (n + 1) + 12 m r for the column block of `owner`; 4 m r for weighted means;
                 12 n for FastGCN. Where A is whole and H in q block rows: the rows of one block once more, for inference
     features    n f w / q; with `machine` n f w / g on machines of g ranks; with `host` nothing, but n f w of each machine's memory
-    vectors     28 a seed; 15 n for labels, masks and degrees, or partitioned 19 n r with the ids of the rows (and 4 n for gcn)
+    vectors     16 a seed, 32 with groups of seeds; 15 n for labels, masks and degrees, or partitioned 19 n r with the ids of the rows
+                (and 4 n for gcn)
     model       16 theta: weights, gradients, two moments of Adam
     bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more for edge weights (layer-wise); a rank holds
                 two bulks, and sampling one takes up to twice its size

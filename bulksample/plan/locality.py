@@ -98,13 +98,13 @@ def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.nda
     """
     law, stream = make(request.sampler, request.fanouts, frontier=request.frontier), Stream(0)
     sampler = law.prepared(adjacency, seeds, request.batch_size, stream) if hasattr(law, "prepared") else law
-    order = seeds[groups.permuted(stream.permutation(len(seeds), 0))]
+    order = groups.shuffled(stream, 0)
     total = groups.minibatches(request.batch_size, drop_last=False)
     turns = -(-total // groups.count)
     taken = min(turns, max(1, _SAMPLED // groups.count))
     for turn in (np.arange(taken) * turns // taken).tolist():
         ids = np.arange(turn * groups.count, min((turn + 1) * groups.count, total))
-        lists = [order[groups.span(int(i), request.batch_size)] for i in ids]
+        lists = [seeds[order(np.asarray(groups.span(int(i), request.batch_size)))] for i in ids]
         for first in range(0, len(ids), _BULK):
             own = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
             yield from sampler.sample_bulk(adjacency, own, stream, 0)

@@ -13,7 +13,8 @@ from .request import PlanRequest
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, feature_group, sampling_hops
 
-_PER_SEED = 28  # seeds (int32), their classes (int64), the loader's copy (int32), its permutation (int64), seeds in that order (int32)
+_PER_SEED = 16  # seeds (int32), their classes (int64), the loader's copy (int32); the order of an epoch is kept nowhere
+_PER_GROUPED_SEED = 16  # more with `seed_locality`: places in part order and seeds in that order (int64)
 _LABELS_AND_MASKS = 11  # bytes of a vertex: int64 and three bools
 
 
@@ -109,7 +110,7 @@ def _width_of_counts(request: PlanRequest) -> int:
 
 def _vectors(request: PlanRequest, grid: CandidateGrid) -> float:
     """Bytes of the labels, masks and degrees of a rank's rows, of their ids in a block row, of the seeds, and for gcn of all degrees."""
-    seeds = _PER_SEED * (request.seeds or request.vertices)
+    seeds = (_PER_SEED + (_PER_GROUPED_SEED if request.seed_locality else 0)) * (request.seeds or request.vertices)
     if not grid.partitioned:
         return (_LABELS_AND_MASKS + 4) * request.vertices + seeds
     return (_LABELS_AND_MASKS + 8) * request.vertices * grid.share + (4 * request.vertices if request.model == "gcn" else 0) + seeds

@@ -20,7 +20,7 @@ from .seeds import HeteroSeeds, SeedList
 
 
 class RelationLoader(BulkLoader):
-    """A loader whose examples are the entries of a `SeedList`: one permutation over the seeds of all types.
+    """A loader whose examples are the entries of a `SeedList`: one order over the seeds of all types.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class RelationLoader(BulkLoader):
         """Iterate over the steps of one epoch; see `BulkLoader`."""
         return cast(Iterator[HeteroMiniBatch | None], super().__iter__())
 
-    def _order(self) -> np.ndarray:
-        return self._stream.permutation(len(self._list), self.epoch) if self._shuffle else np.arange(len(self._list))
+    def _examples(self, positions: np.ndarray) -> np.ndarray:
+        return positions
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> HeteroSeeds:
         return self._list.select(examples, minibatches)

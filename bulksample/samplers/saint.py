@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..minibatch import MiniBatch
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..selection import Selection
+from ..shuffle import Shuffle
 from .base import NodeWise
 from .saint_coefficients import Coefficients, count
 from .subgraph import induced, square
@@ -68,9 +69,10 @@ class Saint(NodeWise):
         subgraphs, epoch = -(-len(seeds) // batch_size), MAX_EPOCHS - 1
 
         def draw(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            orders = {int(e): seeds[stream.permutation(len(seeds), epoch - int(e))] for e in np.unique(ids // subgraphs)}
-            chunks = [slice(i % subgraphs * batch_size, (i % subgraphs + 1) * batch_size) for i in ids.tolist()]
-            roots = [orders[i // subgraphs][chunk] for i, chunk in zip(ids.tolist(), chunks, strict=True)]
+            orders = {int(e): Shuffle(stream, len(seeds), epoch - int(e)) for e in np.unique(ids // subgraphs)}
+            starts = [i % subgraphs * batch_size for i in ids.tolist()]
+            places = [np.arange(start, min(start + batch_size, len(seeds))) for start in starts]
+            roots = [seeds[orders[i // subgraphs].at(own)] for i, own in zip(ids.tolist(), places, strict=True)]
             held = self._visited(adjacency, Selection.of(roots, adjacency.n, ids), stream, epoch)
             return held.vertices, adjacency.backend.restrict(matrix, held, held).entries
 

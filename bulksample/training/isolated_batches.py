@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import UsageError
+from ..position import VERSION, check_version
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 
 
@@ -75,13 +76,14 @@ class IsolatedBatches(BatchSource):
         self._on_drop()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "step": self.step, **self._fixed}
+        return {"version": VERSION, "epoch": self.epoch, "step": self.step, **self._fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for key, own in self._fixed.items():
             if state.get(key) != own:
                 raise UsageError(f"the checkpoint does not fit this run: {_differs(key, state.get(key), own)}")
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        check_version(state, within=self.step not in (0, self.steps))  # on every rank, also where the own part is used up
         self.train_on(self.minibatches, self.steps)
 
     def describe(self) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class EdgeLoader(BulkLoader):
         self._edges, self._exclude = edges_of(a), exclude
         super().__init__(view.adjacency, sampler, np.zeros(len(self._edges), np.int32), **options)
 
-    def _order(self) -> np.ndarray:
-        return self._edges[self._stream.permutation(len(self._edges), self.epoch)] if self._shuffle else self._edges
+    def _examples(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(self._edges[positions])
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
         sampled = super()._sample_bulk(seeds, epoch)

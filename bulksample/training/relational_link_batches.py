@@ -61,9 +61,8 @@ class RelationEdgeLoader(LinkEndsLoader):
         self._links.prepare()
         super().__init__(view.schema.targets, view.relations, law, listed, **options)
 
-    def _order(self) -> np.ndarray:
-        ordered: np.ndarray = self._links.edges[super()._order()]
-        return ordered
+    def _examples(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(self._links.edges[positions])
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> HeteroSeeds:
         """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""

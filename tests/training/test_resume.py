@@ -148,3 +148,28 @@ def test_a_checkpoint_is_its_folder_or_the_folder_of_several(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no checkpoint; use the folder of train --checkpoint, or a folder step-"):
         run(graph, **RUN, resume=str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("method", ["sync", "random-tma", "llcg", "grappa"])
+@pytest.mark.parametrize("steps", [3, 5])  # five steps an epoch
+def test_a_checkpoint_of_an_earlier_order_goes_on_from_the_end_of_an_epoch_alone(tmp_path, monkeypatch, method, steps):
+    """Earlier versions wrote no version of the loader, and shuffled seeds in another order."""
+    graph, asked = community_graph(), {**RUN, "method": method, "epochs": 2}
+    if method == "llcg":
+        asked["server_steps"] = 1
+    crash(graph, 7, **asked, checkpoint=str(tmp_path), checkpoint_every=steps)
+    newest = checkpoint.newest
+
+    def as_then(root):
+        folder, (tensors, state) = newest(root)
+        tensors = {name: tensor[:2] if name.endswith("server_place") else tensor for name, tensor in tensors.items()}
+        return folder, (tensors, {**state, "loader": {key: value for key, value in state["loader"].items() if key != "version"}})
+
+    step = newest(tmp_path)[1][1]["loader"]["step"]
+    monkeypatch.setattr(checkpoint, "newest", as_then)
+    more = {**asked, "checkpoint": str(tmp_path), "resume": "auto"}
+    if step or method == "llcg":
+        with pytest.raises(UsageError, match="saved in the middle of an epoch by an earlier version of bulksample"):
+            run(graph, **more)
+    else:
+        assert run(graph, **more)[0]["resumed"]

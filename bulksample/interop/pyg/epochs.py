@@ -27,6 +27,7 @@ from ...free_memory import free_memory
 from ...loader import COPIES
 from ...position import EpochShare, Position
 from ...rng import Stream
+from ...shuffle import Shuffle
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
 _NOT_HERE = {
@@ -219,11 +220,11 @@ class EpochLoading(ABC):
         position = self._position
         used, share, step = position.used, position.share, position.step
         if self._own_order:
-            lists = self._own_lists(epoch)
+            examples = self._examples_of(epoch)
             for t in range(step, share.steps):
                 id = share.id(t)
                 assert id is not None
-                yield _Step(id, lists[id], "")
+                yield _Step(id, examples(id), "")
             return
         if self._comm is None:
             yield from self._user_order(used)
@@ -259,11 +260,12 @@ class EpochLoading(ABC):
             raise UsageError(_CHANGED)
         return every
 
-    def _own_lists(self, epoch: int) -> list[np.ndarray]:
-        order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
-        size = self.batch_size
+    def _examples_of(self, epoch: int) -> Callable[[int], np.ndarray]:
+        """Return the order of an epoch: the positions of the examples of a mini-batch, by its number."""
+        n, size = len(self.dataset), self.batch_size
         assert size is not None
-        return [order[i * size : (i + 1) * size] for i in range(self._minibatches())]
+        at = Shuffle(self._stream, n, epoch).at if self._shuffle else np.asarray
+        return lambda id: at(np.arange(id * size, min((id + 1) * size, n)))
 
     def _minibatches(self) -> int:
         if not self._own_order:
@@ -285,7 +287,7 @@ class EpochLoading(ABC):
         The user's sampler is not asked for a mini-batch to measure: its `first` one of this iteration is.
         """
         if self.bulk_size == "auto":
-            index = self._own_lists(0)[0] if self._own_order else first.index
+            index = self._examples_of(0)(0) if self._own_order else first.index
             size = sum(self._nbytes(sampled) for sampled in self._bulk([index], [0], 0))
             budget = free_memory() // 4 if self._budget is None else self._budget
             fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, len(self) if self._knows_length else AUTO_LIMIT))

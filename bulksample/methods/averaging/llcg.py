@@ -22,6 +22,7 @@ from ... import samplers
 from ...loader import BulkLoader
 from ...minibatch import MiniBatch
 from ...nn.model import Model
+from ...position import check_version
 from ...training.adam import Adam
 from ...training.batches import StepBatch
 from ...training.context import TrainingContext
@@ -71,14 +72,18 @@ class LLCG(PSGDPA):
             return super().state_dict()
         moments = self._adam.state_dict()["state"].items()
         server = {f"server.{i}.{key}": torch.as_tensor(value) for i, state in moments for key, value in state.items()}
-        return super().state_dict() | server | {"server_place": torch.tensor([self._loader.epoch, self._loader.state_dict()["step"]])}
+        place = [self._loader.state_dict()[key] for key in ("epoch", "step", "version")]
+        return super().state_dict() | server | {"server_place": torch.tensor(place)}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
         super().load_state_dict(tensors)
-        if not (self.participant.serves and self.config.server_steps):
+        if not self.config.server_steps:
             return
-        epoch, step = tensors["server_place"].tolist()
-        self._loader.load_state_dict(self._loader.state_dict() | {"epoch": epoch, "step": step})
+        place = dict(zip(("epoch", "step", "version"), tensors["server_place"].tolist(), strict=False))  # version 1 has no number
+        check_version(place, within=place["step"] > 0)  # on every rank; the server alone knows how many steps its epochs have
+        if not self.participant.serves:
+            return
+        self._loader.load_state_dict(self._loader.state_dict() | place)
         self._minibatches = _epochs(self._loader)
         for i, parameter in enumerate(self._adam.param_groups[0]["params"]):
             prefix = f"server.{i}."
