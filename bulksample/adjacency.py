@@ -16,6 +16,7 @@ import numpy as np
 from .backends.base import Backend, Picks, check_fanout
 from .backends.hops import Expansion, Hop, hop_by_hop
 from .backends.layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
+from .pickled import Uncached
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
@@ -178,7 +179,7 @@ def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     return np.square(weights) if power == 2 else weights
 
 
-class LocalAdjacency(Adjacency):
+class LocalAdjacency(Uncached, Adjacency):
     """An adjacency matrix that lies in this process.
 
     Parameters

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .errors import DataError
+from .pickled import Rebuilt
 from .sparse import CSR
 from .vertex_table import VertexTable, check_adjacency, check_edge_features
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(VertexTable):
+class Graph(Rebuilt, VertexTable):
     """A directed graph; row v of the adjacency lists the in-neighbors that v aggregates from.
 
     Parameters

@@ -24,6 +24,7 @@ from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from .errors import UsageError, check_switches, is_whole
 from .free_memory import free_memory
 from .minibatch import MiniBatch
+from .pickled import Uncached
 from .position import EpochShare, Position, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
@@ -37,7 +38,7 @@ Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positio
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 
 
-class BulkLoader:
+class BulkLoader(Uncached):
     """A loader that iterates over the mini-batches of one epoch after another.
 
     Parameters
@@ -144,6 +145,9 @@ class BulkLoader:
         self.bulks_left = 0  # of the iteration, after the present one; 2 stands for more
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
+
+    def _kept(self) -> dict[str, Any]:
+        return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch, over all ranks."""

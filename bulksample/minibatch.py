@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .pickled import Rebuilt
 from .sparse import frozen
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class Block(Rebuilt):
     """The sampled adjacency of one layer of one mini-batch: destinations x sources.
 
     Its arrays are read-only numpy arrays, or tensors of the same types on a device.
@@ -58,7 +59,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class MiniBatch:
+class MiniBatch(Rebuilt):
     """One sampled mini-batch.
 
     Parameters

@@ -175,6 +175,13 @@ class Position:
         self._epoch = self.step = 0
         self._resumed = False  # True if the next iteration goes on at the step of a state
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the position for a pickle or a copy, whose next iteration goes on here, as after a state was loaded."""
+        made = Position(self._whole)
+        made._epoch, made._resumed, made.step, made.share = self._epoch, True, self.step, self.share
+        made._skip_end()
+        return vars(made)
+
     @property
     def epoch(self) -> int:
         """The current epoch, from 0. Set it to take that epoch from its start."""
@@ -262,5 +269,10 @@ class Position:
             self.step, self.share = step, replace(self._whole, first=first)
         else:
             self.step, self.share = 0, replace(self._whole, first=min(first + step * ranks, then.minibatches))
-        if onward and self.step == self.share.steps:
-            self.epoch = epoch + 1
+        if onward:
+            self._skip_end()
+
+    def _skip_end(self) -> None:
+        """Move on to the next epoch if all of the current one is used."""
+        if self.step == self.share.steps:
+            self.epoch += 1

@@ -18,12 +18,13 @@ from functools import cache, cached_property
 import numpy as np
 
 from .errors import UsageError
+from .pickled import Rebuilt
 from .rng import Stream
 from .shuffle import Shuffle
 
 
 @dataclass(frozen=True, eq=False)
-class SeedGroups:
+class SeedGroups(Rebuilt):
     """The G groups of m seeds.
 
     Parameters

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UsageError
+from .pickled import Rebuilt
 from .rng import MAX_MINIBATCHES
 from .sparse import CSR, frozen, row_pointers
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(Rebuilt):
     """The vertices of k mini-batches, stacked.
 
     Parameters

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import DataError
+from .pickled import Rebuilt
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -33,7 +34,7 @@ def frozen(array: Any, dtype: Any = None) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class CSR:
+class CSR(Rebuilt):
     """A sparse m x n matrix in canonical compressed rows.
 
     Parameters

@@ -10,7 +10,7 @@ import bulksample
 PACKAGE = Path(bulksample.__file__).parent
 FACADE = "bulksample"
 # the matrices; they may import each other
-BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped")
+BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped", "pickled")
 BELOW = {  # a part of the package: the parts right below it; it may import those, and all below those
     "errors": [],
     "version": [],
@@ -21,7 +21,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "ahead": [],
     "position": ["errors"],
     "shuffle": ["rng"],
-    "seed_groups": ["shuffle"],
+    "seed_groups": ["pickled", "shuffle"],
     "profiling": [],
     "free_memory": ["errors"],
     "bulk_sizes": ["errors"],

@@ -94,6 +94,9 @@ class Native(Backend):
         self.threads = threads
         self._kernels: Any = importlib.import_module("bulksample._native")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Native, (self.threads,)
+
     def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
         made: np.ndarray = self._kernels.random_words(seed, tag, first, count, vertex, minibatch, self.threads)
         return made

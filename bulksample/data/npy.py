@@ -23,6 +23,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from ..errors import DataError
+from ..mapped import map_file
 
 _LENGTH_BYTES = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}  # width of the length of the header, by magic and version
 _LONGEST_HEADER = 2**16
@@ -105,6 +106,8 @@ def _mapped(file: Path | IO[bytes], header: Header, offset: int) -> np.ndarray:
     if header.data_bytes == 0:  # an empty file cannot be mapped
         return np.empty(header.shape, header.dtype)
     order = "F" if header.fortran else "C"
+    if isinstance(file, Path):
+        return map_file(file, header.dtype, header.shape, offset, order)
     return np.memmap(file, header.dtype, "r", offset, header.shape, order)  # type: ignore[call-overload, no-any-return]
 
 

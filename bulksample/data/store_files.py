@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError, UsageError
+from ..mapped import Mark, mark_of
 from .files import pieces_of
 from .manifest_file import ArrayEntry, SignedManifest
 from .npy import open_npy, regular_size
-from .verified import Mark, known_sums, mark_of, remember
+from .verified import is_settled, known_sums, remember
 
 CHECKS = ("auto", "full", "none")
 _FEATURES = re.compile(r"((types|relations)\.\d+\.)?(edge_)?features")
@@ -54,7 +55,7 @@ class Sums:
             try:
                 path, fault = _locate(self.folder, entry)
                 before = mark_of(path)
-                settled = before.is_settled()
+                settled = is_settled(before)
                 for piece in pieces_of(path):
                     digest.update(piece)
                     yield

@@ -12,32 +12,19 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..mapped import Mark
 from .atomic import write_file
 
 _MOST_STORES = 256
 _COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon after a change may keep its mtime
 
 
-class Mark(NamedTuple):
-    """Identifies the content of a file without reading it. Programs can set the mtime, and the kernel alone the ctime."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-
-    def is_settled(self) -> bool:
-        """Return True if a change from now on changes the mark: the clock of the file system has moved on since the last one."""
-        now = time.time_ns()  # some file systems count whole seconds
-        return all(now - changed > (_FINE if changed % 10**9 else _COARSE) for changed in (self.mtime_ns, self.ctime_ns))
-
-
-def mark_of(path: Path) -> Mark:
-    """Return the mark of a file now; raises OSError."""
-    status = os.stat(path)
-    return Mark(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+def is_settled(mark: Mark) -> bool:
+    """Return True if a change from now on changes the mark: the clock of the file system has moved on since the last one."""
+    now = time.time_ns()  # some file systems count whole seconds
+    return all(now - changed > (_FINE if changed % 10**9 else _COARSE) for changed in (mark.mtime_ns, mark.ctime_ns))
 
 
 def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..minibatch import Block, MiniBatch
 from ..views.edges import EdgeRows
-from .batch_rows import BatchRows
+from .batch_rows import BatchRows, HeldRows
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Batch:
     """A sampled mini-batch as numpy arrays.
+
+    A pickle or a copy holds all values, also those that were not read yet, and not the graph: processes may exchange batches.
 
     Parameters
     ----------
@@ -37,6 +39,12 @@ class Batch:
     minibatch: MiniBatch
     rows: BatchRows
     repeated: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the mini-batch with its values, and without the graph they come from."""
+        has = self.rows
+        held = HeldRows(has.name, self.x if has.has_features else None, self.y if has.has_labels else None, self.edge_rows)
+        return Batch, (self.minibatch.on_host(), held, self.repeated)
 
     @property
     def id(self) -> int:
@@ -188,7 +196,7 @@ class _ConvertedParts(_Converted):
 
 @dataclass(frozen=True, eq=False)
 class TensorBatch:
-    """A `Batch` as torch tensors on one device. Each attribute is converted when it is first read.
+    """A `Batch` as torch tensors on one device. Each attribute is converted when it is first read; of a pickle or a copy, anew.
 
     Parameters
     ----------
@@ -205,6 +213,9 @@ class TensorBatch:
 
     batch: Batch
     device: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorBatch, (self.batch, self.device)
 
     @property
     def id(self) -> int:

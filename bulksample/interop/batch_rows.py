@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -21,13 +22,16 @@ from ..views.edges import EdgeRows, EdgeSource
 
 
 class BatchRows(Protocol):
-    """Features, labels and edges of mini-batches: gathered when first read (`GraphRows`) or fetched in advance (`FetchedRows`)."""
+    """Features, labels and edges of mini-batches: gathered when first read (`GraphRows`), fetched in advance (`FetchedRows`) or held."""
 
     def x(self, minibatch: MiniBatch) -> NDArray[np.float32]: ...
 
     def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]: ...
 
     def edges(self, minibatch: MiniBatch) -> EdgeRows: ...
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def has_features(self) -> bool: ...
@@ -125,6 +129,37 @@ class GraphRows(TableRows):
 
     def edges(self, minibatch: MiniBatch) -> EdgeRows:
         return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """The features, labels and edges of one mini-batch, which a pickle of the batch holds; None for what the graph `name` lacks."""
+
+    name: str
+    features: NDArray[np.float32] | None
+    labels: NDArray[np.int64] | NDArray[np.float32] | None
+    edge_rows: EdgeRows
+
+    def x(self, minibatch: MiniBatch) -> NDArray[np.float32]:
+        if self.features is None:
+            raise no_features(self.name)
+        return self.features
+
+    def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]:
+        if self.labels is None:
+            raise no_labels(self.name)
+        return self.labels
+
+    def edges(self, minibatch: MiniBatch) -> EdgeRows:
+        return self.edge_rows
+
+    @property
+    def has_features(self) -> bool:
+        return self.features is not None
+
+    @property
+    def has_labels(self) -> bool:
+        return self.labels is not None
 
 
 def no_features(name: str) -> UsageError:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from ..errors import DataError, UsageError
+from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers, runs
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeGraph:
+class EdgeGraph(Rebuilt):
     """An adjacency, with the positions of its edges in the user's edge list.
 
     Parameters

@@ -27,6 +27,9 @@ class FeatureGather:
     def __init__(self) -> None:
         self._own = threading.local()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FeatureGather, ()
+
     def __call__(self, x: torch.Tensor, vertices: np.ndarray) -> torch.Tensor:
         """Return rows of x: float32, shape (N, f)."""
         if not hasattr(self._own, "pool"):

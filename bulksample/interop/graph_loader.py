@@ -36,7 +36,7 @@ class Loader:
     """A loader that samples k mini-batches in one call and gives them out with their features and labels.
 
     Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
-    on in the middle of the epoch of the state.
+    on in the middle of the epoch of the state. So does that of a pickle or a copy of a loader; that of ranks that share a graph has none.
     Mini-batches depend on the graph, the sampler, the seeds, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
     `backend` or `threads`.
 

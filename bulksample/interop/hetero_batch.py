@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..relations.adjacency import RelationAdjacency
-from ..relations.graph import HeteroGraph, Key
+from ..relations.graph import HeteroGraph, Key, Relation
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.seeds import SeedList
 from .batch_rows import TableRows, TypeColumns
@@ -19,11 +20,14 @@ from .batch_rows import TableRows, TypeColumns
 class HeteroBatch:
     """A sampled mini-batch of a heterogeneous graph as numpy arrays, by type and relation.
 
+    A pickle or a copy holds all values, also those that were not read yet, and not the graph: processes may exchange batches.
+
     Parameters
     ----------
     minibatch : HeteroMiniBatch
         Vertices, seeds and blocks.
-    graph : HeteroGraph
+    graph : HeteroGraph, optional
+        None in a pickle or a copy.
     type_rows : dict of TypeColumns
         Features and labels of each type: gathered when they are first read, or fetched from other ranks in advance.
     repeated : bool
@@ -31,9 +35,13 @@ class HeteroBatch:
     """
 
     minibatch: HeteroMiniBatch
-    graph: HeteroGraph
+    graph: HeteroGraph | None
     type_rows: Mapping[str, TypeColumns]
     repeated: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in ("x_dict", "y_dict", "e_id_dict", "edge_attr_dict")}
+        return {"minibatch": self.minibatch, "graph": None, "type_rows": {}, "repeated": self.repeated, **values}
 
     @cached_property
     def x_dict(self) -> dict[str, np.ndarray]:
@@ -49,19 +57,24 @@ class HeteroBatch:
     @cached_property
     def edge_index_dict(self) -> dict[Key, np.ndarray]:
         """The edges of the input layer by relation: int64, shape (2, E), sources above destinations."""
-        return {relation.key: self.minibatch.edge_index(relation.key) for relation in self.graph.relations}
+        return {key: self.minibatch.edge_index(key) for key in self.minibatch.blocks[0]}
 
     @cached_property
     def e_id_dict(self) -> dict[Key, np.ndarray]:
         """The position of each edge of `edge_index_dict` in the user's list of edges: int64, shape (E,)."""
         entries = self._entries
-        return {relation.key: relation.ids_of(entries[relation.key]) for relation in self.graph.relations}
+        return {relation.key: relation.ids_of(entries[relation.key]) for relation in self._relations}
 
     @cached_property
     def edge_attr_dict(self) -> dict[Key, np.ndarray]:
         """Features of the edges of each relation that has some: shape (E, d)."""
         entries = self._entries
-        return {r.key: np.asarray(r.features[entries[r.key]]) for r in self.graph.relations if r.features is not None}
+        return {r.key: np.asarray(r.features[entries[r.key]]) for r in self._relations if r.features is not None}
+
+    @property
+    def _relations(self) -> tuple[Relation, ...]:
+        assert self.graph is not None  # in a pickle or a copy, what comes from the graph is there
+        return self.graph.relations
 
     @property
     def _entries(self) -> dict[Key, np.ndarray]:

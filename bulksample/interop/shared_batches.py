@@ -15,6 +15,7 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
+from ..pickled import Unpicklable
 from ..profiling import Profile
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
@@ -27,7 +28,7 @@ from .seeds import seed_vertices
 from .shared_steps import SharedSteps, plain
 
 
-class SharedBatches:
+class SharedBatches(Unpicklable):
     """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
 
     Parameters
@@ -55,6 +56,8 @@ class SharedBatches:
     UsageError
         On every rank, if one was given a bad argument or ranks were given different ones.
     """
+
+    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
 
     def __init__(
         self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
@@ -101,6 +104,10 @@ class FetchedRows:
         if not self._graph.has_labels:
             raise no_labels(self._graph.name)
         return self._view.truth(minibatch.seeds)
+
+    @property
+    def name(self) -> str:
+        return self._graph.name
 
     @property
     def has_features(self) -> bool:

@@ -14,6 +14,7 @@ from ..distributed.comm.agree import agree, together
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..nn.aggregate import SparseRows
+from ..pickled import Unpicklable
 from ..relations.adjacency import RelationAdjacency
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
@@ -29,7 +30,7 @@ from .shared_batches import dense
 from .shared_steps import SharedSteps, plain
 
 
-class SharedHeteroBatches:
+class SharedHeteroBatches(Unpicklable):
     """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
 
     Parameters
@@ -48,6 +49,8 @@ class SharedHeteroBatches:
     UsageError
         On every rank, if one was given a bad argument or ranks were given different ones.
     """
+
+    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
 
     def __init__(
         self, graph: RankHeteroGraph, asked: Callable[[], tuple[RelationSampler | UnionSampler | HGSampler, SeedList]], backend: str,

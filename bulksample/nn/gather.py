@@ -9,6 +9,7 @@ that are no longer in use.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,9 @@ class RowPool:
 
     def __init__(self) -> None:
         self._buffers: list[np.ndarray] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowPool, ()
 
     def rows(self, count: int, width: int) -> np.ndarray:
         """Return an array to write to: float32, shape (count, width)."""

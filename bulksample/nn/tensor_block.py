@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from ..minibatch import Block
+from ..pickled import Uncached
 from .aggregate import aggregate
 
 
-class TensorBlock:
+class TensorBlock(Uncached):
     """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..backends.hops import Expansion
 from ..backends.layer_draws import SharedDraws
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError
+from ..pickled import Uncached
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR, fixed_point, frozen, spaced
@@ -29,7 +30,7 @@ from .graph import HeteroGraph
 By = Literal["vertices", "edges"]
 
 
-class RelationAdjacency(Adjacency):
+class RelationAdjacency(Uncached, Adjacency):
     """The relations of a graph in this process.
 
     Parameters
@@ -52,6 +53,9 @@ class RelationAdjacency(Adjacency):
         graph.check_structure()
         self.graph, self.backend, self.n = graph, backend, graph.n
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
+
+    def _kept(self) -> dict[str, Any]:
+        return super()._kept() | {"_prepared": {}}
 
     def check_whole(self) -> None:
         """Raise `UsageError` if this process does not hold every row of the relations."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph, write
+from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES, row_pointers
 from ..vertex_table import VertexTable, check_adjacency, check_adjacency_once, check_edge_features
 from .times import as_times
@@ -32,7 +33,7 @@ def spelled(key: Key) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class VertexType(VertexTable):
+class VertexType(Rebuilt, VertexTable):
     """The vertices of one type, 0 .. count - 1, with their columns.
 
     Parameters
@@ -68,7 +69,7 @@ class VertexType(VertexTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Relation:
+class Relation(Rebuilt):
     """The edges of one relation, from vertices of type `source` to vertices of type `destination`.
 
     Parameters
@@ -113,7 +114,7 @@ class Relation:
 
 
 @dataclass(frozen=True, eq=False)
-class HeteroGraph:
+class HeteroGraph(Rebuilt):
     """A graph of vertex types and relations.
 
     The place of a relation among `relations` names its random numbers, and the place of a type those of LABOR. So a type or a relation

@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from ..minibatch import Block, MiniBatch, hash_arrays, to_host
+from ..pickled import Rebuilt
 from ..sparse import frozen
 from .graph import HeteroGraph, Key
 
 
 @dataclass(frozen=True, eq=False)
-class TypeRows:
+class TypeRows(Rebuilt):
     """The part of a mini-batch that lies in one vertex type.
 
     Parameters
@@ -89,6 +91,10 @@ class HeteroMiniBatch:
     nested: bool = False
     times: TimesOf | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the mini-batch for a pickle or a copy: without the times of the graph, of which `latest` is known."""
+        return vars(self) | {"times": None, "latest": self.latest}
+
     @property
     def vertices(self) -> dict[str, np.ndarray]:
         """The vertices of each type: int32."""
@@ -130,7 +136,7 @@ class HeteroMiniBatch:
         indptr, indices = (to_host(array) for array in (block.indptr, block.indices))
         return np.stack([indices.astype(np.int64), np.repeat(np.arange(block.num_destinations), np.diff(indptr))])
 
-    @property
+    @cached_property
     def latest(self) -> np.ndarray | None:
         """The latest time of anything drawn in each tree: int64, shape (trees,); the least int64 where a tree drew nothing with a time.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..pickled import Rebuilt
 from ..selection import Selection, vertex_ids
 from ..sparse import frozen, row_pointers
 from .graph import HeteroGraph
@@ -39,7 +40,7 @@ class HeteroSeeds(Selection):
 
 
 @dataclass(frozen=True, eq=False)
-class SeedList:
+class SeedList(Rebuilt):
     """The examples of a loader: m seeds of any types, and their times.
 
     Parameters

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...pickled import Unpicklable
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
@@ -43,7 +44,7 @@ def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
     return inside
 
 
-class Cuda(Backend):
+class Cuda(Unpicklable, Backend):
     """The primitives of `Backend` on a GPU.
 
     Parameters
@@ -57,6 +58,7 @@ class Cuda(Backend):
     """
 
     name = "cuda"
+    stays = "it holds a stream and memory of a GPU; make the loader in the process that uses it, or take backend='native'"
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.device = CudaDevice(arrays, launcher, free_bytes)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import UsageError
+from ...pickled import Unpicklable
 
 KINDS = ("topology", "features", "activations", "gradients", "model", "control")
 MOST_ELEMENTS = 2**30  # of one message; several MPI libraries fail from 2**31 on
@@ -79,7 +80,7 @@ class TransferHandle(NamedTuple):
 COMPLETED = TransferHandle(lambda: True, lambda: None)
 
 
-class Primitives(ABC):
+class Primitives(Unpicklable, ABC):
     """Operations that move bytes between `size` ranks, with the tally of this rank.
 
     Attributes
@@ -98,6 +99,7 @@ class Primitives(ABC):
         Communicators of the same ranks that are used again; see `matrix.comm_pool`.
     """
 
+    stays = "it connects this process with other ranks; make the graph or the loader that uses it on every rank"
     rank: int
     size: int
 

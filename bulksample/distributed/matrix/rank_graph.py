@@ -21,6 +21,7 @@ from ...data.manifest import Manifest
 from ...data.parts_manifest import graph_manifest
 from ...errors import UsageError, is_whole
 from ...graph import Graph
+from ...pickled import Unpicklable
 from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
@@ -44,7 +45,7 @@ class BlockEdges(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RankGraph:
+class RankGraph(Unpicklable):
     """A stored graph as one rank holds it; `bulksample.load` with a `world` returns one.
 
     Attributes
@@ -73,6 +74,7 @@ class RankGraph:
         `comm` share them.
     """
 
+    stays = "ranks share it; call bulksample.load(path, world=...) on every rank"
     comm: Comm
     manifest: Manifest
     held: Graph | OpenBlock

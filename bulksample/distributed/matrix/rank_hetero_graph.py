@@ -18,6 +18,7 @@ from ...data.files import folder_of
 from ...data.relational import hetero_store
 from ...data.relational.hetero_manifest import load_hetero_manifest
 from ...errors import UsageError
+from ...pickled import Unpicklable
 from ...relations.adjacency import RelationAdjacency
 from ...relations.graph import HeteroGraph
 from ...sparse import CSR
@@ -35,7 +36,7 @@ from .verify import verify_together
 
 
 @dataclass(frozen=True, eq=False)
-class RankHeteroGraph:
+class RankHeteroGraph(Unpicklable):
     """A stored heterogeneous graph as one rank holds it; `bulksample.load` with a `world` returns one of such a store.
 
     Attributes
@@ -57,6 +58,7 @@ class RankHeteroGraph:
         The block rows of the features.
     """
 
+    stays = "ranks share it; call bulksample.load(path, world=...) on every rank"
     comm: Comm
     graph: HeteroGraph
     fingerprint: str

@@ -16,8 +16,9 @@ from ...data.open_store import is_heterogeneous
 from ...data.parts_manifest import is_parts, load_part, load_parts
 from ...data.relational.hetero_manifest import load_hetero_manifest
 from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
-from ...data.verified import Mark, remember
+from ...data.verified import remember
 from ...errors import DataError, UsageError
+from ...mapped import Mark
 from ..comm.base import Comm
 
 _TOLD_BYTES = 2**30  # hashing more takes seconds, so a line says what the run waits for

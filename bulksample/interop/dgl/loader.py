@@ -76,7 +76,7 @@ class DataLoader:
         backend: str = "auto",
         **not_needed: Any,
     ) -> None:
-        self._dgl = require("dgl", None, INSTALL)
+        require("dgl", None, INSTALL)
         refuse_values(
             use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() gives each rank its mini-batches)", use_uva=use_uva
         )
@@ -93,7 +93,7 @@ class DataLoader:
         }  # fmt: skip
         self._typed: TypedBlocks | None = None
         if not getattr(graph, "is_homogeneous", True):
-            self._typed = TypedBlocks(self._dgl, graph, indices, graph_sampler, backend, **options)
+            self._typed = TypedBlocks(graph, indices, graph_sampler, backend, **options)
             self._loader = self._typed.loader
             return
         for name in graph_sampler.features:
@@ -155,7 +155,7 @@ class DataLoader:
 
     def _block(self, vertices: Any, hop: EdgeHop) -> Any:
         """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
-        dgl, idtype = self._dgl, self.graph.idtype
+        dgl, idtype = require("dgl", None, INSTALL), self.graph.idtype
         indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))
         no_names = torch.empty(0, dtype=idtype)
         block = dgl.create_block(("csc", (indptr, indices, no_names)), len(vertices), hop.num_destinations, device=self.graph.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,6 @@ class TypedBlocks:
 
     Parameters
     ----------
-    dgl : module
     graph : DGLGraph
     indices : dict of tensors of distinct vertices, or bool masks, by vertex type
     graph_sampler : BlockSampler
@@ -77,8 +77,8 @@ class TypedBlocks:
         Those of `BulkLoader`.
     """
 
-    def __init__(self, dgl: Any, graph: Any, indices: Any, graph_sampler: BlockSampler, backend: str, **options: Any) -> None:
-        self._dgl, self._graph = dgl, graph
+    def __init__(self, graph: Any, indices: Any, graph_sampler: BlockSampler, backend: str, **options: Any) -> None:
+        self._graph = graph
         if not isinstance(indices, Mapping):
             raise UsageError(
                 f"indices: got a {type(indices).__name__}; the graph has types {', '.join(graph.ntypes)}: use {{type: vertices}}"
@@ -100,7 +100,8 @@ class TypedBlocks:
 
     def _block(self, found: HeteroMiniBatch, layer: int, vertices: Mapping[str, Any]) -> Any:
         """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
-        dgl, graph, hop, entries = self._dgl, self._graph, len(found.blocks) - 1 - layer, found.entries
+        dgl: Any = importlib.import_module("dgl")
+        graph, hop, entries = self._graph, len(found.blocks) - 1 - layer, found.entries
         assert entries is not None  # the sampler was asked for them
         held = {name: (int(part.sizes[hop + 1]), int(part.sizes[hop])) for name, part in found.rows.items()}
         none, data, edges, weights = torch.empty(0, dtype=graph.idtype), {}, {}, {}

@@ -25,6 +25,7 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...free_memory import free_memory
 from ...loader import COPIES
+from ...pickled import Uncached
 from ...position import EpochShare, Position
 from ...rng import Stream
 from ...shuffle import Shuffle
@@ -46,7 +47,7 @@ class _Step(NamedTuple):
     order: str
 
 
-class EpochLoading(ABC):
+class EpochLoading(Uncached, ABC):
     """The epochs of a drop-in loader, for subclasses of torch's `DataLoader`.
 
     Attributes
@@ -118,9 +119,13 @@ class EpochLoading(ABC):
     def _finishes_ahead(self) -> bool:
         return self.num_workers > 0
 
-    @cached_property
+    @property
     def _position(self) -> Position:
-        return Position(self._share(self._minibatches() if self._knows_length else _ENDLESS))
+        held = vars(self)
+        if "_standing" not in held:  # `setdefault` is atomic: all threads have one position
+            held.setdefault("_standing", Position(self._share(self._minibatches() if self._knows_length else _ENDLESS)))
+        standing: Position = held["_standing"]
+        return standing
 
     @property
     def epoch(self) -> int:
