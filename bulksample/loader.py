@@ -342,16 +342,17 @@ class BulkLoader(Uncached):
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
         """Sample the mini-batches of a bulk in one call; once memory has run out, in calls of half as many."""
-        if self._most is None:
+        most = self._most  # two iterations have two threads that sample
+        if most is None:
             try:
                 return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
             except MemoryError as error:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
-                self._most = -(-len(seeds) // 2)
+                self._most = most = -(-len(seeds) // 2)
                 failure = f"out of memory with {minibatches_in_words(len(seeds))} in a bulk ({error})"
-                warnings.warn(f"{failure}: going on with {self._most}; use a lower bulk_size", stacklevel=2)
-        pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
+                warnings.warn(f"{failure}: going on with {most}; use a lower bulk_size", stacklevel=2)
+        pieces = [seeds.parts(first, first + most) for first in range(0, len(seeds), most)]
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
     def _probe(self) -> MiniBatch | None:

@@ -10,7 +10,7 @@ import bulksample
 PACKAGE = Path(bulksample.__file__).parent
 FACADE = "bulksample"
 # the matrices; they may import each other
-BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped", "pickled")
+BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped", "pickled", "process_lock")
 BELOW = {  # a part of the package: the parts right below it; it may import those, and all below those
     "errors": [],
     "version": [],
@@ -19,7 +19,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "adjacency": ["backends"],
     "samplers": ["adjacency", "shuffle"],
     "ahead": [],
-    "position": ["errors"],
+    "position": ["errors", "process_lock"],
     "shuffle": ["rng"],
     "seed_groups": ["pickled", "shuffle"],
     "profiling": [],

@@ -13,7 +13,6 @@ import re
 import stat
 import struct
 import tempfile
-import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..mapped import map_file
+from ..process_lock import process_lock
 
 _LENGTH_BYTES = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}  # width of the length of the header, by magic and version
 _LONGEST_HEADER = 2**16
@@ -33,7 +33,7 @@ _BROKEN_ZIP = (
     struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _PIECE = 2**24
-_PARSING = threading.RLock()  # in Python 3.11, concurrent parsing corrupts the recursion count (python/cpython#106905)
+_PARSING = process_lock()  # in Python 3.11, concurrent parsing corrupts the recursion count (python/cpython#106905)
 
 
 class Header(NamedTuple):

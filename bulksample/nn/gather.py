@@ -9,6 +9,7 @@ that are no longer in use.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ _SLACK = 1.25  # mini-batches differ in size: a slightly larger buffer fits more
 
 
 class RowPool:
-    """Memory for gathered rows. A buffer is free when no array or tensor refers to it."""
+    """Memory for gathered rows, for any thread. A buffer is free when no array or tensor refers to it."""
 
     def __init__(self) -> None:
-        self._buffers: list[np.ndarray] = []
+        self._buffers = deque[np.ndarray]()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowPool, ()
@@ -32,17 +33,28 @@ class RowPool:
     def rows(self, count: int, width: int) -> np.ndarray:
         """Return an array to write to: float32, shape (count, width)."""
         size = count * width
-        for i in range(len(self._buffers)):
-            if sys.getrefcount(self._buffers[i]) <= 2:  # the list, and the argument
-                if len(self._buffers[i]) < size:
-                    self._buffers[i] = np.empty(int(size * _SLACK), np.float32)
-                return self._buffers[i][:size].reshape(count, width)
-        self._buffers.append(np.empty(int(size * _SLACK), np.float32))
-        return self._buffers[-1][:size].reshape(count, width)
+        for _ in range(len(self._buffers)):
+            try:
+                claimed = [self._buffers.popleft()]  # no other thread sees it until it is put back
+            except IndexError:  # other threads have claimed the rest
+                break
+            if sys.getrefcount(claimed[0]) > 2:  # this list, and the argument
+                self._buffers.append(claimed.pop())
+                continue
+            if len(claimed[0]) < size:
+                claimed[0] = np.empty(int(size * _SLACK), np.float32)
+            return self._lent(claimed.pop(), count, width)
+        return self._lent(np.empty(int(size * _SLACK), np.float32), count, width)
+
+    def _lent(self, buffer: np.ndarray, count: int, width: int) -> np.ndarray:
+        """Put a buffer back, in use, and return its rows."""
+        rows = buffer[: count * width].reshape(count, width)
+        self._buffers.appendleft(buffer)
+        return rows
 
     def nbytes(self) -> int:
         """Return the bytes of all buffers."""
-        return sum(buffer.nbytes for buffer in self._buffers)
+        return sum(buffer.nbytes for buffer in self._buffers.copy())
 
 
 def gather_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import traceback
 
@@ -156,6 +157,27 @@ def a_state_continues_in_the_middle_of_an_epoch():
     assert rest(shared) == whole[6:]
     other = DataLoader(graph_of(), torch.arange(300), NeighborSampler([4]), batch_size=32, shuffle=True, seed=3)
     assert "does not fit: sampler" in message_of(lambda: other.load_state_dict(state))
+
+
+def a_pickled_loader_goes_on_where_its_state_stands():
+    """Also of a heterograph; batches have the edges that the loader itself yields."""
+
+    def read(batches):
+        return [[block.edata[dgl.EID] for block in blocks] for _, _, blocks in batches]
+
+    for graph, seeds in ((graph_of(), torch.arange(0, 300, 2)), (heterograph_of(), {"paper": torch.arange(40)})):
+        loader = DataLoader(graph, seeds, NeighborSampler([3, 5]), batch_size=10, shuffle=True)
+        batches = iter(loader)
+        read([next(batches)])
+        copied = pickle.loads(pickle.dumps(loader))
+        for ours, theirs in zip(read(copied), read(batches), strict=True):
+            assert all(_equal(*pair) for pair in zip(ours, theirs, strict=True))
+
+
+def _equal(one, other):
+    if not isinstance(one, dict):
+        return torch.equal(one, other)
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def masks_and_lengths():
@@ -381,7 +403,8 @@ CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
-    masks_and_lengths, narrow_ids_stay_narrow, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
+    a_pickled_loader_goes_on_where_its_state_stands, hidden_edges_stay_hidden,
+    masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
     layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges,

@@ -54,7 +54,8 @@ class CudaDevice:
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; None chooses by size
         self._constants: dict[int, Any] = {}
         self._thread = threading.local()  # of the thread that samples: its zeroed words
-        self._matrix_bytes = 0
+        self._placing = threading.Lock()
+        self._placed_bytes: dict[object, int] = {}  # of each array of a matrix on the device
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, DeviceCSR]] = WeakKeyDictionary()
 
     def put(self, array: np.ndarray) -> Any:
@@ -139,19 +140,21 @@ class CudaDevice:
 
     def matrix(self, a: CSR) -> DeviceCSR:
         """Copy a matrix once to where kernels can read it. Matrices that share arrays on the host share them on the device."""
-        if a not in self._matrices:
-            values = None if a.values is None else self._shared(a.values)
-            longest = int(np.diff(a.indptr).max(initial=0))
-            there = DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape, longest)
-            self._matrices[a] = a.with_values(a.values), there
-        return self._matrices[a][1]
+        with self._placing:
+            if a not in self._matrices:
+                values = None if a.values is None else self._shared(a.values)
+                longest = int(np.diff(a.indptr).max(initial=0))
+                there = DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape, longest)
+                self._matrices[a] = a.with_values(a.values), there
+            return self._matrices[a][1]
 
     def constant(self, array: np.ndarray) -> Any:
         """Copy an unchanging array to the device once; the copy lives as long as the array on the host."""
-        if id(array) not in self._constants:
-            self._constants[id(array)] = self._placed(array)
-            finalize(array, _forget_constant, ref(self), id(array))
-        return self._constants[id(array)]
+        with self._placing:
+            if id(array) not in self._constants:
+                self._constants[id(array)] = self._placed(array)
+                finalize(array, _forget_constant, ref(self), id(array))
+            return self._constants[id(array)]
 
     def _shared(self, array: np.ndarray) -> Any:
         for held, there in self._matrices.values():
@@ -162,22 +165,24 @@ class CudaDevice:
 
     def _placed(self, array: np.ndarray) -> Any:
         """Place an array on the device while matrices fit half of its memory; else in pinned host memory, read over the bus."""
-        if self._matrix_bytes + array.nbytes <= self.free_bytes // 2:
-            self._matrix_bytes += array.nbytes
-            finalize(array, _forget_bytes, ref(self), array.nbytes)
+        held = sum(self._placed_bytes.copy().values())
+        if held + array.nbytes <= self.free_bytes // 2:
+            name = object()
+            self._placed_bytes[name] = array.nbytes
+            finalize(array, _forget_bytes, ref(self), name)
             return self.put(array)
         warnings.warn(
-            f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {self._matrix_bytes} bytes of matrices are on the "
+            f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {held} bytes of matrices are on the "
             f"device, and half of its {self.free_bytes} is for them",
             stacklevel=2,
         )
         return self.arrays.pinned(array)
 
 
-def _forget_bytes(device: ref[CudaDevice], nbytes: int) -> None:
-    """Subtract a freed host array from the count of matrix bytes; the weak reference does not keep the device alive."""
+def _forget_bytes(device: ref[CudaDevice], name: object) -> None:
+    """Leave a freed host array out of the count of matrix bytes; the weak reference does not keep the device alive."""
     if (used := device()) is not None:
-        used._matrix_bytes -= nbytes
+        used._placed_bytes.pop(name, None)
 
 
 def _forget_constant(device: ref[CudaDevice], name: int) -> None:

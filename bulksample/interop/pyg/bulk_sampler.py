@@ -10,8 +10,10 @@ import torch
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, HeteroSamplerOutput, NegativeSampling, NodeSamplerInput, SamplerOutput
 
 from ...distributed.comm.base import Comm
+from ...process_lock import process_lock
 from ...rng import MAX_EPOCHS, Stream
 
+_COUNTING = process_lock()
 Sampled: TypeAlias = "SamplerOutput | HeteroSamplerOutput"
 
 
@@ -60,5 +62,6 @@ class SamplerOfBulks(BaseSampler):
 
     def _next_name(self) -> tuple[list[int], int]:
         worker = torch.utils.data.get_worker_info()
-        self._calls += 1
-        return [self._calls - 1], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
+        with _COUNTING:  # no two threads have one mini-batch
+            number, self._calls = self._calls, self._calls + 1
+        return [number], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
