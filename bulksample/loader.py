@@ -10,11 +10,11 @@ import hashlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice, pairwise, repeat
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from .sparse import row_pointers
 
 Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
 
+T = TypeVar("T")
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 
 
@@ -211,8 +212,15 @@ class BulkLoader(Uncached):
         """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
 
         As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
-        `load_state_dict` alone an iteration goes on in the middle of an epoch.
+        `load_state_dict` alone an iteration goes on in the middle of an epoch. One thread iterates at a time, else `UsageError` is raised.
         """
+        return self.in_turn(self._steps())
+
+    def in_turn(self, steps: Generator[T, None, None]) -> Iterator[T]:
+        """Yield the steps of an iteration, and keep other threads from beginning one; see `Position.in_turn`."""
+        return self._position.in_turn(steps)
+
+    def _steps(self) -> Generator[MiniBatch | None, None, None]:
         epoch, self.ready = self._position.begin(), 0
         bulks = self._bulks(self._order(epoch), epoch)
         while True:

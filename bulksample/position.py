@@ -17,11 +17,17 @@ the groups v k .. (v + 1) k - 1 in turn. With G = 1 this is the rule above.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import UsageError
+from .process_lock import process_lock
 
+T = TypeVar("T")
+_BEGINNING = process_lock()
 _REMEDIES = {
     "seed_locality": "other groups of seeds; use the seed_locality, the partition or parts, and the seeds of the run that saved it",
     "seeds": "other seeds; use those of the run that saved it",
@@ -154,6 +160,13 @@ def own_share(rank: int, ranks: int, virtual: int) -> range:
     return range(rank * virtual // ranks, (rank + 1) * virtual // ranks)
 
 
+class _Turn:
+    """An iteration under way, and the thread that took its last step."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.thread = thread
+
+
 class Position:
     """The position of a loader: its epoch, and the steps of it that are used.
 
@@ -173,6 +186,7 @@ class Position:
     def __init__(self, whole: EpochShare) -> None:
         self._whole = self.share = whole
         self._epoch = self.step = 0
+        self._turns: list[_Turn] = []  # iterations under way
         self._resumed = False  # True if the next iteration goes on at the step of a state
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,6 +195,32 @@ class Position:
         made._epoch, made._resumed, made.step, made.share = self._epoch, True, self.step, self.share
         made._skip_end()
         return vars(made)
+
+    def in_turn(self, steps: Generator[T, None, None]) -> Iterator[T]:
+        """Yield the steps of an iteration; meanwhile no other thread begins one.
+
+        Raises
+        ------
+        UsageError
+            If another thread is in an iteration: it has begun and not ended, is not closed, and the thread lives.
+        """
+        turn = _Turn(threading.current_thread())
+        with _BEGINNING:
+            others = [other.thread for other in self._turns if other.thread is not turn.thread and other.thread.is_alive()]
+            if not others:
+                self._turns.append(turn)
+        if others:
+            raise UsageError(
+                f"thread {turn.thread.name} begins to iterate over a loader while thread {others[0].name} does, and both would get the "
+                "same mini-batches; make a loader for each thread, with rank and ranks to share an epoch, or close the first iterator"
+            )
+        try:
+            with closing(steps):
+                for step in steps:
+                    turn.thread = threading.current_thread()  # an iterator may be handed on
+                    yield step
+        finally:
+            self._turns.remove(turn)
 
     @property
     def epoch(self) -> int:

@@ -156,7 +156,10 @@ class Loader:
         return self.bulks.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
+
+        Raises `UsageError` while another thread iterates over this loader.
+        """
         if self._shared is not None:
             yield from self._shared
             return

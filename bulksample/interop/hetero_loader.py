@@ -129,7 +129,7 @@ class HeteroLoader:
         return self.bulks.steps
 
     def __iter__(self) -> Iterator[HeteroBatch]:
-        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        """Yield the mini-batches of an epoch; see `bulksample.Loader`."""
         if self._shared is not None:
             yield from self._shared
             return

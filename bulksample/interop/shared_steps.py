@@ -54,7 +54,10 @@ class SharedSteps:
         self._left: int | None = None  # steps of an epoch that this rank left early
 
     def __iter__(self) -> Iterator[tuple[StepBatch, bool]]:
-        """Yield the steps of an epoch; true with those that repeat a mini-batch of the epoch."""
+        """Yield the steps of an epoch; true with those that repeat a mini-batch of the epoch. One thread iterates at a time."""
+        return self.source.loader.in_turn(self._steps_of_epoch())
+
+    def _steps_of_epoch(self) -> Generator[tuple[StepBatch, bool], None, None]:
         if self._steps is not None:
             self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
         self.source.drop()  # of an iteration that was left early

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any, Literal, NamedTuple
@@ -141,7 +141,13 @@ class EpochLoading(Uncached, ABC):
         return self._share(self._minibatches()).steps
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        """Yield the batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
+
+        One thread iterates at a time, else `UsageError` is raised.
+        """
+        return self._position.in_turn(self._batches_of_epoch())
+
+    def _batches_of_epoch(self) -> Generator[Any, None, None]:
         epoch, start, orders = self._position.begin(), self._position.step, []
 
         def steps() -> Iterator[_Step]:
