@@ -92,7 +92,7 @@ def starter(ranks: int, launcher: str | None) -> list[str]:
 def refuse_inside_a_launch() -> None:
     """Raise `UsageError` if this process is one of several ranks: each of them would start all ranks."""
     launch = launched()
-    if launch.ranks > 1 and launch.variable != "SLURM_NTASKS":  # SLURM sets it for a job's script, too, which runs once
+    if launch.ranks > 1:
         reason = f"{launch.variable} says that it was started {launch.ranks} times"
         raise UsageError(f"this command starts the ranks itself, but {reason}; start it once, without a launcher")
 

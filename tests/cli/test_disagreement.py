@@ -176,8 +176,8 @@ def test_ranks_that_do_not_see_each_other(stored, command):
     """srun with another MPI than that of mpi4py starts every rank as rank 0 of 1."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "SLURM_", "OMPI_", "MV2_"))}
     line = [sys.executable, "-m", "bulksample", *arguments(command, stored / "g0")]
-    environment = {**clean, "PYTHONPATH": str(ROOT), "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
+    environment = {**clean, "PYTHONPATH": str(ROOT), "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
     ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2, ended.stderr
-    assert "SLURM_NTASKS says that 4 ranks were started, but MPI sees one" in ended.stderr
+    assert "SLURM_STEP_NUM_TASKS says that 4 ranks were started, but MPI sees one" in ended.stderr
     assert "Traceback" not in ended.stderr

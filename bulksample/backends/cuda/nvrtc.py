@@ -23,6 +23,10 @@ from .occupancy import Processor
 DRIVER = "libcuda.so.1"
 _READABLE, _READ_ONLY = 1 | 2, 8  # flags of cudaHostRegister: by all contexts and by kernels; never written
 _L2_FETCH, _SECTOR = 5, 32  # cudaLimitMaxL2FetchGranularity, and the bytes of its least value
+_LOCAL_RANKS = (  # where launchers tell the number of a rank on its machine
+    "LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_LOCAL_RANK",
+    "JSM_NAMESPACE_LOCAL_RANK", "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID",
+)  # fmt: skip
 PROCESSOR = (  # attributes of a device, in the order of `Processor`
     "MaxThreadsPerMultiProcessor", "MaxBlocksPerMultiprocessor", "MaxRegistersPerMultiprocessor", "MaxSharedMemoryPerMultiprocessor",
     "ReservedSharedMemoryPerBlock",
@@ -57,7 +61,7 @@ def local_rank() -> int:
 
     Ranks take devices in turn, and share them if there are more ranks.
     """
-    for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+    for name in _LOCAL_RANKS:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return 0

@@ -2,12 +2,14 @@
 
 The first row of the table whose variables are all set decides. The table begins with the launcher closest to the process: srun may
 start one torchrun on each node, and an mpirun inside a SLURM job knows the number of ranks better than the job does. RANK and
-WORLD_SIZE are often left over from another program, so they count only together with MASTER_ADDR and MASTER_PORT.
+WORLD_SIZE are often left over from another program, so they count only together with MASTER_ADDR and MASTER_PORT. SLURM_NTASKS counts
+the tasks of a job, whose script is one process; srun alone sets SLURM_STEP_NUM_TASKS.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
 from ...errors import UsageError
@@ -17,25 +19,38 @@ _LAUNCHERS = (
     ("torchrun", "WORLD_SIZE", "RANK", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")),
     ("mpirun", "PMI_SIZE", "PMI_RANK", ("HYDI_CONTROL_FD",)),  # MPICH
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", ()),  # Open MPI
-    ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", ()),
+    ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", ()),  # MVAPICH 2
+    ("mpirun", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK", ()),  # MVAPICH 3 and later
+    ("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", ()),
     ("srun", "PMI_SIZE", "PMI_RANK", ("SLURM_STEP_ID",)),
-    ("mpirun", "PMI_SIZE", "PMI_RANK", ()),
+    ("mpirun", "PMI_SIZE", "PMI_RANK", ()),  # Intel MPI, PALS, Flux with PMI, …
     ("environment", "WORLD_SIZE", "RANK", ("RANK", "MASTER_ADDR", "MASTER_PORT")),
+    ("flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", ("FLUX_TASK_RANK",)),
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ()),
-    ("srun", "SLURM_NTASKS", "SLURM_PROCID", ()),
 )
+_RANK_ALONE = (("prterun", "PMIX_RANK"), ("mpiexec", "PALS_RANKID"), ("srun", "SLURM_PROCID"))  # of launchers that may not tell the number
 _OF_TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _BY_TORCH = ("torchrun", "environment")  # launchers without MPI
-PREFIXES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")
+PREFIXES = (
+    "PMI_", "PMIX_", "PALS_", "OMPI_", "MV2_", "MVP_", "JSM_", "FLUX_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE",
+)  # fmt: skip
 
 
 class Launch(NamedTuple):
-    """Launcher, number of ranks, and rank of this process. `variable` gave `ranks`; it is empty without a launcher."""
+    """Launcher, number of ranks, and rank of this process. `variable` gave `ranks`; it is empty without a launcher.
+
+    A launcher that tells the rank alone gives the least number of ranks that there can be.
+    """
 
     launcher: str = "alone"
     ranks: int = 1
     variable: str = ""
     rank: int | None = None
+
+    @property
+    def told(self) -> str:
+        """The number of ranks in words."""
+        return f"{'at least ' * any(self.variable == name for _, name in _RANK_ALONE)}{self.ranks} ranks"
 
     @property
     def by_torch(self) -> bool:
@@ -63,4 +78,36 @@ def launched() -> Launch:
         if os.environ.get(ranks, "").isdigit() and all(name in os.environ for name in required):
             own = os.environ.get(rank, "")
             return Launch(launcher, int(os.environ[ranks]), ranks, int(own) if own.isdigit() else None)
+    for launcher, rank in _RANK_ALONE:
+        own = os.environ.get(rank, "")
+        if own.isdigit() and (own != "0" or launcher != "srun"):  # SLURM tells a job's script, too, that it is number 0
+            return Launch(launcher, int(own) + 1, rank, int(own))
     return Launch()
+
+
+def unheard() -> str:
+    """Return why a process that seems to be alone may be one of several ranks; empty if nothing says so.
+
+    torch.distributed is asked only if this program has begun it.
+    """
+    found = [name for name in _OF_TORCH if name in os.environ]
+    several = any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > least for name, least in (("RANK", 0), ("WORLD_SIZE", 1)))
+    if several and 1 < len(found) < len(_OF_TORCH):
+        said = ", ".join(f"{name}={os.environ[name]}" for name in found)
+        missing = " and ".join(name for name in _OF_TORCH if name not in os.environ)
+        return f"got {said}, but no {missing}; set {missing} to run together, or unset {', '.join(found)} to run alone"
+    rank, ranks = rank_of_torch()
+    if ranks > 1:
+        return (
+            f"torch.distributed has begun as rank {rank} of {ranks}, but no variables of a launcher are set; set {', '.join(_OF_TORCH)} "
+            "before bulksample.init() to run together"
+        )
+    return ""
+
+
+def rank_of_torch() -> tuple[int, int]:
+    """Return the rank and the number of ranks of torch.distributed; (0, 1) if this program has not begun it."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is None or not torch.is_available() or not torch.is_initialized():
+        return 0, 1
+    return torch.get_rank(), torch.get_world_size()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import atexit
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any
 
 from ...errors import PeerLost, UsageError
 from .base import KINDS, Comm, SentCount
 from .cuda_aware import CudaAware, ask
-from .launchers import Launch, check_launch, launched
+from .launchers import Launch, check_launch, launched, unheard
 from .machines import machines_of_ranks
 from .mpi import MpiComm
 from .processes import ProcessComm
@@ -40,7 +41,8 @@ def world(timeout: float = 300.0) -> Comm:
     """Return the communicator of all ranks; repeated calls return the same one.
 
     Without a launcher it is a `SerialComm`. Under torchrun, or if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, ranks
-    connect over torch.distributed, else over MPI. Only the library in use is imported.
+    connect over torch.distributed, else over MPI. Only the library in use is imported. A process that runs alone warns once if variables
+    or torch.distributed say that it may be one of several.
 
     Parameters
     ----------
@@ -65,8 +67,18 @@ def world(timeout: float = 300.0) -> Comm:
         return _world
     launch = launched()
     check_launch(launch)
+    if not launch.variable and (mpi := _begun_mpi()) is not None:
+        launch = Launch("mpirun", mpi.COMM_WORLD.size, "MPI", mpi.COMM_WORLD.rank)
     _world = _launched(launch, timeout) if launch.variable else SerialComm()
+    if not launch.variable and (reason := unheard()):
+        warnings.warn(f"this process runs alone, as rank 0 of 1, and writes files as if no other ran: {reason}", stacklevel=2)
     return _world
+
+
+def _begun_mpi() -> Any:
+    """Return the module mpi4py.MPI if this program has begun MPI with several ranks, also by a launcher without known variables."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi if mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.size > 1 else None
 
 
 def _launched(launch: Launch, timeout: float) -> Comm:
@@ -93,9 +105,10 @@ def _over_mpi(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
     sweep()
     mpi = _import_mpi(launch)
     size = 1 if mpi is None else mpi.COMM_WORLD.size
-    if size == 1 and launch.ranks > 1:
+    if size < launch.ranks:
+        seen, apart = ("one", "each would train alone as rank 0 of 1") if size == 1 else (size, f"each {size} would train apart")
         raise UsageError(
-            f"{launch.variable} says that {launch.ranks} ranks were started, but MPI sees one: each would train alone as rank 0 of 1. "
+            f"{launch.variable} says that {launch.told} were started, but MPI sees {seen}: {apart}. "
             "Start with the mpirun of the MPI library that mpi4py uses, with srun --mpi=pmi2 for MPICH (srun --mpi=list shows what there "
             f"is), with torchrun, which needs no MPI, or unset {launch.variable} to run alone"
         )
@@ -128,7 +141,7 @@ def _import_mpi(launch: Launch) -> Any:
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed, the MPI library is not
         if launch.ranks > 1:
             raise UsageError(
-                f"{launch.variable} says that {launch.ranks} ranks were started, but MPI cannot be used: {error}; pip install mpi4py mpich"
+                f"{launch.variable} says that {launch.told} were started, but MPI cannot be used: {error}; pip install mpi4py mpich"
             ) from error
         return None
     return MPI

@@ -223,10 +223,47 @@ def alone(code, **env):
     )
 
 
-def test_ranks_that_do_not_see_each_other_are_refused():
-    ended = alone("from bulksample.distributed.comm.world import world; world()", SLURM_NTASKS="4", SLURM_PROCID="0")
-    assert ended.returncode == 1
-    assert "SLURM_NTASKS says that 4 ranks were started" in ended.stderr
+PROGRAM = "import bulksample as bs; world = bs.init(); bs.init(); print('rank', world.rank, 'of', world.size)"
+TORCH_RANK = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+JOB_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, "PMI_SIZE says that 4 ranks were started, but MPI sees one"),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
+            "OMPI_COMM_WORLD_SIZE says that 2 ranks were started, but MPI sees one",
+        ),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "SLURM_STEP_NUM_TASKS says that 4 ranks were started, but MPI sees one"),
+        ({"FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"}, "FLUX_JOB_SIZE says that 4 ranks were started, but MPI sees one"),
+        ({"PALS_RANKID": "2"}, "PALS_RANKID says that at least 3 ranks were started, but MPI sees one"),
+    ],
+)
+def test_ranks_that_do_not_see_each_other_are_refused(env, said):
+    ended = alone(PROGRAM, **env)
+    assert ended.returncode == 1, ended.stderr
+    assert said in ended.stderr
+
+
+def test_a_rank_of_torch_that_lacks_a_variable_says_that_it_runs_alone():
+    ended = alone(PROGRAM, **TORCH_RANK)
+    assert (ended.returncode, ended.stdout) == (0, "rank 0 of 1\n"), ended.stderr
+    assert ended.stderr.count("this process runs alone, as rank 0 of 1") == 1, ended.stderr
+    assert "set MASTER_PORT to run together, or unset RANK, WORLD_SIZE, MASTER_ADDR to run alone" in ended.stderr
+
+
+def test_the_script_of_a_job_runs_alone():
+    ended = alone(PROGRAM, **JOB_SCRIPT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "rank 0 of 1\n", "")
+
+
+def test_ranks_of_a_launcher_without_known_variables_connect_if_the_program_has_begun_mpi():
+    hidden = "import os; from mpi4py import MPI; [os.environ.pop(name) for name in list(os.environ) if name.startswith(('PMI_', 'HYD'))]\n"
+    ended = run_fresh(2, hidden + PROGRAM)
+    assert ended.code == 0, ended
+    assert sorted(ended.out.split("\n")) == ["", "rank 0 of 2", "rank 1 of 2"], ended
 
 
 def test_alone_needs_no_mpi4py():
