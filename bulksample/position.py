@@ -30,6 +30,7 @@ T = TypeVar("T")
 _BEGINNING = process_lock()
 _REMEDIES = {
     "seed_locality": "other groups of seeds; use the seed_locality, the partition or parts, and the seeds of the run that saved it",
+    "inputs": "other examples; use those of the run that saved it; ranks that divide examples by hand save and load a state each",
     "seeds": "other seeds; use those of the run that saved it",
     "times": "other times of seeds; use those of the run that saved it",
     "graph": "another graph; use that of the run that saved it",

@@ -7,8 +7,9 @@ import os
 from typing import Any, overload
 
 from ..data.open_store import is_heterogeneous
-from ..distributed.comm.agree import together
+from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
+from ..distributed.comm.world import connected
 from ..distributed.comm.world import world as connect
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
@@ -41,13 +42,17 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
     Raises
     ------
     UsageError
-        If a launcher started several ranks that cannot reach each other, or this torch has no such back end.
+        If a launcher started several ranks that cannot reach each other, or this torch has no such back end. On all ranks, if they connect
+        with other arguments.
     PeerLost
         If the ranks do not meet in time.
     """
     if process_group is not None and process_group not in _BACKENDS:
         raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
+    known = connected()
     comm = connect(timeout)
+    if not known:
+        agree(comm, {"process_group": process_group, "timeout": timeout})
     if process_group is not None:
         from ..training.process_group import begin
 

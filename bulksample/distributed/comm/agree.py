@@ -23,7 +23,7 @@ _NAMED: dict[str, type[Exception]] = {one.__name__: one for one in _SHARED}
 T = TypeVar("T")
 
 
-def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = None) -> None:
+def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = None, remedy: str = _ALIKE) -> None:
     """Raise on every rank if the ranks do not have equal settings.
 
     Parameters
@@ -32,6 +32,8 @@ def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = 
         The configuration and the version, by the names that a user knows.
     hashes : dict of JSON values, optional
         What is too long to show, such as the graph and the seeds, each as a hash.
+    remedy : str
+        How errors end: what to do.
 
     Raises
     ------
@@ -46,10 +48,10 @@ def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = 
         for rank, theirs in enumerate(both[place] for both in everyone):
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
-                    raise UsageError(f"the ranks do not agree on {key}: {told(first[key], theirs[key], rank)}; {_ALIKE}")
+                    raise UsageError(f"the ranks do not agree on {key}: {told(first[key], theirs[key], rank)}; {remedy}")
     for rank, theirs in enumerate(everyone):
         if any(own.keys() != others.keys() for own, others in zip(everyone[0], theirs, strict=True)):
-            raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {_ALIKE}")
+            raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
 
 
 def _values(first: Any, other: Any, rank: int) -> str:
@@ -58,6 +60,16 @@ def _values(first: Any, other: Any, rank: int) -> str:
 
 def _others(first: Any, other: Any, rank: int) -> str:
     return f"another on rank {rank} than on rank 0"
+
+
+def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:
+    """Raise `UsageError` on every rank if ranks begin an iteration at other positions; collective.
+
+    `coming` is the epoch, the step, and the first mini-batch of the steps, as `Position.coming` tells them.
+    """
+    names = ("the epoch that they begin", "the step at which they begin", "the mini-batches of the epoch that are used")
+    remedy = "load the same state on every rank, and begin and end every epoch on all of them"
+    agree(comm, dict(zip(names, coming, strict=True)), remedy=remedy)
 
 
 def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:

@@ -10,11 +10,13 @@ import torch
 
 from ... import backends
 from ...adjacency import LocalAdjacency
+from ...distributed.comm.agree import agree, begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
+from ..hand_split import warn_of_equal_draws
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 from .typed_blocks import TypedBlocks
@@ -42,8 +44,10 @@ class DataLoader:
     batch_size, shuffle, drop_last
         See DGL.
     seed, bulk_size, memory_budget : see `bulksample.loader.BulkLoader`
+        The seed is 0 unless given.
     comm : Comm, optional
-        Rank r of p takes mini-batches r, r + p, ... A rank without a mini-batch in the last step ends one step earlier.
+        Rank r of p takes mini-batches r, r + p, ... A rank without a mini-batch in the last step ends one step earlier. All ranks make the
+        loader together, with equal options, and begin epochs together: both are collective, and all ranks raise if they differ.
     backend : {"auto", "native", "reference", "cuda"}
     num_workers, use_prefetch_thread, persistent_workers, pin_prefetcher, use_alternate_streams
         Ignored: a thread of this process samples ahead.
@@ -69,7 +73,7 @@ class DataLoader:
         shuffle: bool = False,
         use_uva: bool = False,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         comm: Comm | None = None,
@@ -86,6 +90,8 @@ class DataLoader:
         if not isinstance(graph_sampler, BlockSampler):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
+        self._comm, self._seeded = comm, seed is not None
+        seed = 0 if seed is None else seed
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         options: dict[str, Any] = {
             "batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank,
@@ -95,6 +101,7 @@ class DataLoader:
         if not getattr(graph, "is_homogeneous", True):
             self._typed = TypedBlocks(graph, indices, graph_sampler, backend, **options)
             self._loader = self._typed.loader
+            self._agree_on_options(graph_sampler, options)
             return
         for name in graph_sampler.features:
             if name not in graph.ndata:
@@ -108,6 +115,16 @@ class DataLoader:
             self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
             distinct_vertices(indices, adjacency.n), **options,
         )  # fmt: skip
+        self._agree_on_options(graph_sampler, options)
+
+    def _agree_on_options(self, sampler: BlockSampler, options: dict[str, Any]) -> None:
+        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other options; collective."""
+        if self._comm is None:
+            return
+        fanouts = {"fanouts": repr(sampler.by_type or sampler.sampler.fanouts), "prob": sampler.prob}
+        shared = {name: options[name] for name in ("batch_size", "seed", "shuffle", "drop_last")}
+        own = self._loader.state_dict()
+        agree(self._comm, {**sampler.sampler.settings, **fanouts, **shared}, {"graph": own.get("graph"), "indices": own["seeds"]})
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch."""
@@ -131,6 +148,10 @@ class DataLoader:
         self._loader.load_state_dict(state, onward=True)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
+        if self._comm is not None:
+            begin_together(self._comm, self._loader.coming)
+        elif not self._seeded:
+            warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}")
         for found in self._loader:
             if found is not None and self._typed is not None:
                 yield self._placed(*self._typed.blocks(cast(Any, found)))

@@ -12,7 +12,6 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.sampler import HeteroSamplerOutput
 
-from ...distributed.comm.agree import agree
 from ..feature_gather import FeatureGather, can_gather
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .epochs import EpochLoading
@@ -30,12 +29,7 @@ class BulkLoading(EpochLoading):
     def set_up(self, sampler: SamplerOfBulks, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
         """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
-        self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None)
-
-    def agree_on_examples(self) -> None:
-        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other examples or times; collective."""
-        if (comm := self._sampler.comm) is not None:
-            agree(comm, {}, {"the examples of the loader and their times": hashed(vars(self.input_data))})
+        self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None, sampler.seeded)
 
     @abstractmethod
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:

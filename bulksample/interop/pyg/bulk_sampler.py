@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, HeteroSamplerOutput, NegativeSampling, NodeSamplerInput, SamplerOutput
 
+from ...distributed.comm.agree import agree
 from ...distributed.comm.base import Comm
 from ...process_lock import process_lock
 from ...rng import MAX_EPOCHS, Stream
@@ -26,11 +27,14 @@ class SamplerOfBulks(BaseSampler):
         The ranks that share the mini-batches of a loader.
     grid : int, optional
         c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective.
+    seeded : bool
+        The seed was given, and is not the default.
     """
 
     stream: Stream
     comm: Comm | None = None
     grid: int | None = None
+    seeded: bool = True
     _calls = 0
 
     @abstractmethod
@@ -46,6 +50,16 @@ class SamplerOfBulks(BaseSampler):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The options on which mini-batches depend, by the names that a user gives them, for messages that compare two samplers."""
+
+    def agree_on_options(self, graph: str) -> None:
+        """Raise `UsageError` on every rank if the ranks of `comm` were given other options, or graphs of other fingerprints; collective."""
+        if self.comm is not None:
+            agree(self.comm, {**self.settings, "seed": int(self.stream.seed), "grid": self.grid}, {"graph": graph})
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> Sampled:
         """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""

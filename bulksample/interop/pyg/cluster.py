@@ -91,8 +91,8 @@ class ClusterLoader(EpochLoading, TheirLoader):
         Of this package or of torch_geometric.
     bulk_size, memory_budget, comm
         See `EpochLoading`.
-    seed : int
-        The order of every epoch is a function of it.
+    seed : int, optional
+        The order of every epoch is a function of it; 0 unless given.
     options
         Of `torch.utils.data.DataLoader`: `batch_size` (parts of a batch), `shuffle`, `drop_last`, `num_workers` (threads), …
 
@@ -109,15 +109,16 @@ class ClusterLoader(EpochLoading, TheirLoader):
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(cluster_data, TheirData):
             found = f"got a {type(cluster_data).__name__}"
             raise UsageError(f"ClusterLoader takes a graph in parts; {found}: use ClusterLoader(ClusterData(data, num_parts=...))")
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
-        self.set_up_epochs(Stream(seed), bulk_size, memory_budget, options, comm)
+        self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(cluster_data, **options)
+        self.agree_on_options()
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[torch.Tensor]:
         return [torch.as_tensor(index) for index in indices]

@@ -7,20 +7,22 @@ state that counts the mini-batches used fits any of them.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain, islice, repeat
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import BatchSampler, DistributedSampler
 
 from ...ahead import Ahead
 from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
-from ...distributed.comm.agree import agree
+from ...distributed.comm.agree import agree, begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...free_memory import free_memory
@@ -29,6 +31,7 @@ from ...pickled import Uncached
 from ...position import EpochShare, Position
 from ...rng import Stream
 from ...shuffle import Shuffle
+from ..hand_split import warn_of_equal_draws
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
 _NOT_HERE = {
@@ -36,7 +39,12 @@ _NOT_HERE = {
     "multiprocessing_context": "there are no worker processes",
     "generator": "the order of an epoch is a function of `seed`",
 }
-_CHANGED = "the order of your sampler is not the one of the loader's state; give it the same order again"
+_CHANGED = (
+    "the order of your sampler is not the one of the loader's state; give it the same order again. Ranks with samplers of their own save "
+    "and load a state each"
+)
+_ONE_OF_THEM = "leave out one of them; Lightning adds none with Trainer(use_distributed_sampler=False)"
+_SPELLED = {"inputs": "the examples of the loader and their times"}  # what users call a part of the identity
 
 
 class _Step(NamedTuple):
@@ -58,8 +66,9 @@ class EpochLoading(Uncached, ABC):
         mini-batches.
     comm : Comm, optional
         Rank r of p takes mini-batches r, r + p, ... All ranks make the same number of steps: if p does not divide the epoch, the
-        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out. Your own `sampler` or `batch_sampler`
-        must have a length, and the same order on all ranks; they compare it when they begin an epoch, which is then collective.
+        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out. All ranks make the loader together, with
+        equal options, and begin epochs together: both are collective, and all ranks raise if they differ. Your own `sampler` or
+        `batch_sampler` must have a length, and the same order on all ranks.
     """
 
     batch_size: int | None
@@ -79,10 +88,12 @@ class EpochLoading(Uncached, ABC):
         options: dict[str, Any],
         comm: Comm | None = None,
         together: bool = False,
+        seeded: bool = True,
     ) -> None:
         """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here.
 
-        Ranks cannot share a sampler without a length. `together` is True if sampling a bulk is collective.
+        Ranks cannot share a sampler without a length, nor one that is divided already. `together` is True if sampling a bulk is collective,
+        `seeded` if the seed was given.
         """
         check_bulk_size(bulk_size)
         for name, reason in _NOT_HERE.items():
@@ -93,11 +104,26 @@ class EpochLoading(Uncached, ABC):
         for name in ("sampler", "batch_sampler"):
             if comm is not None and options.get(name) is not None and not _has_length(options[name]):
                 raise UsageError(f"{name} has no length, so ranks cannot share its mini-batches; give it a __len__, or use a list")
+            if comm is not None and _divided(options.get(name)) is not None:
+                raise UsageError(f"comm divides the mini-batches among ranks, and so does your DistributedSampler; {_ONE_OF_THEM}")
         self.bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
-        self._stream, self._comm, self._together = stream, comm, together
+        self._stream, self._comm, self._together, self._seeded = stream, comm, together, seeded
         self._shuffle = bool(options.get("shuffle"))
         self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
         self._order = ""  # the digest of the mini-batches of this epoch that are used, if the user's sampler orders them
+        self._order_of: list[int] | None = None  # the rank of a DistributedSampler whose order that is, and the number of its ranks
+
+    def agree_on_options(self) -> None:
+        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other options or examples; collective."""
+        if self._comm is not None:
+            own = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
+            agree(self._comm, own, {_SPELLED.get(name, name): value for name, value in self._describe().items()})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The options on which mini-batches and steps depend, by the names that a user gives them."""
+        order = {"shuffle": self._shuffle, "sampler of yours": not self._own_order, "drop_last": self.drop_last}
+        return {"loader": type(self).__name__, "batch_size": self.batch_size, "seed": int(self._stream.seed), **order}
 
     @abstractmethod
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[Any]:
@@ -148,6 +174,10 @@ class EpochLoading(Uncached, ABC):
         return self._position.in_turn(self._batches_of_epoch())
 
     def _batches_of_epoch(self) -> Generator[Any, None, None]:
+        if self._comm is not None:
+            begin_together(self._comm, self._position.coming)
+        elif not self._seeded and self._divided is None:
+            warn_of_equal_draws(type(self).__name__)
         epoch, start, orders = self._position.begin(), self._position.step, []
 
         def steps() -> Iterator[_Step]:
@@ -157,21 +187,24 @@ class EpochLoading(Uncached, ABC):
 
         for done, batch in enumerate(self._batches(steps(), epoch)):
             self._position.use(epoch, start + done + 1)
-            self._order = orders[done]
+            self._order, self._order_of = orders[done], self._place
             yield batch
         self._position.end(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, ready for JSON; the batch yielded last counts as used."""
-        order = {} if self._own_order else {"order": self._order if self._position.used else ""}
+        order: dict[str, Any] = {} if self._own_order else {"order": self._order if self._position.used else ""}
+        if self._divided is not None:
+            order["order_of"] = self._order_of or self._place
         return self._position.state(self._identity) | order
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the batches that follow are those of an uninterrupted run.
 
         `num_workers`, `bulk_size`, `backend` and the number of ranks may differ. An order that your own `sampler` or `batch_sampler`
-        gives is run through again; the next iteration raises `UsageError` if it has changed. After the last mini-batch of an epoch, the
-        next epoch begins.
+        gives is run through again; the next iteration raises `UsageError` if it has changed. The state of one rank of a
+        `DistributedSampler` fits all of them. After the last mini-batch of an epoch, the next epoch begins. With a `comm`, the next
+        iteration raises on all ranks if they have not all loaded the same position; nothing is sent before.
 
         Raises
         ------
@@ -179,7 +212,7 @@ class EpochLoading(Uncached, ABC):
             If the state belongs to other data, input nodes, options or another seed, or is damaged.
         """
         self._position.load(state, self._identity, onward=True)
-        self._order = str(state.get("order", ""))
+        self._order, self._order_of = str(state.get("order", "")), state.get("order_of")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -248,19 +281,55 @@ class EpochLoading(Uncached, ABC):
             last = min(share.first + (t + 1) * share.ranks, len(every)) - 1
             yield every[id]._replace(order=every[last].order)
 
+    @property
+    def _divided(self) -> DistributedSampler[Any] | None:
+        """The user's sampler, if it gives this rank its share of a common order."""
+        return None if self._own_order else _divided(self.batch_sampler)
+
+    @property
+    def _place(self) -> list[int] | None:
+        """The rank and the number of ranks of a `DistributedSampler`."""
+        return None if self._divided is None else [self._divided.rank, self._divided.num_replicas]
+
     def _user_order(self, used: int) -> Iterator[_Step]:
-        """Yield the mini-batches of the user's sampler after those that are used."""
-        digest, left = "", used
-        for id, listed in enumerate(self.batch_sampler):
-            index = np.asarray(listed)
-            digest = hashlib.sha256(digest.encode() + np.ascontiguousarray(index, np.int64).tobytes()).hexdigest()
+        """Yield the mini-batches of the user's sampler after those that are used.
+
+        Mini-batch t of rank r of p of a `DistributedSampler` has number t p + r, as with a `comm`.
+        """
+        rank, ranks = self._place or (0, 1)
+        digest, left, expected = "", used, self._order
+        if used and self._order_of not in (None, self._place):
+            expected = self._order_for_this_rank(used)
+        for t, index in enumerate(map(np.asarray, self.batch_sampler)):
+            digest = _chained(digest, index)
             left -= 1
-            if left == 0 and digest != self._order:
+            if left == 0 and digest != expected:
                 break
             if left < 0:
-                yield _Step(id, index, digest)
-        if left > 0 or (left == 0 and used and digest != self._order):
+                yield _Step(t * ranks + rank, index, digest)
+        if left > 0 or (left == 0 and used and digest != expected):
             raise UsageError(_CHANGED)
+
+    def _order_for_this_rank(self, used: int) -> str:
+        """Return the digest of this rank's order, if the state's is that of another rank of the same `DistributedSampler`."""
+        own, saved = self._divided, self._order_of
+        if own is None or not isinstance(saved, list) or len(saved) != 2 or saved[1] != own.num_replicas or saved[0] not in range(saved[1]):
+            found = "no DistributedSampler" if own is None else f"rank {own.rank} of {own.num_replicas} ranks"
+            raise UsageError(
+                f"the loader's state was saved on [rank, ranks] {saved} of a DistributedSampler; got {found}: use as many ranks"
+            )
+        if type(own).__iter__ is not DistributedSampler.__iter__ or type(self.batch_sampler) is not BatchSampler:
+            found = " in a ".join(type(one).__name__ for one in (own, self.batch_sampler))
+            raise UsageError(
+                f"the loader's state was saved on rank {saved[0]}, whose order cannot be derived on rank {own.rank} from a {found}; save "
+                "and load a state on each rank"
+            )
+        other = copy.copy(own)
+        other.rank = saved[0]
+        size, drop_last = self.batch_sampler.batch_size, self.batch_sampler.drop_last
+        if _digest(islice(BatchSampler(other, size, drop_last), used)) != self._order:
+            raise UsageError(_CHANGED)
+        return _digest(islice(BatchSampler(own, size, drop_last), used))
 
     def _shared_order(self, comm: Comm, used: int) -> list[_Step]:
         """Return all mini-batches of the user's sampler; raises `UsageError` on every rank if their orders differ. Collective."""
@@ -306,6 +375,21 @@ class EpochLoading(Uncached, ABC):
                 fit = self._comm.allgather(np.array([fit]), "control").min()
             self.bulk_size = int(fit)
         return self.bulk_size
+
+
+def _divided(sampler: Any) -> DistributedSampler[Any] | None:
+    """Return the `DistributedSampler` that a sampler of vertices or of mini-batches is or holds."""
+    found = getattr(sampler, "sampler", sampler)
+    return found if isinstance(found, DistributedSampler) else None
+
+
+def _chained(digest: str, index: np.ndarray) -> str:
+    """Return the digest of an order that one more mini-batch makes longer."""
+    return hashlib.sha256(digest.encode() + np.ascontiguousarray(index, np.int64).tobytes()).hexdigest()
+
+
+def _digest(lists: Iterator[Any]) -> str:
+    return reduce(_chained, map(np.asarray, lists), "")
 
 
 def _has_length(sampler: Any) -> bool:

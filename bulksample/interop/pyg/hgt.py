@@ -12,7 +12,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...relations.adjacency import RelationAdjacency
+from ...relations.adjacency import RelationAdjacency, fingerprint_of
 from ...relations.hgt import HGSampler
 from ...rng import Stream
 from .bulk_sampler import Sampled
@@ -45,18 +45,19 @@ class HGTSampler(TypedSampler):
         data: Any,
         num_samples: Sequence[int] | Mapping[str, Sequence[int]],
         *,
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         comm: Comm | None = None,
     ) -> None:
         if not has_types(data):
             raise UsageError(f"HGSampling draws from each vertex type; got a {type(data).__name__} without types; use a HeteroData")
         self.graph = typed_graph(data)
-        self.stream, self.backend, self.comm = Stream(seed), backend, comm
+        self.stream, self.backend, self.comm, self.seeded = Stream(0 if seed is None else seed), backend, comm, seed is not None
         self.subgraph_type, self.disjoint = SubgraphType.induced, False
         self.sampler = HGSampler(num_samples)
         self._typed, self._hops = True, None
         self._adjacencies: dict[int | None, RelationAdjacency] = {}
+        self.agree_on_options(fingerprint_of(self.graph))
         self.sampler.check(self.adjacency)
 
     def sample_edges(
@@ -80,8 +81,8 @@ class HGTLoader(BulkNodeLoader):
         Ignored.
     bulk_size, memory_budget, comm
         See `BulkLoading`.
-    seed : int
-        The order of every epoch and all draws are a function of it.
+    seed : int, optional
+        The order of every epoch and all draws are a function of it; 0 unless given.
     backend : {"auto", "native", "reference", "cuda"}
 
     Raises
@@ -103,7 +104,7 @@ class HGTLoader(BulkNodeLoader):
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         **options: Any,
     ) -> None:

@@ -72,7 +72,7 @@ transform_sampler_output, filter_per_worker
         bulk_size: int | Literal["auto"] = "auto",
         grid: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         memory_budget: int | None = None,
         backend: str = "auto",
         **options: Any,
@@ -99,7 +99,12 @@ transform_sampler_output, filter_per_worker
         )  # fmt: skip
         if edge_label_time is not None and len(edge_label_time) != len(self.input_data.row):
             raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
-        self.agree_on_examples()
+        self.agree_on_options()
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        law = self.neg_sampling
+        return super()._settings | {"neg_sampling": "" if law is None else f"{law.mode.value}, {law.amount:g} of each"}
 
     def _describe(self) -> dict[str, Any]:
         law = self.neg_sampling

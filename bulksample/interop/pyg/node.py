@@ -71,7 +71,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         )  # fmt: skip
         if input_time is not None and len(input_time) != len(self.input_data.node):
             raise UsageError(f"got {len(input_time)} input times for {len(self.input_data.node)} input nodes; use one for each")
-        self.agree_on_examples()
+        self.agree_on_options()
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
@@ -108,8 +108,8 @@ transform_sampler_output, filter_per_worker
         Ignored.
     bulk_size, memory_budget, comm
         See `BulkLoading`.
-    seed : int
-        The order of every epoch and all draws are a function of it.
+    seed : int, optional
+        The order of every epoch and all draws are a function of it; 0 unless given.
     grid : int, optional
         c: sample from a graph in block rows on a p/c x c grid of the ranks of `comm`; see `BulkSampler`.
     backend : {"auto", "native", "reference", "cuda"}
@@ -142,7 +142,7 @@ transform_sampler_output, filter_per_worker
         bulk_size: int | Literal["auto"] = "auto",
         grid: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         memory_budget: int | None = None,
         backend: str = "auto",
         **options: Any,
@@ -166,7 +166,7 @@ class _LawLoader(BulkNodeLoader):
 
     def __init__(
         self, data: Data | tuple[FeatureStore, GraphStore], num_neighbors: Sequence[int], input_nodes: Any = None, *,
-        grid: int | None = None, comm: Comm | None = None, seed: int = 0, backend: str = "auto", weight_attr: str | None = None,
+        grid: int | None = None, comm: Comm | None = None, seed: int | None = None, backend: str = "auto", weight_attr: str | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         check_input(data, weight_attr, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})

@@ -93,7 +93,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         **options: Any,
     ) -> None:
@@ -113,8 +113,9 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         self._ends = source, destination
         self._gather, self._backend = FeatureGather(), backend
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
-        self.set_up_epochs(Stream(seed), bulk_size, memory_budget, options, comm)
+        self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(range(self.num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
+        self.agree_on_options()
 
     @abstractmethod
     def _reached(self, ids: np.ndarray, epoch: int, roots: Substream) -> tuple[np.ndarray, np.ndarray]:
@@ -151,6 +152,11 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
 
     def _nbytes(self, sampled: SamplerOutput) -> int:
         return sum(part.nbytes for part in (sampled.node, sampled.row, sampled.col, sampled.edge))
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        named = {"num_steps": self.num_steps, "sample_coverage": self.sample_coverage, "walk_length": getattr(self, "walk_length", None)}
+        return super()._settings | {"batch_size": self._draws} | named
 
     def _describe(self) -> dict[str, Any]:
         own = {name: value for name, value in vars(self).items() if name in ("num_steps", "sample_coverage", "walk_length", "_draws")}

@@ -51,10 +51,11 @@ class BulkSampler(SamplerOfBulks):
         induced subgraph.
     replace, disjoint, subgraph_type
         See torch_geometric.
-    seed : int
+    seed : int, optional
+        0 unless given.
     backend : {"auto", "native", "reference", "cuda"}
     comm : Comm, optional
-        The ranks that share the mini-batches of a loader.
+        The ranks that share the mini-batches of a loader; all make this call, with equal arguments but for `backend`.
     grid : int, optional
         c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective.
     options
@@ -63,7 +64,7 @@ class BulkSampler(SamplerOfBulks):
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or temporal, or options contradict each other.
+        If the graph is heterogeneous or temporal, or options contradict each other. On all ranks of `comm`, if they were given other ones.
 
     Notes
     -----
@@ -81,7 +82,7 @@ class BulkSampler(SamplerOfBulks):
         weight_attr: str | None = None,
         disjoint: bool = False,
         subgraph_type: SubgraphType | str = "directional",
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         comm: Comm | None = None,
         grid: int | None = None,
@@ -101,7 +102,8 @@ class BulkSampler(SamplerOfBulks):
         self.sampler = samplers.make(sampler, (0,) if no_hops else hops, frontier="new", **options)  # no hop: one that draws nothing
         self._hops = len(hops)
         self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
-        self.num_nodes, self.stream, self.backend = num_nodes_of(data), Stream(seed), backend
+        self.num_nodes, self.stream, self.backend = num_nodes_of(data), Stream(0 if seed is None else seed), backend
+        self.seeded = seed is not None
         self.graph = graph_of(data, weight_attr)
         self._by_edge = sampler == "sage" and self.graph.pointers is not None
         if grid is not None and comm is None:
@@ -110,6 +112,7 @@ class BulkSampler(SamplerOfBulks):
             raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
         self.comm, self.grid = comm, grid
         self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
+        self.agree_on_options(self.graph.matrix.fingerprint)
         self.sampler.check(self.adjacency)
 
     @property
@@ -127,6 +130,13 @@ class BulkSampler(SamplerOfBulks):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a worker process, without back ends, which cannot be copied."""
         return {**self.__dict__, "_adjacencies": {}}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `SamplerOfBulks.settings`."""
+        own = self.sampler.settings
+        shape = {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
+        return {"num_neighbors": list(own.pop("fanouts"))[: self._hops], **own, **shape}
 
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""

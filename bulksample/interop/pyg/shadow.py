@@ -70,7 +70,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         comm: Comm | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         **options: Any,
     ) -> None:
@@ -93,9 +93,10 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         chosen = torch.arange(self._drawn.num_nodes) if node_idx is None else ids_or_mask(node_idx, self._drawn.num_nodes)
         self.node_idx = chosen.nonzero().view(-1) if chosen.dtype == torch.bool else chosen
         self._gather = FeatureGather()
-        self.set_up_epochs(self._drawn.stream, bulk_size, memory_budget, options, comm)
+        self.set_up_epochs(self._drawn.stream, bulk_size, memory_budget, options, comm, seeded=seed is not None)
         options.pop("dataset", None), options.pop("collate_fn", None)
         super().__init__(range(len(self.node_idx)), collate_fn=self._collated, **options)  # type: ignore[arg-type]
+        self.agree_on_options()
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         roots = self.node_idx.numpy()

@@ -18,7 +18,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample
 from ... import backends
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...relations.adjacency import RelationAdjacency
+from ...relations.adjacency import RelationAdjacency, fingerprint_of
 from ...relations.hgt import HGSampler
 from ...relations.minibatch import HeteroMiniBatch
 from ...relations.rule import TimeRule
@@ -77,12 +77,12 @@ class TypedSampler(SamplerOfBulks):
         disjoint: bool = False,
         subgraph_type: SubgraphType | str = "directional",
         stride: int = STRIDE,
-        seed: int = 0,
+        seed: int | None = None,
         backend: str = "auto",
         comm: Comm | None = None,
     ) -> None:
         self.graph = typed_graph(data, weight_attr, time_attr)
-        self.stream, self.backend, self.comm = Stream(seed), backend, comm
+        self.stream, self.backend, self.comm, self.seeded = Stream(0 if seed is None else seed), backend, comm, seed is not None
         self._typed = has_types(data)
         self.subgraph_type = SubgraphType(subgraph_type)
         fanouts, hops = _fanouts(num_neighbors, [relation.key for relation in self.graph.relations])
@@ -94,6 +94,7 @@ class TypedSampler(SamplerOfBulks):
             raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")
         self.sampler: RelationSampler | HGSampler = RelationSampler(base, fanouts, time, self.disjoint, stride)
         self._adjacencies: dict[int | None, RelationAdjacency] = {}
+        self.agree_on_options(fingerprint_of(self.graph))
         self.sampler.check(self.adjacency)
 
     @property
@@ -117,6 +118,14 @@ class TypedSampler(SamplerOfBulks):
     def num_nodes(self) -> int:
         """Number of vertices of a graph without types."""
         return self.graph.n
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See `SamplerOfBulks.settings`."""
+        own, shape = self.sampler.settings, {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
+        if "fanouts of relations" not in own:
+            return own | shape
+        return {"num_neighbors": own.pop("fanouts of relations"), **own, **shape}
 
     def describe(self) -> dict[str, Any]:
         return {"sampler": f"{self.sampler.identity} {self.subgraph_type.value}", "graph": self.adjacency.fingerprint}
