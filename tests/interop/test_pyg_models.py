@@ -79,3 +79,12 @@ def test_training_lowers_the_loss():
             optimiser.step()
             losses.append(loss.item())
     assert sum(losses[-5:]) < sum(losses[:5])
+
+
+@pytest.mark.parametrize("options", [{}, {"bulk_size": 2, "num_workers": 2}])
+def test_layerwise_inference_of_torch_geometric_takes_the_loader(options):
+    data = scaled(make_data())
+    model = GraphSAGE(data.num_features, 16, num_layers=2, out_channels=3).double().eval()
+    with torch.no_grad():
+        whole, found = model(data.x, data.edge_index), model.inference(NeighborLoader(data, [-1], batch_size=32, **options))
+    torch.testing.assert_close(found, whole)

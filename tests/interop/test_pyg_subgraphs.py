@@ -224,6 +224,23 @@ def test_saint_tells_the_order_of_edges_apart(made, tmp_path):
         after.load_state_dict(before.state_dict())
 
 
+@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("keep", [False, True])
+def test_clusters_without_edges_are_batches_too(batch_size, keep):
+    """torch_geometric's own loader fails on them: citeseer has 48 isolated vertices."""
+    data = named(Data(x=torch.arange(20.0).view(10, 2), edge_index=torch.tensor([[0, 1, 3, 4], [1, 2, 4, 5]]), edge_attr=torch.ones(4, 3)))
+    parts = ClusterData(data, num_parts=5, keep_inter_cluster_edges=keep)
+    batches = list(ClusterLoader(parts, batch_size=batch_size))
+    assert len(batches) == -(-5 // batch_size)
+    assert sorted(torch.cat([batch.own_id for batch in batches]).tolist()) == list(range(10))
+    assert min(batch.num_edges for batch in batches) == 0
+    for batch in batches:
+        assert torch.equal(batch.x, data.x[batch.own_id])
+        assert torch.equal(batch.own_id[batch.edge_index], data.edge_index[:, batch.own_edge])
+        assert batch.edge_index.dtype == torch.int64
+        assert batch.edge_attr.shape == (batch.num_edges, 3)
+
+
 @pytest.mark.parametrize("sparse_format", ["csr", "csc"])
 def test_clusters_are_batches_of_whole_parts(tmp_path, sparse_format):
     data = named(make_data())

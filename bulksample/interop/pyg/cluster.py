@@ -6,6 +6,7 @@ KDD 2019.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.loader import ClusterData as TheirData
 from torch_geometric.loader import ClusterLoader as TheirLoader
+from torch_geometric.utils import narrow
 
 from ...data.sealed import read_sealed, save_sealed
 from ...distributed.comm.base import Comm
@@ -130,7 +132,26 @@ class ClusterLoader(EpochLoading, TheirLoader):
         return {"inputs": hashed(vars(self.cluster_data.partition))}
 
     def _finished(self, sampled: torch.Tensor) -> Any:
-        return self._collate(sampled)
+        parts = self.cluster_data.partition
+        vertices = [slice(int(parts.partptr[part]), int(parts.partptr[part + 1])) for part in sampled]
+        if any(parts.indptr[own.stop] > parts.indptr[own.start] for own in vertices):
+            return self._collate(sampled)
+        return self._without_edges(vertices)
+
+    def _without_edges(self, vertices: list[slice]) -> Data:
+        """Return a batch of parts that no edge leaves, on which torch_geometric's own code fails."""
+        data = self.cluster_data.data
+        out = copy.copy(data)
+        for key, value in data.items():
+            dim = data.__cat_dim__(key, value)
+            if key == "num_nodes":
+                out.num_nodes = sum(own.stop - own.start for own in vertices)
+            elif data.is_node_attr(key):
+                out[key] = torch.cat([narrow(value, dim, own.start, own.stop - own.start) for own in vertices], dim=dim)
+            elif data.is_edge_attr(key):
+                out[key] = narrow(value, dim, 0, 0)
+        out.edge_index = torch.empty((2, 0), dtype=torch.int64)
+        return out
 
 
 def _kept(path: Path, adjacency: CSR, parts: int, seed: int) -> Partition:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+from torch_geometric.loader import NeighborLoader as TheirLoader
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
@@ -65,8 +66,8 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         self._values = None if adj_t is None else adj_t.values()
         if input_time is not None and not (isinstance(node_sampler, TypedSampler) and node_sampler.sampler.time is not None):
             raise UsageError("input_time was given without times of the graph; give time_attr too")
-        super().__init__(
-            with_edge_index(data), node_sampler, _inputs(data, node_sampler, input_nodes), input_time=input_time, transform=transform,
+        NodeLoader.__init__(  # that of torch_geometric's NeighborLoader would make a sampler of its own
+            self, with_edge_index(data), node_sampler, _inputs(data, node_sampler, input_nodes), input_time=input_time, transform=transform,
             transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
         if input_time is not None and len(input_time) != len(self.input_data.node):
@@ -96,7 +97,7 @@ def _inputs(data: Any, sampler: SamplerOfBulks, given: Any) -> Any:
     return name, torch.arange(count) if chosen is None else ids_or_mask(chosen, count)
 
 
-class NeighborLoader(BulkNodeLoader):
+class NeighborLoader(BulkNodeLoader, TheirLoader):  # models of torch_geometric ask for its class, which only adds a constructor
     """A drop-in for `torch_geometric.loader.NeighborLoader`: GraphSAGE, k mini-batches in one call.
 
     Parameters

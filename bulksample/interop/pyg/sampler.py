@@ -116,6 +116,11 @@ class BulkSampler(SamplerOfBulks):
         self.sampler.check(self.adjacency)
 
     @property
+    def num_neighbors(self) -> list[int]:
+        """The draws of each hop, which `inference` of torch_geometric's models asks for."""
+        return list(self.sampler.fanouts)[: self._hops]
+
+    @property
     def adjacency(self) -> Adjacency:
         """The adjacency that this process samples. Worker processes use one thread: they share the processors."""
         threads = None if torch.utils.data.get_worker_info() is None else 1
@@ -136,7 +141,8 @@ class BulkSampler(SamplerOfBulks):
         """See `SamplerOfBulks.settings`."""
         own = self.sampler.settings
         shape = {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
-        return {"num_neighbors": list(own.pop("fanouts"))[: self._hops], **own, **shape}
+        del own["fanouts"]
+        return {"num_neighbors": self.num_neighbors, **own, **shape}
 
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""
