@@ -25,7 +25,10 @@ def free_memory() -> int:
         group = _GROUPS / _OWN_GROUP.read_text(encoding="utf-8").rpartition("::/")[2].strip()
         used = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
         cached = int(used["inactive_file"]) + int(used["active_file"])
-        free = min(free, int((group / "memory.max").read_text(encoding="utf-8")) - int((group / "memory.current").read_text()) + cached)
+        free = min(
+            free,
+            int((group / "memory.max").read_text(encoding="utf-8")) - int((group / "memory.current").read_text(encoding="utf-8")) + cached,
+        )
     return max(0, free)
 
 

@@ -37,6 +37,22 @@ def test_nothing_of_ours_is_or_reads_a_pickle():
         assert not re.search(r"allow_pickle\s*=\s*True|weights_only\s*=\s*False|torch\.load\(", text), path
 
 
+def test_text_is_read_and_written_as_utf_8():
+    """The encoding of the user's language may lack what a page, a table or a name holds."""
+    nameless = []
+    for file in sorted(Path(bulksample.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                opens = name == "open" and isinstance(node.func, ast.Name)
+                modes = [ast.unparse(one) for one in (*node.args[1:2], *(keyword.value for keyword in node.keywords))]
+                binary = opens and any("b'" in mode for mode in modes)
+                named = any(keyword.arg in ("encoding", "closefd") for keyword in node.keywords)
+                if (opens or name in ("read_text", "write_text")) and not named and not binary:
+                    nameless.append(f"{file.name}:{node.lineno}")
+    assert nameless == []
+
+
 def test_every_public_module_and_class_says_what_it_is():
     for path in SOURCES:
         tree = ast.parse(path.read_text())

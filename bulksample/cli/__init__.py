@@ -42,9 +42,9 @@ def _run() -> None:
     with uncollected():
         import typer
 
+        from ..log import start_logging
         from .app import app
         from .configured import name_flags
-        from .output import start_logging
         from .outputs import held_until_the_end
         from .usage import ParseError
 

@@ -19,6 +19,7 @@ from .data_options import (
     DuplicatesOption,
     EdgeFeaturesOption,
     FeaturesOption,
+    HoldOut,
     Ids,
     LabelsOption,
     LoopsOption,
@@ -34,6 +35,7 @@ from .data_options import (
     backend_of,
     begin,
     finish,
+    tell_reverses,
 )  # fmt: skip
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
 from .outputs import OverwriteOption, hold_outputs
@@ -262,6 +264,10 @@ def split_edges(
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for validation.")] = 0.05,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for the test.")] = 0.1,
     negatives: Annotated[int, typer.Option(min=1, help="Negative vertices for each held-out edge.")] = 100,
+    direction: Annotated[
+        HoldOut,
+        typer.Option("--hold-out", help="both: the reverse of a held-out edge leaves the graph too, if there is one."),
+    ] = HoldOut.edges,
     seed: SeedOption = 0,
     check: CheckOption = Check.auto,
     overwrite: OverwriteOption = False,
@@ -276,13 +282,16 @@ def split_edges(
     start = begin(out, overwrite, json_file)
     whole = stores.load(store, check=check)
     if isinstance(whole, HeteroGraph):
-        hetero_data.split_relation(whole, store, out, overwrite, relation, (val, test, negatives, seed), start, json_file)
+        asked = (val, test, negatives, seed, direction == HoldOut.both)
+        hetero_data.split_relation(whole, store, out, overwrite, relation, asked, start, json_file)
         return
     if relation is not None:
         raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
-    graph, held = links.split_edges(whole, val, test, negatives, seed)
+    graph, held = links.split_edges(whole, val, test, negatives, seed, direction == HoldOut.both)
     manifest = stores.save(graph, out, overwrite, held.save)
-    sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
+    left = links.reverses_left(graph, held)
+    tell_reverses(max(left.values()))
+    sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives, "reverses_left": left}
     emit({"store": str(out), **stores.summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 
 

@@ -31,6 +31,7 @@ StoreArgument = Annotated[Path, typer.Argument(help="Folder of a store.")]
 SelfLoops = StrEnum("SelfLoops", ["keep", "drop", "error"])
 Duplicates = StrEnum("Duplicates", ["sum", "max", "error"])
 Ids = StrEnum("Ids", ["integer", "text"])
+HoldOut = StrEnum("HoldOut", ["edges", "both"])
 Preset = StrEnum("Preset", ["products", "reddit"])
 
 LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
@@ -62,6 +63,17 @@ def begin(out: Path, overwrite: bool, json_file: Path | None) -> float:
     hold_checked(lambda: check_target(out, overwrite), out)
     hold_outputs(overwrite, json_file)
     return time.perf_counter()
+
+
+def tell_reverses(share: float, relations: str = "") -> None:
+    """Warn if held-out edges keep their reverses in the graph for training; `share` is the largest of a split or a relation."""
+    if share:
+        where = f" ({relations})" if relations else ""
+        print(
+            f"bulksample: warning: {share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them "
+            "away; use --hold-out both",
+            file=sys.stderr,
+        )
 
 
 def finish(

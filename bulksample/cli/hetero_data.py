@@ -22,6 +22,7 @@ from .data_options import (
     backend_of,
     begin,
     finish,
+    tell_reverses,
 )
 from .output import JsonOption, SeedOption, emit
 from .outputs import OverwriteOption
@@ -108,14 +109,14 @@ def check_split(store: Path, out: Path) -> None:
 
 
 def split_relation(
-    graph: HeteroGraph, store: Path, out: Path, overwrite: bool, relation: str | None, shares: tuple[float, float, int, int], start: float,
-    json_file: Path | None,
+    graph: HeteroGraph, store: Path, out: Path, overwrite: bool, relation: str | None,
+    shares: tuple[float, float, int, int, bool], start: float, json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Hold out edges of the relation that the user names; `shares` are val, test, negatives and the seed of `hold_out`."""
+    """Hold out edges of the relation that the user names; `shares` are val, test, negatives, the seed and `both` of `hold_out`."""
     from ..data.edge_split import HELD_OUT
     from ..data.open_store import summary
     from ..data.relational import hetero_store
-    from ..data.relational.link_split import hold_out
+    from ..data.relational.link_split import hold_out, reverses_left
 
     known = ", ".join(":".join(one.key) for one in graph.relations) or "it has none"
     if relation is None:
@@ -131,6 +132,9 @@ def split_relation(
         "relation": ":".join(held.relation), "reverses": [":".join(key) for key in held.reverses], "by_time": held.times is not None,
         **{f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}, "negatives": shares[2],
     }  # fmt: skip
+    left = reverses_left(split)
+    figures["reverses_left"] = {":".join(key): share for key, share in left.items()}
+    tell_reverses(max(left.values(), default=0.0), ", ".join(":".join(key) for key in left))
     for warning in split.warnings:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     if split.warnings:

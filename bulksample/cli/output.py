@@ -30,14 +30,6 @@ LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
 _FILE_ONLY = ("config", "balance", "data", "environment", "warnings")  # parts of a report that are too long for the table
 
 
-def start_logging(level: LogLevel = LogLevel.info) -> None:
-    """Print records of the logger ``bulksample``, from a level on, as lines on standard error."""
-    log, handler = logging.getLogger("bulksample"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("bulksample: %(message)s"))
-    log.handlers[:] = [handler]  # not a second one when commands run in one process
-    log.setLevel(level.upper())
-
-
 def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
     """Log the launcher, the threads of a rank, and the transport between devices."""
     from ..distributed.comm.launchers import launched

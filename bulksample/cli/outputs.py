@@ -16,7 +16,7 @@ import typer
 from ..data.outputs import check_ending, check_outputs, holding
 
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")]
-_HELD = ExitStack()
+_HELD: list[ExitStack] = []  # of the command that runs
 
 
 def ending(option: str, *endings: str, bare: bool = True) -> Callable[[Path | None], Path | None]:
@@ -32,8 +32,12 @@ def ending(option: str, *endings: str, bare: bool = True) -> Callable[[Path | No
 @contextmanager
 def held_until_the_end() -> Iterator[None]:
     """Run a command: what it holds is free afterwards."""
-    with _HELD:
-        yield
+    with ExitStack() as held:
+        _HELD.append(held)
+        try:
+            yield
+        finally:
+            _HELD.pop()
 
 
 def hold_outputs(overwrite: bool, *files: Path | None) -> None:
@@ -42,7 +46,11 @@ def hold_outputs(overwrite: bool, *files: Path | None) -> None:
 
 
 def hold_checked(check: Callable[[], None], *places: Path | None) -> None:
-    """Hold places until the command ends, once `check` passes; it is called again when nobody else can change them."""
+    """Hold places until the command ends, once `check` passes; it is called again when nobody else can change them.
+
+    A command that another program calls by its function, not by `main`, has no known end, and holds nothing.
+    """
     check()
-    _HELD.enter_context(holding(*places))
-    check()
+    if _HELD:
+        _HELD[-1].enter_context(holding(*places))
+        check()

@@ -11,10 +11,10 @@ import typer
 from ..data.open_store import is_heterogeneous
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
-from ..methods import METHODS
-from ..methods.config import OF_SAMPLING, WHOLE_GRAPH, TrainConfig
+from ..log import start_logging
+from ..methods.config import TrainConfig, unread_warning
 from .configured import Requested, config_beside, config_file, configured, write_config
-from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
+from .output import JsonOption, LogLevel, emit, tell_launch
 from .outputs import OverwriteOption
 from .uncollected import uncollected
 
@@ -42,14 +42,14 @@ def train(
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config.method)
-    from ..training.callbacks import Callback, EpochLog, JsonLines, ProgressBar, lines_of
+    from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
     from ..training.trackers import check_trackers, make_tracking
 
     check_trackers(config.track)
     kept, lines = Path(config.checkpoint) if config.checkpoint else None, lines_of(config, json_file)
     callbacks: list[Callback] = [JsonLines(lines)] if lines else []
     if not quiet:
-        callbacks.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
+        callbacks.append(EpochLog() if log_level == LogLevel.debug else progress_shown())
     configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
 
     with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs):
@@ -78,13 +78,9 @@ def train(
 
 def _tell_unused(requested: Requested, method: str) -> None:
     """Warn on rank 0 about sampling flags that the method ignores. Options from a file are not reported: it may serve several methods."""
-    flags = [requested[name].origin for name in OF_SAMPLING if name in requested and requested[name].origin.startswith("--")]
-    if method in WHOLE_GRAPH and flags and not launched().rank:
-        readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
-        print(
-            f"bulksample: warning: --method {method} samples nothing; without effect: {', '.join(flags)}; they are for {readers}",
-            file=sys.stderr,
-        )
+    warning = unread_warning(method, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
+    if warning and not launched().rank:
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
 
 
 def _ten_rows(report: dict[str, Any]) -> list[str]:

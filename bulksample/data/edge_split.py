@@ -103,7 +103,9 @@ class HeldOutEdges:
             raise DataError(f"{FILE}: {error}") from error
 
 
-def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int) -> tuple[Graph, HeldOutEdges]:
+def split_edges(
+    graph: Graph, val: float, test: float, negatives: int, seed: int, both: bool = False
+) -> tuple[Graph, HeldOutEdges]:  # fmt: skip
     """Hold out a share of the edges for validation, and another for the test.
 
     Parameters
@@ -112,6 +114,9 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
         Shares of the edges. In an undirected graph, both directions count as one edge. Self loops are never held out.
     negatives : int
         K, the negatives of each held-out edge.
+    both : bool
+        Take the reverse of a held-out edge out of the graph as well, where a directed graph has it; it is in no split then. By default it
+        stays, and gives the held-out edge away: see `reverses_left`.
 
     Returns
     -------
@@ -146,15 +151,24 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     gone = np.zeros(a.nnz, bool)
     for first, (split, own) in zip((0, counts[0]), held.items(), strict=True):
         gone[own] = True
+        if undirected or both:
+            gone |= joined(a, destination[own], source[own], entries=True)
         if undirected:
             turned = words.of(Substream.HELD_OUT_DIRECTION, first, len(own))[:, 0] % np.uint32(2) == 1
-            gone |= joined(a, destination[own], source[own], entries=True)
             pairs[split][turned] = pairs[split][turned][:, ::-1]
+    if gone[entries].all():
+        raise UsageError(f"{len(entries)} edges leave none for training without the reverses of {sum(counts)}; use lower shares")
     drawn = {}
     for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
         drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
     kept = None if graph.edge_features is None else graph.edge_features[~gone]
     return replace(graph, adjacency=a.keep(~gone), edge_features=kept), HeldOutEdges(graph.n, pairs, drawn)
+
+
+def reverses_left(graph: Graph, held: HeldOutEdges) -> dict[str, float]:
+    """Return the share of the held-out edges of each split whose reverse is an edge of the graph; a split without edges has 0."""
+    found = {split: joined(graph.adjacency, *held.pairs[split].astype(np.int64).T[::-1]) for split in HELD_OUT}
+    return {split: float(there.mean()) if len(there) else 0.0 for split, there in found.items()}
 
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:

@@ -5,6 +5,7 @@ A new method adds its options class to the bases of `TrainConfig`. No torch is i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
@@ -119,3 +120,17 @@ class TrainConfig(
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):
             raise ValueError("strategy last takes the newest neighbors; use it with sampler sage, without replace")
+
+
+def unread_warning(method: str, given: Mapping[str, str]) -> str:
+    """Return a warning about options of sampling for a method that samples nothing; empty if there are none.
+
+    `given` maps the names of the options that the user set to what the user wrote.
+    """
+    named = [spelled for name, spelled in given.items() if name in OF_SAMPLING or name == "fanouts"]
+    if method not in WHOLE_GRAPH or not named:
+        return ""
+    readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
+    layers = f"; of {given['fanouts']} it reads how many there are, its layers" if "fanouts" in given else ""
+    spelled = f"--method {method}" if any(one.startswith("--") for one in named) else f"method {method!r}"
+    return f"{spelled} samples nothing; without effect: {', '.join(named)}; they are for {readers}{layers}"

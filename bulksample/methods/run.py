@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,14 +13,14 @@ from ..distributed.comm.world import world
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..nn.model import Gnn
-from ..training.callbacks import Callback, JsonLines, lines_of
+from ..training.callbacks import Callback, JsonLines, lines_of, progress_shown
 from ..training.compute import ComputeContext
 from ..training.kept import owned
 from ..training.loop import Trainer
 from ..training.source import Source
 from ..training.trackers import check_trackers, make_tracking
 from . import load
-from .config import TrainConfig
+from .config import TrainConfig, unread_warning
 
 
 def make_trainer(
@@ -37,7 +38,7 @@ def train(
 
     The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
     The lines of the epochs are written to ``metrics``, or else to metrics.jsonl in the folder ``checkpoint``, and trackers are those of
-    ``track``. With `overwrite` the run replaces what another one has left there.
+    ``track``. Nothing is printed but warnings, unless ``quiet=False``. With `overwrite` the run replaces what another one has left there.
     Without `comm`, the ranks that a launcher started train together, also those that `bulksample.init` connected; a rank that is to
     train alone passes ``SerialComm()``. `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best
     validation score afterwards.
@@ -66,10 +67,13 @@ def train(
     config = TrainConfig.of(**options)
     check_trackers(config.track)
     comm = world(config.timeout) if comm is None else comm
+    if comm.rank == 0 and (warning := unread_warning(config.method, {name: name for name in options})):
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
     lines = lines_of(config)
     with owned(config, overwrite, comm, lines):
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        all_callbacks = [*callbacks, *([JsonLines(lines)] if lines else []), tracking]
+        shown = [] if options.get("quiet", True) else [progress_shown()]
+        all_callbacks = [*callbacks, *([JsonLines(lines)] if lines else []), *shown, tracking]
         trainer = make_trainer(config, graph, comm, all_callbacks, module=module if isinstance(module, nn.Module) else None)
         with tracking:
             return tracking.finish(trainer.run())

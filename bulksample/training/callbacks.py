@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
+from ..log import ensure_logging
 
 
 class Callback(Protocol):
@@ -108,6 +109,12 @@ class EpochLog(Callback):
         scores = "".join(f"{score}, " for score in _scores(line))
         number, loss, seconds = line["epoch"], line["loss"], line["seconds"]
         self._log.info("epoch %d (%d of %d): loss %.4f, %s%.3g s", number, number + 1, self._epochs, loss, scores, seconds)
+
+
+def progress_shown() -> Callback:
+    """Return the callback that shows a run on standard error: a bar on a terminal, log lines elsewhere."""
+    ensure_logging()
+    return ProgressBar() if sys.stderr.isatty() else EpochLog()
 
 
 class ProgressBar(Callback):

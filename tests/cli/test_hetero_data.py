@@ -186,3 +186,16 @@ def test_import_ogbn_mag_by_name(tmp_path):
     (tmp_path / "ogbn_arxiv" / "raw").mkdir(parents=True)
     with pytest.raises(UsageError, match="--reverse does not apply; use --undirected"):
         run("import", "ogb", tmp_path / "ogbn_arxiv", "--reverse", "-o", tmp_path / "h")
+
+
+def test_split_edges_tells_of_reverses_that_stay(tmp_path):
+    run("make", "hetero", "--type", "a:40", "--relation", "a:r:a:900", "-o", tmp_path / "g")
+    line = ["split-edges", str(tmp_path / "g"), "--relation", "r", "--json", "-"]
+    result = CliRunner().invoke(app, [*line, "-o", str(tmp_path / "s")])
+    share = json.loads(result.stdout)["reverses_left"]["a:r:a"]
+    assert 0.2 < share < 0.6
+    said = f"bulksample: warning: {share:.2g} of the held-out edges keep their reverse in the graph for training (a:r:a), which gives"
+    assert result.stderr.startswith(said)
+    both = CliRunner().invoke(app, [*line, "-o", str(tmp_path / "t"), "--hold-out", "both"])
+    assert json.loads(both.stdout)["reverses_left"] == {}
+    assert both.stderr == ""

@@ -11,7 +11,7 @@ from zoo import complete
 from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
 from bulksample.data import open_store, store
-from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, split_edges
+from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, reverses_left, split_edges
 from bulksample.data.parts_writer import write_parts
 from bulksample.data.sealed import sealed
 
@@ -60,6 +60,27 @@ def test_negatives_are_uniform_and_no_edges(attempts, monkeypatch):
             counts = np.bincount(negatives, minlength=graph.n)[fit]
             expected = 600 / len(fit)
             assert ((counts - expected) ** 2 / expected).sum() < 2.2 * len(fit) + 20
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_reverses_of_held_out_edges_are_counted_and_may_be_taken_out(both):
+    """In a graph of which two thirds of the edges go both ways; the held-out edges are the same either way."""
+    rng = np.random.default_rng(0)
+    u, v = rng.integers(0, 200, (2, 2000))
+    some = rng.random(2000) < 0.66
+    graph = Graph(CSR.from_edges(np.concatenate([u, v[some]]), np.concatenate([v, u[some]]), (200, 200)))
+    kept, held = split_edges(graph, 0.1, 0.2, 5, seed=3, both=both)
+    _, plain = split_edges(graph, 0.1, 0.2, 5, seed=3)
+    out = {split: {tuple(pair) for pair in held.pairs[split].tolist()} for split in HELD_OUT}
+    turned = {(v, u) for pairs in out.values() for u, v in pairs}
+    whole, remaining = edges_of(graph.adjacency), edges_of(kept.adjacency)
+    assert remaining == whole - out["val"] - out["test"] - (turned if both else set())
+    for split in HELD_OUT:
+        share = np.mean([(v, u) in remaining for u, v in out[split]])
+        assert reverses_left(kept, held)[split] == pytest.approx(share)
+        assert (share == 0) == both
+        assert np.array_equal(held.pairs[split], plain.pairs[split])
+    assert reverses_left(*split_edges(undirected(), 0.1, 0.0, 5, seed=3)) == {"val": 0.0, "test": 0.0}
 
 
 def test_the_same_seed_gives_the_same_split_and_another_one_another():

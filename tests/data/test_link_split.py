@@ -17,7 +17,7 @@ from bulksample.data import edge_split
 from bulksample.data.edge_split import HELD_OUT
 from bulksample.data.relational import held_out_links
 from bulksample.data.relational.held_out_links import HeldOutLinks, load_links
-from bulksample.data.relational.link_split import hold_out, reverses_of
+from bulksample.data.relational.link_split import hold_out, reverses_left, reverses_of
 
 BUYS = ("user", "buys", "item")
 
@@ -26,6 +26,34 @@ def pairs_of(graph, name, turned=False):
     a = graph.relation(name).adjacency
     ends = (a.row_of_entry().tolist(), a.indices.tolist())
     return Counter(zip(*(ends if turned else ends[::-1]), strict=True))
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("dated", [False, True])
+def test_reverses_in_nearly_undirected_relations_are_counted_and_may_be_taken_out(both, dated):
+    """Within a type, and between two where a relation under another name has most of the reverses; a third one has few."""
+    rng = np.random.default_rng(1)
+    ends = {"knows": rng.integers(0, 90, (2, 900)), "has": np.stack([rng.integers(0, 90, 600), rng.integers(0, 60, 600)])}
+    ends["knows"] = np.concatenate([ends["knows"], ends["knows"][::-1, :400]], axis=1)
+    ends["of"], ends["seldom"] = ends["has"][::-1, :500], ends["has"][::-1, :20]
+    a, b = VertexType("a", 90), VertexType("b", 60)
+    kinds = {"knows": (a, a), "has": (a, b), "of": (b, a), "seldom": (b, a)}
+
+    def made(name):
+        times = rng.integers(0, 50, ends[name].shape[1]) if dated else None
+        return relation_from_edges(kinds[name][0], name, kinds[name][1], *ends[name], times=times)
+
+    graph = HeteroGraph((a, b), tuple(map(made, ends)))
+    for name, near in (("knows", "knows"), ("has", "of")):
+        split = hold_out(graph, name, 0.1, 0.1, 3, seed=0, both=both)
+        pairs = [tuple(pair) for part in HELD_OUT for pair in split.held_out.pairs[part].tolist()]
+        remaining = pairs_of(split, near)
+        share = np.mean([pair[::-1] in remaining for pair in pairs])
+        assert {key[1]: value for key, value in reverses_left(split).items()} == ({} if both else {near: pytest.approx(share)})
+        assert (share == 0) if both else (share > 0.3)
+        assert pairs_of(split, "seldom") == pairs_of(graph, "seldom")
+        if both and near != name:
+            assert remaining == Counter({pair: n for pair, n in pairs_of(graph, near).items() if pair[::-1] not in pairs})
 
 
 def test_parallel_edges_without_times_go_together_and_their_reverse_with_them():

@@ -1,12 +1,15 @@
 """Every option has a test, and that test fails where the option does nothing."""
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import pytest
 import typer
 from forcing import forced, forced_flag, forced_of_sampler, run
 from noticed_by import FLAGS, REFUSED, SAMPLE, SAMPLERS, TRAIN
 
+import bulksample
 from bulksample import UsageError, samplers
 from bulksample.cli.app import app
 from bulksample.config.sample import SampleConfig
@@ -43,6 +46,25 @@ def test_every_option_is_in_the_table(command):
     assert not declared - listed, "options without a test that would notice them doing nothing; see noticed_by.py"
     shown = {one.name for one in typer.main.get_command(app).commands[command].params if one.param_type_name == "option" and not one.hidden}
     assert shown - declared == set(FLAGS[command]), "flags of the command without such a test"
+
+
+def readers(names, without=()):
+    """Return the names of options that a file of the package reads as an attribute; files below `without` do not count."""
+    package, found = Path(bulksample.__file__).parent, set()
+    for file in package.rglob("*.py"):
+        if file.relative_to(package).parts[0] not in without:
+            attributes = {node.attr for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)}
+            found |= attributes & set(names)
+    return found
+
+
+@pytest.mark.parametrize("way", [("config",), ("config", "cli")], ids=["command line", "Python"])
+def test_every_option_has_a_reader_in_every_way_of_calling(way):
+    """What the command line alone reads does nothing in `bulksample.train`."""
+    declared = set(TrainConfig.by_name())
+    assert declared - readers(declared, way) == set()
+    planted = declared | {"planted_without_a_reader"}
+    assert planted - readers(planted, way) == {"planted_without_a_reader"}
 
 
 def test_every_option_of_a_sampler_is_in_the_table():

@@ -1,6 +1,9 @@
 """The options of what a run leaves behind and prints: files with what a dense or an unbroken run holds, lines that are counted."""
 
+import io
 import json
+import logging
+import sys
 
 import pytest
 import torch
@@ -8,6 +11,8 @@ from commands import command, train
 from plain import TINY, graph, trained, without_scores
 from safetensors.torch import load_file
 
+import bulksample
+from bulksample import UsageError
 from bulksample.config.file import read
 from bulksample.methods.config import TrainConfig
 from bulksample.training import checkpoint
@@ -69,6 +74,55 @@ def test_quiet_prints_nothing(folder, capfd):
     assert "test_accuracy" in capfd.readouterr().out
     train(folder, "--quiet")
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_the_command_line_writes_python_writes_too(tmp_path, capfd):
+    """Lines of epochs, also beside checkpoints, a tracker, and progress; each alone, and nothing of it without the option."""
+    options = {**TINY, "epochs": 2}
+    assert bulksample.train(graph(), **options)["epochs"] == 2
+    assert capfd.readouterr() == ("", "")
+    bulksample.train(graph(), **options, metrics=str(tmp_path / "lines.jsonl"))
+    bulksample.train(graph(), **options, checkpoint=str(tmp_path / "kept"))
+    for file in (tmp_path / "lines.jsonl", tmp_path / "kept" / "metrics.jsonl"):
+        assert [json.loads(line)["epoch"] for line in file.read_text().splitlines()] == [0, 1]
+    with pytest.raises(UsageError, match=r"lines\.jsonl exists already"):
+        bulksample.train(graph(), **options, metrics=str(tmp_path / "lines.jsonl"))
+    assert capfd.readouterr() == ("", "")
+    pytest.importorskip("tensorboard", reason="tensorboard is missing: pip install tensorboard")
+    bulksample.train(graph(), **options, track=[f"tensorboard:{tmp_path / 'board'}"])
+    assert any((tmp_path / "board").iterdir())
+    with pytest.raises(UsageError, match="nonsense"):
+        bulksample.train(graph(), **options, track=["nonsense:x"])
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_python_shows_progress_if_asked(caplog, monkeypatch, logged):
+    """By the logger; where the program has set up no logging, as lines on standard error."""
+    log = logging.getLogger("bulksample")
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    if not logged:
+        monkeypatch.setattr(log, "propagate", False)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    bulksample.train(graph(), **TINY | {"epochs": 2}, quiet=False)
+    told = caplog.text if logged else stream.getvalue()
+    assert [f"epoch {epoch} ({epoch + 1} of 2)" in told for epoch in (0, 1)] == [True, True]
+    stream.truncate(0), caplog.clear()
+    bulksample.train(graph(), **TINY | {"epochs": 1}, quiet=True)
+    assert (stream.getvalue(), caplog.text) == ("", "")
+
+
+def test_options_of_sampling_are_told_of_where_nothing_is_sampled(capsys):
+    options = {key: value for key, value in TINY.items() if key not in ("fanouts", "batch_size", "epochs", "layers")}
+    bulksample.train(graph(), **options, layers=2, method="full", epochs=1)
+    assert "warning" not in capsys.readouterr().err
+    bulksample.train(graph(), **options, method="full", epochs=1, fanouts=(3, 2), batch_size=4)
+    said = capsys.readouterr().err
+    assert "bulksample: warning: method 'full' samples nothing; without effect: " in said
+    assert "fanouts" in said
+    assert "batch_size" in said
+    assert "of fanouts it reads how many there are, its layers" in said
 
 
 def test_json_is_the_report_in_a_file(folder, tmp_path):

@@ -19,8 +19,12 @@ from ..random_words import Words, scaled
 from .held_out_links import HeldOutLinks, LinkGraph, ends_of
 from .link_shares import check_negatives, check_room, cut
 
+_LEAST = 0.1  # share of the held-out edges whose reverses another relation must hold to be named with them
 
-def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int) -> LinkGraph:
+
+def hold_out(
+    graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int, both: bool = False
+) -> LinkGraph:  # fmt: skip
     """Hold out a share of the edges of a relation for validation, and another for the test.
 
     Parameters
@@ -31,6 +35,8 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         undirected relation within one type. Edges of one time go together too, to the later split.
     negatives : int
         K, the negatives of each held-out edge: drawn uniformly, independent of each other.
+    both : bool
+        Take the reverses of held-out edges, of any time, out of the relations that `reverses_left` names; they are in no split then.
 
     Returns
     -------
@@ -82,7 +88,30 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     relations = [_without(one, gone) if one.key == own.key else one for one in graph.relations]
     relations = [_without(one, [gone[1], gone[0], *gone[2:]]) if one.key in reverses else one for one in relations]
     held_out = HeldOutLinks(own.key, reverses, pairs, drawn, times)
+    if both:
+        near = reverses_left(LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings))
+        relations = [_without(one, [gone[1], gone[0]]) if one.key in near else one for one in relations]
+        if not next(one for one in relations if one.key == own.key).edges:
+            raise UsageError(f"{own} has no edges for training without the reverses of {sum(map(len, held.values()))}; use lower shares")
     return LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings)
+
+
+def reverses_left(graph: LinkGraph) -> dict[Key, float]:
+    """Return the share of all held-out edges whose reverse is an edge of the graph for training, at any time, by relation.
+
+    Relations between the same types, the other way; other relations than that of the held-out edges from a share of 10 % on.
+    """
+    assert graph.held_out is not None
+    own, shares = graph.relation(graph.held_out.relation), {}
+    pairs = np.concatenate(list(graph.held_out.pairs.values())).astype(np.int64)
+    for other in graph.relations:
+        if (other.source, other.destination) == (own.destination, own.source):
+            count = graph.type(other.source).count
+            by, to = ends_of(other)
+            share = float(np.isin(pairs[:, 0] * count + pairs[:, 1], to * count + by).mean()) if len(pairs) else 0.0
+            if share >= (_LEAST if other.key != own.key else np.nextafter(0, 1)):
+                shares[other.key] = share
+    return shares
 
 
 def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
