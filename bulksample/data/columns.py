@@ -70,8 +70,8 @@ def typed(name: str, array: Array, kinds: str, ndim: int, dtype: type[np.generic
 
 
 def dense_features(name: str, array: Array) -> Array:
-    """Return features of shape (n, f) as float16 if they are that, else as float32."""
-    return typed(name, array, "fiu", 2, np.float16 if array.dtype.type is np.float16 else np.float32)
+    """Return features of shape (n, f) as float16 if they are that, else as float32; booleans become 0 and 1."""
+    return typed(name, array, "bfiu", 2, np.float16 if array.dtype.type is np.float16 else np.float32)
 
 
 def with_columns(

@@ -9,6 +9,7 @@ import torch
 from samples import assert_same
 
 import bulksample as bs
+from bulksample.data import npz
 from bulksample.data.columns import read_columns
 
 SOURCE, DESTINATION = [0, 1, 2, 2], [1, 2, 0, 1]
@@ -221,3 +222,14 @@ def test_a_file_that_is_missing_or_no_array(tmp_path):
         read_columns(bare(), features=tmp_path / "x.npy")
     with pytest.raises(bs.DataError, match=r"x\.npy: not an \.npz archive"):
         read_columns(bare(), split=tmp_path / "x.npy")
+
+
+def test_features_of_yes_and_no_are_ones_and_zeros(tmp_path):
+    """Of vertices and edges, in arrays and in files."""
+    yes = np.array([[True, False], [False, False], [True, True]])
+    right = np.array([[1, 0], [0, 0], [1, 1]], np.float32)
+    np.savez(tmp_path / "g.npz", indptr=[0, 0, 1, 2], indices=[0, 1], x=yes, edge_attr=yes[:2])
+    for graph in (bs.from_edges([0, 1], [1, 2], num_nodes=3, x=yes, edge_attr=yes[:2]), npz.read(tmp_path / "g.npz")):
+        assert graph.features.dtype == graph.edge_features.dtype == np.float32
+        assert np.array_equal(graph.features, right)
+        assert np.array_equal(graph.edge_features, right[:2])
