@@ -118,7 +118,7 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
     -------
     dict
         ``test_accuracy`` at the best validation score, the losses, seconds by phase, bytes sent, and all options. ``stopped`` is True
-        if Ctrl-C, SIGTERM or SIGUSR1 ended the training after a step. A second Ctrl-C raises KeyboardInterrupt; a second SIGTERM
+        if Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP ended the training after a step. A second Ctrl-C raises KeyboardInterrupt; a second SIGTERM
         ends the process.
 
     Raises

@@ -26,7 +26,7 @@ class Rebuilt:
         return type(self)(*self._fields())
 
     def _fields(self) -> list[Any]:
-        return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]  # of dataclasses
+        return [getattr(self, field.name) for field in fields(self) if field.init]  # type: ignore[arg-type]  # of dataclasses
 
 
 class Uncached:

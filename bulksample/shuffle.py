@@ -64,7 +64,7 @@ class Shuffle:
         return ((words[:read].astype(np.uint64) * np.uint64(changed)) >> np.uint64(32)).astype(np.int64)
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the examples at some places of the order, both in 0 .. n - 1: int64, in the shape of the places."""
+        """Return the examples at some places of the order, both in 0 .. n - 1: int64, of shape (len(places),)."""
         if self._whole is not None:
             return np.asarray(self._whole[places])
         found = self._once(places)
@@ -74,9 +74,9 @@ class Shuffle:
 
     def _once(self, places: np.ndarray) -> np.ndarray:
         """Run pairs through the network."""
-        halves = list(np.divmod(places, self._sizes[1]))
+        pair = list(np.divmod(places, self._sizes[1]))
         for j, shift in enumerate(self._rounds):
-            changed, size = halves[j % 2], self._sizes[j % 2]
-            changed += shift[halves[1 - j % 2]]
+            changed, size = pair[j % 2], self._sizes[j % 2]
+            changed += shift[pair[1 - j % 2]]
             np.subtract(changed, size, out=changed, where=changed >= size)
-        return np.asarray(halves[0] * self._sizes[1] + halves[1])
+        return np.asarray(pair[0] * self._sizes[1] + pair[1])

@@ -14,7 +14,7 @@ from ..distributed.comm.launchers import Launch, launched
 from ..distributed.comm.sentinel import sentinel_of
 from ..distributed.comm.stop_signals import RaiseStopped, Stopped
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
-from .streams import prepare_streams
+from .streams import flush_results, prepare_streams
 from .uncollected import uncollected
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
@@ -45,7 +45,7 @@ def _run() -> None:
         from ..log import start_logging
         from .app import app
         from .configured import name_flags
-        from .outputs import held_until_the_end
+        from .held import held_until_the_end
         from .usage import ParseError
 
     start_logging()
@@ -53,7 +53,9 @@ def _run() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends: help and results are the affair of rank 0
     try:
         with held_until_the_end():
-            sys.exit(app(prog_name="bulksample", standalone_mode=False))
+            code = app(prog_name="bulksample", standalone_mode=False)
+            flush_results()
+            sys.exit(code)
     except tuple(_EXIT_CODES) as error:
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
         end_all_ranks(code, f"bulksample: {type(error).__name__}: {name_flags(str(error))}")
@@ -74,6 +76,12 @@ def _run() -> None:
     except (MemoryError, OSError, RuntimeError) as error:
         from .memory import explain_memory, out_of_memory
 
+        if isinstance(error, OSError):
+            try:
+                flush_results()
+            except UsageError as full:
+                end_all_ranks(EXIT_BAD_USE, f"bulksample: UsageError: {full}")
+                sys.exit(EXIT_BAD_USE)
         if not out_of_memory(error):
             raise
         end_all_ranks(EXIT_BAD_USE, f"bulksample: {explain_memory(error)}")

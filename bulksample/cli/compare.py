@@ -14,8 +14,8 @@ from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
 from ..methods.averaging.options import AVERAGING
 from .configured import Requested, as_arguments, flag, parse_arguments
+from .held import ending, hold_outputs
 from .output import JsonOption, SeedOption, emit
-from .outputs import ending, hold_outputs
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, ContestantRun, SharedSetup

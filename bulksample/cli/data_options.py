@@ -17,8 +17,8 @@ from ..graph import Graph
 from ..labels import gap_warning
 from ..relations.graph import HeteroGraph
 from ..vertex_table import VertexTable
+from .held import ending, hold_checked, hold_outputs
 from .output import emit
-from .outputs import ending, hold_checked, hold_outputs
 
 OutOption = Annotated[Path, typer.Option("-o", "--out", callback=ending("--out"), help="Folder of the new store.")]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]

@@ -24,8 +24,8 @@ from .data_options import (
     finish,
     tell_reverses,
 )
+from .held import OverwriteOption
 from .output import JsonOption, SeedOption, emit
-from .outputs import OverwriteOption
 
 if TYPE_CHECKING:
     from ..relations.graph import HeteroGraph

@@ -15,8 +15,8 @@ from ..backends import available, why_not
 from ..backends.native import processors
 from ..errors import UsageError
 from ..version import __version__
+from .held import OverwriteOption, hold_outputs
 from .output import JsonOption, emit
-from .outputs import OverwriteOption, hold_outputs
 
 EXTRAS = {
     "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
@@ -35,15 +35,16 @@ def info(network: NetworkOption = False, overwrite: OverwriteOption = False, jso
     With --network, ranks started by mpirun, srun or torchrun measure latency and bytes a second inside a machine and between machines,
     and what a collective and a message cost the processor. `bulksample plan --network FILE` reads the JSON.
     """
-    hold_outputs(overwrite, json_file)
     if network:
-        _measured(json_file)
+        _measured(overwrite, json_file)
     else:
+        hold_outputs(overwrite, json_file)
         emit(_installed() | {"mpi_reads_device_memory": _cuda_aware()}, json_file, "bulksample")
 
 
-def _measured(json_file: Path | None) -> None:
+def _measured(overwrite: bool, json_file: Path | None) -> None:
     """Measure the network between the ranks of a job; rank 0 shows it."""
+    from ..distributed.comm.agree import checked_on_rank_0
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.network_probe import measure_network
     from ..distributed.comm.world import world
@@ -51,6 +52,7 @@ def _measured(json_file: Path | None) -> None:
     with world() as comm:
         if comm.size == 1:
             raise UsageError("--network measures messages between ranks, and there is one: use mpirun -n 4 bulksample info --network")
+        checked_on_rank_0(comm, lambda: hold_outputs(overwrite, json_file))
         aware = comm.cuda_aware
         found = _installed() | {
             "mpi_reads_device_memory": f"{'yes' if aware.aware else 'no'}: {aware.reason}",

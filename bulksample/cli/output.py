@@ -15,12 +15,13 @@ import typer
 from ..data.atomic import write_file
 from ..errors import UsageError
 from ..report.checks import is_number
-from .outputs import ending
+from .held import ending
+from .streams import closed
 
 Check = StrEnum("Check", ["auto", "full", "none"])
+_json = ending("--json", ".json", prints=True)
 JsonOption = Annotated[
-    Path | None,
-    typer.Option("--json", callback=ending("--json", ".json"), help="File for the result as one JSON object; - for standard output."),
+    Path | None, typer.Option("--json", callback=_json, help="File for the result as one JSON object; - for standard output.")
 ]
 CheckOption = Annotated[
     Check, typer.Option("--check", help="Hashes to check: of files that changed since the last time (auto), of all (full), or none.")
@@ -47,7 +48,7 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
     """
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
-        print(text)
+        _print(text)
         return
     if json_file is not None:
         try:
@@ -78,6 +79,12 @@ def _show(result: dict[str, Any], title: str, caption: str | None) -> None:
             for name, inner in value.items():
                 table.add_row(f"{key}.{name}", Text(_readable(name, inner)))
     Console(file=sys.stdout).print(table)
+
+
+def _print(text: str) -> None:
+    if "stdout" in closed:
+        raise UsageError("--json -: standard output is closed; use a file")
+    print(text)
 
 
 def _listed(key: str, numbers: dict[str, Any]) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError, instead_of
+from .held import OverwriteOption, hold_checked, hold_outputs
 from .memory import peak_memory
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
-from .outputs import OverwriteOption, hold_checked, hold_outputs
 
 if TYPE_CHECKING:
     from ..distributed.matrix.partition import Partition
@@ -35,9 +35,9 @@ def partition(
     A folder of parts takes the place of DIR in train, sample and predict; each rank reads its own part.
     """
     from ..data import store
-    from ..data.outputs import check_ending
     from ..data.parts import describe_parts
     from ..data.parts_writer import check_parts_target, write_parts
+    from ..data.result_places import check_ending
     from ..distributed.matrix import partition as makers
 
     if by not in makers.PARTITIONERS:

@@ -10,8 +10,8 @@ import typer
 
 from ..errors import UsageError
 from ..methods.prediction_file import arrays_of, check_prediction_file, write_predictions
+from .held import OverwriteOption, hold_outputs
 from .output import Check, CheckOption, JsonOption, emit
-from .outputs import OverwriteOption, hold_outputs
 from .uncollected import uncollected
 
 
@@ -60,6 +60,6 @@ def predict(
     emit({
         "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
         "task": found.config.task, "target": found.config.target, **{name: list(array.shape) for name, array in arrays_of(found).items()},
-        **({} if out.suffix == ".npz" else {"columns": columns}),
+        **({} if out.suffix.lower() == ".npz" else {"columns": columns}),
         **found.scores, "warnings": found.warnings, "seconds": time.perf_counter() - began,
     }, json_file, f"predict {directory}")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .outputs import OverwriteOption, ending, hold_checked, hold_outputs
+from .held import OverwriteOption, ending, hold_checked, hold_outputs
 
 
 def report(
@@ -31,7 +31,7 @@ def report(
 ) -> None:
     """Write a page about runs: tables, phases, scores, losses, scaling, balance of ranks, differences, environments."""
     from ..data.atomic import write_file
-    from ..data.outputs import check_folder
+    from ..data.result_places import check_folder
     from ..plan.profiles import DEVICES, NETWORKS, named
     from ..report.page import Page
     from ..report.reading import read

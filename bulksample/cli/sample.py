@@ -13,9 +13,9 @@ from ..config.groups import TimeOptions
 from ..config.sample import SampleConfig
 from ..version import __version__
 from .configured import Requested, config_beside, config_file, configured, write_config
+from .held import OverwriteOption, hold_outputs
 from .memory import peak_memory
 from .output import JsonOption, emit, tell_launch
-from .outputs import OverwriteOption, hold_outputs
 from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ..errors import EXIT_PEER_LOST, UsageError
 from ..log import start_logging
 from ..methods.config import TrainConfig, unread_warning
 from .configured import Requested, config_beside, config_file, configured, write_config
+from .held import OverwriteOption
 from .output import JsonOption, LogLevel, emit, tell_launch
-from .outputs import OverwriteOption
 from .uncollected import uncollected
 
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
@@ -32,7 +32,6 @@ def train(
 ) -> None:
     """Train, evaluate, and report the test score at the best validation score."""
     from ..distributed.comm.world import world
-    from ..training.kept import owned
 
     config, quiet = _config(requested)
     if quiet and verbose:
@@ -43,6 +42,7 @@ def train(
     if not quiet:
         _tell_unused(requested, config.method)
     from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
+    from ..training.kept import owned
     from ..training.trackers import check_trackers, make_tracking
 
     check_trackers(config.track)

@@ -115,8 +115,8 @@ def split_edges(
     negatives : int
         K, the negatives of each held-out edge.
     both : bool
-        Take the reverse of a held-out edge out of the graph as well, where a directed graph has it; it is in no split then. By default it
-        stays, and gives the held-out edge away: see `reverses_left`.
+        Take the reverse of a held-out edge out of the graph as well, where a directed graph has it; it is then
+        in no split, unless it is held out itself. By default it stays, and gives the held-out edge away: see `reverses_left`.
 
     Returns
     -------

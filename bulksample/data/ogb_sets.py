@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ..errors import DataError, UsageError
 from .atomic import new_folder
 from .files import sync_below
-from .outputs import holding
+from .result_places import holding
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _TIMEOUT_SECONDS = 60.0  # without a byte

@@ -25,8 +25,8 @@ from .files import sync, sync_folder, write_synced
 from .manifest import Manifest, load_manifest
 from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .npy import open_npy
-from .outputs import holding
 from .parts_manifest import PartManifest, PartsManifest, PartSummary
+from .result_places import holding
 from .store import check_target
 from .store_files import open_array
 

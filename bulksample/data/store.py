@@ -22,9 +22,9 @@ from .atomic import check_writable, new_folder
 from .files import folder_of, write_npy, write_synced
 from .manifest import Manifest, load_manifest, summary
 from .manifest_file import FILE, AnyManifest, ArrayEntry, file_of, signed
-from .outputs import holding
 from .parts import check_parts, gathered, parts_info
 from .parts_manifest import graph_manifest, is_parts
+from .result_places import check_ending, holding
 from .store_files import check_size, check_sums, open_array, wanted
 
 AnyTable = TypeVar("AnyTable", bound=VertexTable)
@@ -77,6 +77,7 @@ def save(
 
 def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
     """Return the absolute path of a new store; raises `UsageError` unless it may be written there."""
+    check_ending("a store", folder_of(directory, "a store"))
     target = Path(os.path.abspath(folder_of(directory, "a store")))
     check_target(target, overwrite)
     return target

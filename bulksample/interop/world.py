@@ -9,7 +9,6 @@ from typing import Any, overload
 from ..data.open_store import is_heterogeneous
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
-from ..distributed.comm.world import connected
 from ..distributed.comm.world import world as connect
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
@@ -17,6 +16,7 @@ from ..errors import UsageError, instead_of
 from ..graph import Graph
 from ..relations.graph import HeteroGraph
 
+_AGREED: list[Comm] = []  # communicators whose ranks gave the same arguments
 _BACKENDS = ("gloo", "nccl")
 _OPTIONS = [*list(inspect.signature(open_rank_graph).parameters)[2:], "world"]
 
@@ -49,10 +49,10 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
     """
     if process_group is not None and process_group not in _BACKENDS:
         raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
-    known = connected()
     comm = connect(timeout)
-    if not known:
+    if comm not in _AGREED:  # once, also if a part of the package connected this rank before
         agree(comm, {"process_group": process_group, "timeout": timeout})
+        _AGREED.append(comm)
     if process_group is not None:
         from ..training.process_group import begin
 

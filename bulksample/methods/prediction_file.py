@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.atomic import new_file, save_npz
-from ..data.outputs import check_ending
+from ..data.result_places import check_ending
 from ..errors import UsageError
 
 if TYPE_CHECKING:  # importing torch would keep a wrong name waiting

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from ..config.file import write
+from ..data.atomic import write_file
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world
 from ..distributed.matrix.rank_graph import RankGraph
@@ -70,11 +73,14 @@ def train(
     if comm.rank == 0 and (warning := unread_warning(config.method, {name: name for name in options})):
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     lines = lines_of(config)
-    with owned(config, overwrite, comm, lines):
+    configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
+    with owned(config, overwrite, comm, lines, None, *configs):
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        shown = [] if options.get("quiet", True) else [progress_shown()]
+        shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
         all_callbacks = [*callbacks, *([JsonLines(lines)] if lines else []), *shown, tracking]
         trainer = make_trainer(config, graph, comm, all_callbacks, module=module if isinstance(module, nn.Module) else None)
+        for file in configs if comm.rank == 0 else ():
+            write_file(file, write(config, config.method))
         with tracking:
             return tracking.finish(trainer.run())
 

@@ -156,7 +156,7 @@ def _names(runs: list[Run]) -> list[str]:
     for depth in range(1, 1 + max((len(run.path.absolute().parts) for run in runs), default=0)):
         count = Counter(names)
         names = [_name(run, depth) if count[name] > 1 else name for run, name in zip(runs, names, strict=True)]
-    return names
+    return [name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in names]  # of files that no locale can spell
 
 
 def _name(run: Run, depth: int) -> str:

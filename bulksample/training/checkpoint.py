@@ -87,6 +87,13 @@ def save(
     return target
 
 
+def clear(directory: str | os.PathLike[str]) -> None:
+    """Remove the checkpoints of a run that another one replaces; `save` tells who may ask for it."""
+    for path in listed(Path(directory)):
+        if _is_ours(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def listed(root: Path) -> list[Path]:
     """Return the checkpoints in a folder, also damaged ones, the newest first; none if there is no such folder.
 

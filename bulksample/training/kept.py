@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..config.train import TrainOptions
-from ..data.outputs import check_ending, check_outputs, holding
+from ..data.result_places import check_ending, check_outputs, holding
 from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
 from ..errors import UsageError

@@ -177,6 +177,8 @@ class Trainer:
         start, first = time.perf_counter(), self.context.epoch
         stages = self.method.stages()
         try:
+            if self.config.checkpoint and not self.resumed and self.comm.rank == 0:
+                checkpoint.clear(self.config.checkpoint)  # with the lines of their epochs, which a callback replaces now
             for callback in self.callbacks:
                 callback.begin(first, sum(stages), self.context.batches.steps)
             with StopSignals() as signals:

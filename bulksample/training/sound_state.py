@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..config.groups import MOST_VIRTUAL_RANKS
-from ..errors import DataError, UsageError, is_whole
+from ..errors import BackendUnavailable, DataError, PeerLost, UsageError, is_whole
 from .context import Progress, TrainingContext
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -83,7 +83,7 @@ def method_state(folder: Path, method: str) -> Iterator[None]:
     """Raise `DataError` if what a method keeps cannot be taken back in the block."""
     try:
         yield
-    except (DataError, UsageError):
+    except (DataError, UsageError, BackendUnavailable, PeerLost, torch.OutOfMemoryError):
         raise
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         raise _damaged(folder, f"method {method!r} cannot read what it kept ({type(error).__name__}: {error})") from error

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..config.train import TrainOptions
-from ..distributed.comm.agree import checked_on_rank_0
+from ..distributed.comm.agree import checked_on_rank_0, together
 from ..distributed.comm.base import Comm
 from ..errors import DataError, UsageError
 from ..version import __version__
@@ -82,7 +82,7 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
         method.load_state_dict(_below(tensors, "method."))
         if context.progress.stage:
             context.set_model(method.model(context, context.progress.stage))
-    check_tensors(folder, context, tensors, state.get("tensors"))
+    together(context.comm, lambda: check_tensors(folder, context, tensors, state.get("tensors")))
     context.model.load_state_dict(_below(tensors, "model."))
     context.best_weights = _below(tensors, "best.")
     for name, parameter in context.model.named_parameters():

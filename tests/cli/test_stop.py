@@ -53,6 +53,7 @@ def test_a_lost_terminal_ends_a_run_after_a_checkpoint(graph, tmp_path):
     words = ["bulksample", "train", str(graph), *FLAGS[1:], "--epochs", "100000", "--checkpoint", str(tmp_path / "kept")]
     process, terminal = pty.fork()
     if not process:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
         os.execv(sys.executable, [sys.executable, "-m", *words])
     os.set_blocking(terminal, False)
 
@@ -68,7 +69,7 @@ def test_a_lost_terminal_ends_a_run_after_a_checkpoint(graph, tmp_path):
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == LOST
     newest = max(int(path.name.removeprefix("step-")) for path in (tmp_path / "kept").glob("step-*"))
-    assert newest > last
+    assert newest >= last
     assert load(tmp_path / "kept" / f"step-{newest:09d}")[1]["progress"]["steps"] == newest
 
 
@@ -106,6 +107,19 @@ def test_a_terminal_that_knows_ascii_alone_is_enough(graph, tmp_path, encoding):
         ended = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **encoding})
         assert ended.returncode == 0, ended
     assert "·" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("to", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("words", [["info", "--json", "-"], ["plan", "--vertices", 9, "--edges", 9, "--feature-width", 8, "--ranks", 1]])
+def test_a_result_that_cannot_be_printed_is_no_success(to, words):
+    if words[0] == "plan" and to == ">&-":
+        return  # a table that nobody wants to see
+    line = " ".join(map(str, [sys.executable, "-m", "bulksample", *words, to]))
+    ended = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 2, ended
+    [said] = ended.stderr.splitlines()
+    assert said.startswith("bulksample: UsageError: ")
+    assert "cannot write to standard output: No space left" in said or "--json -: standard output is closed" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -112,7 +112,7 @@ def test_a_state_that_is_none_of_this_run_is_refused(whole, tmp_path, fault):
                 train(community_graph(), comm, checkpoint=str(tmp_path), resume="auto", **OPTIONS)
 
         on_threads(ranks, again)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "metrics.jsonl"} == kept
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
 PREDICTED = [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from communities import community_graph
 
+import bulksample as bs
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.run import train
@@ -127,6 +128,20 @@ def test_lines_of_a_run_without_checkpoints_are_kept(kept):
         shutil.rmtree(kept.parent / "again", ignore_errors=True)
         shutil.copytree(kept, kept.parent / "again")
         assert train(community_graph(), checkpoint=str(kept.parent / "again"), resume="auto", **OPTIONS)["epochs"] == 3
+
+
+def test_a_run_that_replaces_another_and_dies_at_once_leaves_nothing_of_it(kept):
+    """Else the next one would go on with old checkpoints below new lines."""
+
+    class Dies(bs.Callback):
+        def epoch(self, line):
+            raise ZeroDivisionError("as asked")
+
+    with pytest.raises(ZeroDivisionError, match="as asked"):
+        train(community_graph(), checkpoint=str(kept), overwrite=True, callbacks=[Dies()], **OPTIONS | {"checkpoint_every": 0, "lr": 0.3})
+    assert checkpoint.listed(kept) == []
+    report = train(community_graph(), checkpoint=str(kept), resume="auto", **OPTIONS | {"lr": 0.3})
+    assert (report["resumed"], len((kept / "metrics.jsonl").read_text().splitlines())) == (False, 3)
 
 
 def test_folders_that_are_no_checkpoints_are_not_removed(tmp_path):

@@ -36,7 +36,7 @@ def hold_out(
     negatives : int
         K, the negatives of each held-out edge: drawn uniformly, independent of each other.
     both : bool
-        Take the reverses of held-out edges, of any time, out of the relations that `reverses_left` names; they are in no split then.
+        Take the reverses of held-out edges, of any time, out of the relations that `reverses_left` names.
 
     Returns
     -------

@@ -11,7 +11,7 @@ launchers          which launcher started this process, and as which rank
 watch              polling with a deadline, and a record of recent collectives
 side_channel_*     short status messages between ranks, beside the collectives
 sentinel           a helper process that reports how a killed or crashed rank ended
-stop_signals       Ctrl-C, SIGTERM and SIGUSR1: finish the step, or raise `Stopped`
+stop_signals       Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP: finish the step, or raise `Stopped`
 ledger             seconds, bytes and messages by phase of a run
 agree              comparison of settings and data over ranks before the first step
 thread_budget      threads of a rank for sampling, gathering and computing

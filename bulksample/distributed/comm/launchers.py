@@ -80,7 +80,7 @@ def launched() -> Launch:
             return Launch(launcher, int(os.environ[ranks]), ranks, int(own) if own.isdigit() else None)
     for launcher, rank in _RANK_ALONE:
         own = os.environ.get(rank, "")
-        if own.isdigit() and (own != "0" or launcher != "srun"):  # SLURM tells a job's script, too, that it is number 0
+        if own.isdigit() and own != "0":  # number 0 may be a job's script, or a shell below a launcher, and alone
             return Launch(launcher, int(own) + 1, rank, int(own))
     return Launch()
 

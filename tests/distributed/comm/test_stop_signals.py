@@ -16,6 +16,14 @@ from bulksample.distributed.comm.stop_signals import RaiseStopped, Stopped, Stop
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
+@pytest.fixture(autouse=True)
+def hangups_are_heard():
+    """Below nohup they are ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def ended(monkeypatch):
     """The signals by which the process would have ended."""

@@ -1,7 +1,7 @@
 """One rule for the results of every command: they can be written, what exists is kept unless ``--overwrite`` is given, and no other run
 writes them at the same time.
 
-The rule is checked at the start, before the work, and ends a command with exit code 2. See `data.outputs`.
+The rule is checked at the start, before the work, and ends a command with exit code 2. See `data.result_places`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Annotated
 
 import typer
 
-from ..data.outputs import check_ending, check_outputs, holding
+from ..data.result_places import check_ending, check_outputs, holding
 
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")]
 _HELD: list[ExitStack] = []  # of the command that runs
 
 
-def ending(option: str, *endings: str, bare: bool = True) -> Callable[[Path | None], Path | None]:
-    """Return a callback for the file of an option, which refuses other endings; see `data.outputs.check_ending`."""
+def ending(option: str, *endings: str, prints: bool = False) -> Callable[[Path | None], Path | None]:
+    """Return a callback for the file of an option, which refuses other endings; see `data.result_places.check_ending`."""
 
     def checked(file: Path | None) -> Path | None:
-        check_ending(option, file, *endings, bare=bare)
+        check_ending(option, file, *endings, prints=prints)
         return file
 
     return checked

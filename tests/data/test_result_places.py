@@ -7,20 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from waiting import until
+from waiting import PATIENCE, until
 
 from bulksample import UsageError
-from bulksample.data import outputs
-from bulksample.data.outputs import holding
+from bulksample.data import result_places
+from bulksample.data.result_places import holding
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from bulksample.data.outputs import holding
+from bulksample.data.result_places import holding
 with holding(*map(Path, sys.argv[1:])):
     print("held", flush=True)
     time.sleep(600)
@@ -117,7 +119,7 @@ def test_many_at_once_never_hold_it_together(tmp_path):
 import os, sys, time
 from pathlib import Path
 from bulksample import UsageError
-from bulksample.data.outputs import holding
+from bulksample.data.result_places import holding
 place, me = Path(sys.argv[1]), str(os.getpid())
 held = 0
 while held < 40:
@@ -162,7 +164,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, capsys, num
     def refused(*_):
         raise OSError(getattr(errno, number), "no locks")
 
-    monkeypatch.setattr(outputs.fcntl, "flock", refused)
+    monkeypatch.setattr(result_places.fcntl, "flock", refused)
     with holding(tmp_path / "r.json"):
         pass
     assert "no locks on this file system; see that no other run writes there" in capsys.readouterr().err
@@ -173,3 +175,49 @@ def test_a_lock_whose_owner_wrote_nothing_yet_is_a_lock(tmp_path):
         fcntl.flock(stream, fcntl.LOCK_EX)
         with pytest.raises(UsageError, match="is held by another run that has just begun"), holding(tmp_path / "r.json"):
             pass
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user can be played by root alone")
+def test_two_users_of_one_folder_do_not_hold_a_place_together(holder):
+    """The second may read the lock of the first, not write it; what a killed run of the first held is free."""
+    script = """
+import os, sys
+from pathlib import Path
+from bulksample import UsageError
+from bulksample.data.result_places import holding
+os.setuid(65534)
+try:
+    with holding(Path(sys.argv[1])):
+        print("held")
+except UsageError as error:
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+
+        def other():
+            line = [sys.executable, "-c", script, f"{folder}/r.json"]
+            return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+        first = holder(f"{folder}/r.json")
+        assert f"held by another run, process {first.pid}" in other()
+        first.kill()
+        first.wait()
+        assert other() == "held\n"
+
+
+def test_a_forked_child_that_leaves_the_block_lets_go_of_nothing(tmp_path):
+    """It takes the block along, and ends it when it exits."""
+    stack = ExitStack()
+    stack.enter_context(holding(tmp_path / "r.json"))
+    child = os.fork()
+    if not child:
+        try:
+            stack.close()
+        finally:
+            os._exit(0 if (tmp_path / ".r.json.bulksample-held").exists() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with open(tmp_path / ".r.json.bulksample-held") as stream, pytest.raises(BlockingIOError, match="unavailable"):
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    stack.close()
+    assert os.listdir(tmp_path) == []

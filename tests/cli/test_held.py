@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from bulksample import UsageError
-from bulksample.data import outputs
+from bulksample.data import result_places
 from bulksample.methods.run import train
 from bulksample.training import checkpoint
 
@@ -84,13 +84,13 @@ def test_every_output_of_every_command_is_held_by_one_run(name, flag, command, g
     target, held, free = tmp_path / "mine", threading.Event(), threading.Event()
 
     def hold():
-        with outputs.holding(target):
+        with result_places.holding(target):
             held.set()
             free.wait(60)
 
     other = threading.Thread(target=hold)
     other.start()
-    held.wait(60)
+    assert held.wait(60)
     try:
         ended = command(*words(name, graph, tmp_path, flag, target))
         assert ended.code == 2
@@ -138,23 +138,23 @@ def test_what_lies_beside_the_json_is_kept_too(command, graph, tmp_path):
 
 def test_two_results_need_two_files(tmp_path):
     with pytest.raises(UsageError, match="two results would be written to"):
-        outputs.check_outputs(False, tmp_path / "a", tmp_path / "b" / ".." / "a")
+        result_places.check_outputs(False, tmp_path / "a", tmp_path / "b" / ".." / "a")
 
 
 def test_a_folder_of_figures_that_holds_something_is_kept(tmp_path):
-    outputs.check_folder(False, tmp_path / "new")
-    outputs.check_folder(False, tmp_path)
+    result_places.check_folder(False, tmp_path / "new")
+    result_places.check_folder(False, tmp_path)
     (tmp_path / "x.png").write_text("")
     with pytest.raises(UsageError, match="exists already and is not empty"):
-        outputs.check_folder(False, tmp_path)
-    outputs.check_folder(True, tmp_path)
+        result_places.check_folder(False, tmp_path)
+    result_places.check_folder(True, tmp_path)
 
 
 def test_a_folder_is_no_place_for_a_file_and_a_loop_of_links_is_none(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     for target in (tmp_path, tmp_path / "loop" / "x", tmp_path / ("x" * 300)):
         with pytest.raises(UsageError, match="cannot write"):
-            outputs.check_outputs(True, target)
+            result_places.check_outputs(True, target)
 
 
 def test_checkpoints_of_another_run_are_kept(command, graph, tmp_path):
@@ -279,6 +279,6 @@ def test_nor_is_a_folder_made_under_the_name_of_a_file(line, suggested, command,
 
 @pytest.mark.parametrize("name", ["r", "r.JSON", "lr0.5", "v1.25"])
 def test_a_name_that_promises_nothing_fits(name, tmp_path):
-    outputs.check_ending("--json", tmp_path / name, ".json")
+    result_places.check_ending("--json", tmp_path / name, ".json")
     if name != "r.JSON":
-        outputs.check_ending("-o", tmp_path / name)
+        result_places.check_ending("-o", tmp_path / name)

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ..errors import UsageError
+from ..process_lock import process_lock
 from .atomic import check_writable, is_device
 
 _HELD: dict[str, int] = {}  # the places that this process holds, and the thread that does
@@ -32,7 +34,7 @@ _OF_FILES = frozenset({
     ".npz", ".npy", ".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".txt", ".md", ".html", ".png",
     ".pdf", ".svg", ".zip", ".tar", ".gz", ".xz", ".bz2", ".zst", ".pt", ".pth", ".safetensors", ".bin", ".pkl", ".h5", ".hdf5", ".mtx",
 })  # fmt: skip
-_CHANGES = threading.Lock()
+_CHANGES = process_lock()
 _WAIT = "wait for its end, or use another place"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 _MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -52,7 +54,7 @@ def check_outputs(overwrite: bool, *files: Path | None) -> None:
             raise UsageError(f"two results would be written to {file}; use two files")
 
 
-def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool = True) -> None:
+def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool = True, prints: bool = False) -> None:
     """Raise `UsageError` if the name of a result promises another format than the option writes.
 
     Parameters
@@ -60,12 +62,16 @@ def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool
     option : str
         As the user spells it.
     file : path, optional
-        None, ``-``, devices and pipes have no format.
+        None, devices and pipes have no format.
     endings : str
         The endings that fit, such as ".csv", in any case. None: the option makes a folder, and endings of files do not fit.
     bare : bool
         A name without an ending fits too.
+    prints : bool
+        ``-`` stands for standard output; else it is refused, as no name of a file.
     """
+    if str(file) == "-" and not prints:
+        raise UsageError(f"{option} writes no results to standard output; got -: use the name of a {'file' if endings else 'folder'}")
     if file is None or str(file) == "-" or is_device(path := Path(file)):
         return
     found = path.suffix.lower()
@@ -78,8 +84,8 @@ def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool
 
 
 def _promises(ending: str) -> bool:
-    """Return True for the ending of a format: not of a version, a size or a rate, such as ``.5`` of ``lr0.5``."""
-    return bool(ending) and not ending[1:2].isdigit()
+    """Return True for the ending of a format: not of a version or a rate, such as ``.v2``, or ``.5`` of ``lr0.5``."""
+    return bool(ending) and re.fullmatch(r"\.v?\d.*", ending) is None
 
 
 def check_folder(overwrite: bool, folder: Path | None) -> None:
@@ -131,7 +137,7 @@ def _holding(path: str, place: Path) -> Iterator[None]:
             yield
     finally:
         if owner is None:
-            del _HELD[path]
+            _HELD.pop(path, None)  # a forked child has forgotten it
 
 
 @contextmanager
@@ -160,8 +166,9 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if lock is not None:
-            file.unlink(missing_ok=True)  # before the lock is free: whoever waits for it sees that it lies nowhere, and makes another
+        if lock in _OPEN:  # not in a forked child, whose parent goes on holding it
+            with suppress(OSError):  # of another user, in a folder where only owners remove
+                file.unlink()  # before the lock is free: whoever waits for it sees that it lies nowhere, and makes another
             _OPEN.discard(lock)
             os.close(lock)
 
@@ -169,7 +176,7 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
 def _lock(file: Path, place: Path) -> int:
     """Make and lock a file that names this process, and return its descriptor; raises `UsageError` if another process has locked it."""
     while True:
-        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock, own = _opened(file)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -181,14 +188,29 @@ def _lock(file: Path, place: Path) -> int:
                 os.close(lock)
                 raise
             print(f"bulksample: warning: {place}: no locks on this file system; see that no other run writes there", file=sys.stderr)
+        if not own and _lies_at(lock, file):
+            with suppress(OSError):
+                os.unlink(file)  # of a killed run of another user; if it may not be removed, its lock counts
         if _lies_at(lock, file):
             break
-        os.close(lock)  # its owner removed it meanwhile
+        os.close(lock)  # it was removed meanwhile
     _OPEN.add(lock)
+    if not own:
+        return lock
     who = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S"), "command": " ".join(sys.argv)}
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps(who).encode())
     return lock
+
+
+def _opened(file: Path) -> tuple[int, bool]:
+    """Open the file of a lock, and make it if it is missing; return its descriptor, and False if it is another user's, to be read only."""
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), True
+    except PermissionError:
+        if not file.exists():
+            raise
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC), False
 
 
 def _lies_at(lock: int, file: Path) -> bool:
@@ -209,8 +231,6 @@ def _owner(lock: int) -> str:
 
 def _forget() -> None:
     """Close the locks in a forked child, which else would keep them when its parent is killed."""
-    global _CHANGES
-    _CHANGES = threading.Lock()
     for lock in _OPEN:
         with suppress(OSError):
             os.close(lock)
