@@ -29,7 +29,7 @@ def test_importing_loads_numpy_and_what_graphs_are_made_of():
     ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
     assert ours == {
         "bulksample",
-        *(f"bulksample.{name}" for name in ("errors", "graph", "labels", "mapped", "sparse", "version", "vertex_table")),
+        *(f"bulksample.{name}" for name in ("errors", "graph", "labels", "mapped", "pickled", "sparse", "version", "vertex_table")),
     }
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
 
