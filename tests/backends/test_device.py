@@ -192,7 +192,7 @@ def test_a_matrix_is_placed_once_and_leaves_with_its_owner():
     del matrix, there, pattern
     gc.collect()
     assert not engine.device._matrices
-    assert engine.device._matrix_bytes == 0
+    assert not engine.device._placed_bytes
 
 
 @pytest.mark.long
