@@ -132,7 +132,7 @@ def chi_square(counts):
 
 
 def uniform(values, n):
-    """Of values 0 .. n - 1 in at most 1024 cells of nearly one size."""
+    """Test values 0 .. n - 1 for being uniform over at most 1024 cells of nearly one size."""
     cells = min(n, 1024, len(values) // 10)
     counts = np.bincount(values * cells // n, minlength=cells)
     expected = np.diff(-(-np.arange(cells + 1) * n // cells)) * (len(values) / n)

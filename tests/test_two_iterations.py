@@ -54,7 +54,7 @@ def made(request, stored):
 
 
 def names(batches):
-    """What tells batches apart."""
+    """Return a name for each batch that tells it from the others."""
     return [batch.digest() if hasattr(batch, "digest") else batch.n_id.tolist() for batch in batches]
 
 

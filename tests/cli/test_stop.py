@@ -79,7 +79,7 @@ CLOSED = {"2>&-": [2], ">&-": [1], "all": [0, 1, 2]}
 @pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize("good", [True, False])
 def test_a_command_whose_streams_are_closed_does_its_work(graph, tmp_path, closed, good):
-    """What C libraries print must not land in a file of the run either."""
+    """Lines that C libraries print must not land in a file of the run either."""
     source = graph if good else tmp_path / "nowhere"
     words = ["train", source, *FLAGS, "--epochs", "1", "--json", tmp_path / "r.json", "--checkpoint", tmp_path / "kept"]
     line = [sys.executable, "-m", "bulksample", *map(str, words)]

@@ -225,7 +225,7 @@ def test_a_file_that_is_missing_or_no_array(tmp_path):
 
 
 def test_features_of_yes_and_no_are_ones_and_zeros(tmp_path):
-    """Of vertices and edges, in arrays and in files."""
+    """Booleans may be features of vertices and of edges, in arrays and in files."""
     yes = np.array([[True, False], [False, False], [True, True]])
     right = np.array([[1, 0], [0, 0], [1, 1]], np.float32)
     np.savez(tmp_path / "g.npz", indptr=[0, 0, 1, 2], indices=[0, 1], x=yes, edge_attr=yes[:2])

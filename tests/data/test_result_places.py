@@ -153,10 +153,12 @@ def test_a_folder_and_what_will_be_one_are_held(holder, tmp_path):
             pass
 
 
-def test_devices_and_standard_output_are_shared(holder):
+def test_devices_and_standard_output_are_shared(holder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     holder("/dev/null", "-")
     with holding(Path("/dev/null"), Path("-"), None):
-        pass
+        assert os.listdir(tmp_path) == []
+        assert not Path("/dev/.null.bulksample-held").exists()
 
 
 @pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP"])

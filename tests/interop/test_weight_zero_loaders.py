@@ -104,7 +104,7 @@ def test_typed_neighbors_by_weight(form, times):
 
 
 class DglLike:
-    """What `EdgeSampler` reads of a DGLGraph, which is not needed for that."""
+    """A stand-in for the part of a DGLGraph that `EdgeSampler` reads; DGL is not needed for that."""
 
     is_homogeneous = True
 

@@ -60,7 +60,7 @@ def readers(names, without=()):
 
 @pytest.mark.parametrize("way", [("config",), ("config", "cli")], ids=["command line", "Python"])
 def test_every_option_has_a_reader_in_every_way_of_calling(way):
-    """What the command line alone reads does nothing in `bulksample.train`."""
+    """An option that the command line alone reads does nothing in `bulksample.train`."""
     declared = set(TrainConfig.by_name())
     assert declared - readers(declared, way) == set()
     planted = declared | {"planted_without_a_reader"}

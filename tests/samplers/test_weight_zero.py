@@ -103,7 +103,7 @@ def test_uniform_samplers_read_no_weights(backend):
 @pytest.mark.parametrize("rule", ["static", "trees", "vertices", "edges", "window"])
 @pytest.mark.parametrize("name", ["weighted", "weighted, replace", "labor"])
 def test_all_neighbors_of_relations_are_those_of_positive_weight(name, rule, backend):
-    """Of parallel edges each for itself, within the windows of time; with draws in other hops and relations beside."""
+    """Each of several parallel edges counts for itself, also in windows of time, and beside hops and relations that draw."""
     graph = library(kind_of_times(rule), weighted=True, parallel=name != "labor")
     mixed = {("paper", "cites", "paper"): (-1, 3), ("word", "in", "paper"): (4, -1)}
     seeds, into = bulk(graph, kind_of_times(rule) is not None), {r.key: edges_of(graph, r) for r in graph.relations}
@@ -187,7 +187,7 @@ def test_hidden_edges_do_not_include_vertices(name):
 
 @pytest.mark.parametrize("name", LAWS)
 def test_the_least_weights_are_drawn(name, backend):
-    """Of weights that differ by 2**50 all are positive: the square of the least one's share is not 0."""
+    """Weights that differ by 2**50 are all positive: the square of the least one's share is not 0."""
     row = CSR.from_edges([0, 0, 0], [1, 2, 3], (4, 4), np.array([2**50, 1, 0]))
     law, options = LAWS[name]
     for fanout in (-1, 3):
