@@ -2,17 +2,17 @@
 
 import sys
 import threading
-import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from weakref import WeakSet
 
-from waiting import PATIENCE, join
+from waiting import join, until
 
 import bulksample
 
 PACKAGE = str(Path(bulksample.__file__).parent)
-BLOCKED = 0.15  # seconds in one place after which the second thread is taken to wait for the first, as for a lock that it holds
+LOCK = threading.Lock
 
 
 def unlock_cached_properties(monkeypatch):
@@ -22,6 +22,63 @@ def unlock_cached_properties(monkeypatch):
         for value in vars(own).values():
             if isinstance(value, cached_property):
                 monkeypatch.setattr(value, "lock", nullcontext(), raising=False)
+
+
+class _TellingLock:
+    """A lock that tells which thread holds it and which wait for it."""
+
+    def __init__(self):
+        self._lock, self.holder, self.waiting = LOCK(), None, set()
+
+    def acquire(self, blocking=True, timeout=-1):
+        thread = threading.current_thread()
+        taken = self._lock.acquire(blocking=False)
+        if blocking and not taken:
+            self.waiting.add(thread)
+            taken = self._lock.acquire(timeout=timeout)
+            self.waiting.discard(thread)
+        if taken:
+            self.holder = thread
+        return taken
+
+    def release(self):
+        self.holder = None
+        self._lock.release()
+
+    def locked(self):
+        return self._lock.locked()
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
+@contextmanager
+def _telling_locks():
+    """Give the package locks that tell who waits: those of its modules, and those that it makes meanwhile; yields the set of them."""
+    locks, changed = WeakSet(), []
+
+    def telling():
+        locks.add(lock := _TellingLock())
+        return lock
+
+    def made():
+        return telling() if sys._getframe(1).f_code.co_filename.startswith(PACKAGE) else LOCK()
+
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("bulksample.")]:
+        for name, value in list(vars(module).items()):
+            if type(value) is type(LOCK()):
+                changed.append((module, name, value))
+                setattr(module, name, telling())
+    threading.Lock = made
+    try:
+        yield locks
+    finally:
+        threading.Lock = LOCK
+        for module, name, value in changed:
+            setattr(module, name, value)
 
 
 class _Run(threading.Thread):
@@ -40,15 +97,14 @@ class _Run(threading.Thread):
         finally:
             sys.settrace(None)
 
-    def join_unless_blocked(self):
-        """Wait until the thread has ended, or stays where it is."""
-        place, since, ends = None, time.monotonic(), time.monotonic() + PATIENCE
-        while self.is_alive() and time.monotonic() < min(since + BLOCKED, ends):
+    def join_unless_it_waits(self, holder, locks):
+        """Wait until the thread has ended, or waits for a lock that another thread holds."""
+
+        def ended_or_waits():
             self.join(0.005)
-            frame = sys._current_frames().get(self.ident)
-            now = None if frame is None else (id(frame), frame.f_lasti)
-            if now != place:
-                place, since = now, time.monotonic()
+            return not self.is_alive() or any(self in lock.waiting and lock.holder is holder for lock in list(locks))
+
+        until(ended_or_waits, lambda: "the second call waits for the first, but for no lock of the package")
 
 
 def at_every_line(setup, files):
@@ -59,11 +115,15 @@ def at_every_line(setup, files):
     setup : callable
         Returns ``first, second, check``: two calls on objects made anew, and what is told their results, or what they raised.
         For each line in turn, the first call stops before the line runs for the first time, the second runs from its beginning
-        to its end (or until it waits for the first), then the first goes on.
+        to its end (or until it waits for a lock of the package that the first holds), then the first goes on. No time decides.
     files : list of str
         Paths within the package, or of its folders.
     """
-    places = tuple(f"{PACKAGE}/{name}" for name in files)
+    with _telling_locks() as locks:
+        return _switched(setup, tuple(f"{PACKAGE}/{name}" for name in files), locks)
+
+
+def _switched(setup, places, locks):
     switches, done = 0, set()
     while True:
         first, second, check = setup()
@@ -76,7 +136,7 @@ def at_every_line(setup, files):
                 stopped.append(place)
                 sys.settrace(None)
                 other.start()
-                other.join_unless_blocked()
+                other.join_unless_it_waits(threading.current_thread(), locks)
                 return None
             return local
 
