@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -25,14 +26,17 @@ class Ahead:
         self._start()
 
     def _start(self) -> None:
-        self._process, self._executor = os.getpid(), ThreadPoolExecutor(self._threads, self._name)
+        self._own = own = set[int]()
+        self._process = os.getpid()
+        self._executor = ThreadPoolExecutor(self._threads, self._name, lambda: own.add(threading.get_ident()))
 
     def __enter__(self) -> Ahead:
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._process == os.getpid():
-            self._executor.shutdown()
+            # the collector of garbage may end an abandoned iteration on its own thread, which cannot wait for itself
+            self._executor.shutdown(wait=threading.get_ident() not in self._own)
 
     def submit(self, call: Callable[..., T], *arguments: Any) -> Callable[[], T]:
         """Begin a call, and return a function that waits for its result. In a process forked meanwhile that function makes the call."""

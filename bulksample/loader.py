@@ -196,7 +196,7 @@ class BulkLoader(Uncached):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0. Set it before an iteration to take that epoch, from its start."""
+        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
         return self._position.epoch
 
     @epoch.setter
@@ -208,21 +208,22 @@ class BulkLoader(Uncached):
         """The epoch of the next iteration, its first step, and the first mini-batch of the steps of that epoch."""
         return self._position.coming
 
-    def __iter__(self) -> Iterator[MiniBatch | None]:
+    def __iter__(self) -> Generator[MiniBatch | None, None, None]:
         """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
 
         As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
-        `load_state_dict` alone an iteration goes on in the middle of an epoch. One thread iterates at a time, else `UsageError` is raised.
+        `load_state_dict`, and in a process forked meanwhile, an iteration goes on in the middle of an epoch. One thread iterates at a time,
+        else `UsageError` is raised.
         """
         return self.in_turn(self._steps())
 
-    def in_turn(self, steps: Generator[T, None, None]) -> Iterator[T]:
+    def in_turn(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield the steps of an iteration, and keep other threads from beginning one; see `Position.in_turn`."""
         return self._position.in_turn(steps)
 
     def _steps(self) -> Generator[MiniBatch | None, None, None]:
-        epoch, self.ready = self._position.begin(), 0
-        bulks = self._bulks(self._order(epoch), epoch)
+        begun, self.ready = self._position.begin(), 0
+        bulks = self._bulks(self._order(begun.epoch), begun.epoch)
         while True:
             began = time.perf_counter()
             start, bulk = next(bulks, (0, None))
@@ -231,9 +232,9 @@ class BulkLoader(Uncached):
                 break
             for offset, minibatch in enumerate(bulk):
                 self.ready = len(bulk) - offset - 1
-                self._position.use(epoch, (start + offset + 1) // self.slots)
+                self._position.use(begun, (start + offset + 1) // self.slots)
                 yield minibatch
-        self._position.end(epoch)
+        self._position.end(begun)
 
     def _bulks(self, order: Order, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first slot and the mini-batches of each remaining bulk."""

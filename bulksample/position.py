@@ -17,14 +17,17 @@ the groups v k .. (v + 1) k - 1 in turn. With G = 1 this is the rule above.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from .errors import UsageError
+from .errors import UsageError, is_whole
 from .process_lock import process_lock
+from .rng import MAX_EPOCHS
+from .torch_workers import warn_in_worker
 
 T = TypeVar("T")
 _BEGINNING = process_lock()
@@ -168,6 +171,13 @@ class _Turn:
         self.thread = thread
 
 
+class Begun:
+    """An iteration that has begun, and its epoch. It moves the position until the loader is moved elsewhere."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
 class Position:
     """The position of a loader: its epoch, and the steps of it that are used.
 
@@ -189,15 +199,24 @@ class Position:
         self._epoch = self.step = 0
         self._turns: list[_Turn] = []  # iterations under way
         self._resumed = False  # True if the next iteration goes on at the step of a state
+        self._named = False  # True if the user has named the epoch of the next iteration, or loaded a state
+        self._begun: Begun | None = None  # the iteration that moves the position
+        self._process: int | None = None  # the one in which an iteration has moved it last
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the position for a pickle or a copy, whose next iteration goes on here, as after a state was loaded."""
         made = Position(self._whole)
-        made._epoch, made._resumed, made.step, made.share = self._epoch, True, self.step, self.share
+        made._epoch, made._resumed, made.step, made.share, made._named = self._epoch, True, self.step, self.share, self._named
         made._skip_end()
         return vars(made)
 
-    def in_turn(self, steps: Generator[T, None, None]) -> Iterator[T]:
+    def _arrive(self) -> None:
+        """Become, in a process that was forked after an iteration had begun, the copy that a pickle makes."""
+        if self._process not in (None, os.getpid()):
+            self._begun, self._process, self._resumed = None, None, True
+            self._skip_end()
+
+    def in_turn(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield the steps of an iteration; meanwhile no other thread begins one.
 
         Raises
@@ -206,58 +225,73 @@ class Position:
             If another thread is in an iteration: it has begun and not ended, is not closed, and the thread lives.
         """
         turn = _Turn(threading.current_thread())
-        with _BEGINNING:
-            others = [other.thread for other in self._turns if other.thread is not turn.thread and other.thread.is_alive()]
-            if not others:
-                self._turns.append(turn)
-        if others:
-            raise UsageError(
-                f"thread {turn.thread.name} begins to iterate over a loader while thread {others[0].name} does, and both would get the "
-                "same mini-batches; make a loader for each thread, with rank and ranks to share an epoch, or close the first iterator"
-            )
         try:
+            with _BEGINNING:
+                others = [other.thread for other in self._turns if other.thread is not turn.thread and other.thread.is_alive()]
+                if not others:
+                    self._turns.append(turn)
+            if others:
+                raise UsageError(
+                    f"thread {turn.thread.name} begins to iterate over a loader while thread {others[0].name} does, and both would get the "
+                    "same mini-batches; make a loader for each thread, with rank and ranks to share an epoch, or close the first iterator"
+                )
             with closing(steps):
                 for step in steps:
                     turn.thread = threading.current_thread()  # an iterator may be handed on
                     yield step
         finally:
-            self._turns.remove(turn)
+            if turn in self._turns:
+                self._turns.remove(turn)
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch from its start."""
+        """The current epoch, from 0. Set it to take that epoch from its start, whatever an iteration under way does."""
         return self._epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        self._epoch, self.step, self.share, self._resumed = epoch, 0, self._whole, False
+        if not is_whole(epoch, 0, MAX_EPOCHS - 1):
+            raise UsageError(f"epoch must be a whole number in 0 .. {MAX_EPOCHS - 1}; got {epoch!r}")
+        self._go_to(int(epoch))
+        self._named = True
+
+    def _go_to(self, epoch: int) -> None:
+        """Go to the start of an epoch; no iteration under way moves the position any more."""
+        self._begun, self._epoch, self.step, self.share, self._resumed = None, epoch, 0, self._whole, False
 
     @property
     def coming(self) -> tuple[int, int, int]:
-        """The epoch that `begin` would return, the step at which it begins, and the first mini-batch of its share."""
+        """The epoch of the iteration that `begin` would begin, its first step, and the first mini-batch of its share."""
+        self._arrive()
         if self.step and not self._resumed:
             return self._epoch + 1, 0, 0
         return self._epoch, self.step, self.share.first
 
-    def begin(self) -> int:
-        """Begin an iteration and return its epoch.
+    def begin(self) -> Begun:
+        """Begin an iteration, which knows its epoch.
 
         If the previous iteration stopped early, move to the next epoch, unless a state was just loaded.
         """
+        self._arrive()
         if self.step and not self._resumed:
-            self.epoch += 1
-        self._resumed = False
-        return self._epoch
+            self._go_to(self._epoch + 1)
+        if self._process is None:
+            warn_in_worker(self._epoch, again=not self._named, whole=self._whole.ranks == 1)
+        self._resumed, self._named, self._process = False, False, os.getpid()
+        self._begun = begun = Begun(self._epoch)
+        return begun
 
-    def use(self, epoch: int, step: int) -> None:
-        """Record that an iteration has used so many steps of its epoch; ignored if the loader is in another epoch by now."""
-        if self._epoch == epoch:
-            self.step = step
+    def use(self, begun: Begun, step: int) -> bool:
+        """Record that an iteration has used so many steps; return False, with nothing recorded, if it moves the position no more."""
+        if self._begun is not begun:
+            return False
+        self.step, self._process = step, os.getpid()
+        return True
 
-    def end(self, epoch: int) -> None:
-        """Move on to the next epoch."""
-        if self._epoch == epoch:
-            self.epoch = epoch + 1
+    def end(self, begun: Begun) -> None:
+        """Move on to the next epoch, if the iteration moves the position."""
+        if self._begun is begun:
+            self._go_to(begun.epoch + 1)
 
     @property
     def used(self) -> int:
@@ -305,7 +339,7 @@ class Position:
             found = f"epoch {epoch!r}, step {step!r}, first {first!r}"
             raise UsageError(f"the loader's state is damaged: {found}; an epoch has {replace(then, first=0).steps} steps")
         check_version(state, within=bool(identity.get("shuffle") and (first or step) and step < then.steps))
-        self._epoch, self._resumed = epoch, True
+        self._begun, self._epoch, self._resumed, self._named = None, epoch, True, True
         if ranks == self._whole.together:
             self.step, self.share = step, replace(self._whole, first=first)
         else:
@@ -316,4 +350,4 @@ class Position:
     def _skip_end(self) -> None:
         """Move on to the next epoch if all of the current one is used."""
         if self.step == self.share.steps:
-            self.epoch += 1
+            self._go_to(self._epoch + 1)

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import backends, samplers
@@ -36,7 +37,9 @@ class Loader:
     """A loader that samples k mini-batches in one call and gives them out with their features and labels.
 
     Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
-    on in the middle of the epoch of the state. So does that of a pickle or a copy of a loader; that of ranks that share a graph has none.
+    on in the middle of the epoch of the state. So does that of a pickle, a copy or a fork of a loader; that of ranks that share a graph has
+    none. In a worker of torch's `DataLoader` a copy warns of mini-batches that come twice: set `epoch` before each iteration of the
+    `DataLoader`, and make the loader in the worker, with its `rank` and `ranks`, to share an epoch among several.
     Mini-batches depend on the graph, the sampler, the seeds, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
     `backend` or `threads`.
 
@@ -170,13 +173,13 @@ class Loader:
 
     def _sampled(self) -> Iterator[MiniBatch]:
         """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
-        remaining = iter(self.bulks)
-        while True:
-            with self._rows.phase("sample"):
-                minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
-            if minibatch is None:
-                return
-            yield minibatch
+        with closing(iter(self.bulks)) as remaining:
+            while True:
+                with self._rows.phase("sample"):
+                    minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
+                if minibatch is None:
+                    return
+                yield minibatch
 
     def to(self, device: Any = "cpu") -> TensorLoader:
         """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`."""
@@ -184,8 +187,15 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0."""
+        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
         return self._position.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        if self._shared is None:
+            self.bulks.epoch = epoch
+        else:
+            self._shared.steps.go_to(epoch)
 
     @property
     def _position(self) -> BulkLoader | MiniBatchSource:
@@ -230,6 +240,10 @@ class TensorLoader:
     def epoch(self) -> int:
         """`Loader.epoch`."""
         return self.loader.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.loader.epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return `Loader.state_dict`."""

@@ -141,8 +141,15 @@ class HeteroLoader:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0."""
+        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
         return self.bulks.epoch if self._shared is None else self._shared.steps.source.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        if self._shared is None:
+            self.bulks.epoch = epoch
+        else:
+            self._shared.steps.go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""

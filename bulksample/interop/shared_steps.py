@@ -105,6 +105,12 @@ class SharedSteps:
         self.source.continue_from(state, onward=True)
         self._told, self._left = ", where a state was loaded", None
 
+    def go_to(self, epoch: int) -> None:
+        """Go to the start of an epoch, the same on every rank, as by a state; an iteration under way cannot go on."""
+        self.source.loader.epoch = epoch
+        self.source.continue_from(self.source.loader.state_dict())
+        self._told, self._left = ", where an epoch was set", None
+
 
 def plain(value: Any) -> Any:
     """Return None, booleans, numbers and strings as they are, and anything else as its `repr`, so that ranks can compare them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import cached_property
 from typing import Any, cast
 
@@ -48,9 +48,9 @@ class RelationLoader(BulkLoader):
         self._list = seeds
         super().__init__(adjacency, cast(Any, sampler), seeds.vertices, **options)
 
-    def __iter__(self) -> Iterator[HeteroMiniBatch | None]:  # type: ignore[override]
+    def __iter__(self) -> Generator[HeteroMiniBatch | None, None, None]:  # type: ignore[override]
         """Iterate over the steps of one epoch; see `BulkLoader`."""
-        return cast(Iterator[HeteroMiniBatch | None], super().__iter__())
+        return cast(Generator[HeteroMiniBatch | None, None, None], super().__iter__())
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
         return positions

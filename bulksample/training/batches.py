@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -151,8 +152,12 @@ class MiniBatchSource(BatchSource):
         self._position, self.epoch, self.step = position, int(position["epoch"]), int(position["step"])
 
     def __iter__(self) -> Iterator[StepBatch]:
-        remaining, this = iter(self.loader), object()
-        self._iteration = this
+        with closing(iter(self.loader)) as remaining:
+            yield from self._remaining(remaining)
+
+    def _remaining(self, remaining: Iterator[MiniBatch | None]) -> Iterator[StepBatch]:
+        """Yield the steps of an iteration over the loader."""
+        self._iteration = this = object()
         self._asked.clear()
         self._view.stream_sync.never_used(self._taken)
         self._taken.clear()

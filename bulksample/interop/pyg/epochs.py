@@ -155,7 +155,7 @@ class EpochLoading(Uncached, ABC):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0; every iteration begins the next one. Set it to take that epoch from its start."""
+        """The current epoch, from 0; every iteration begins the next one. Set it to take that epoch, from its start, in the next one."""
         return self._position.epoch
 
     @epoch.setter
@@ -169,7 +169,8 @@ class EpochLoading(Uncached, ABC):
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
 
-        One thread iterates at a time, else `UsageError` is raised.
+        One thread iterates at a time, else `UsageError` is raised. A copy in a worker process of another `DataLoader` warns of batches that
+        come twice; see `bulksample.Loader`.
         """
         return self._position.in_turn(self._batches_of_epoch())
 
@@ -178,18 +179,18 @@ class EpochLoading(Uncached, ABC):
             begin_together(self._comm, self._position.coming)
         elif not self._seeded and self._divided is None:
             warn_of_equal_draws(type(self).__name__)
-        epoch, start, orders = self._position.begin(), self._position.step, []
+        begun, start, orders = self._position.begin(), self._position.step, []
 
         def steps() -> Iterator[_Step]:
-            for step in self._steps(epoch):
+            for step in self._steps(begun.epoch):
                 orders.append(step.order)
                 yield step
 
-        for done, batch in enumerate(self._batches(steps(), epoch)):
-            self._position.use(epoch, start + done + 1)
-            self._order, self._order_of = orders[done], self._place
+        for done, batch in enumerate(self._batches(steps(), begun.epoch)):
+            if self._position.use(begun, start + done + 1):
+                self._order, self._order_of = orders[done], self._place
             yield batch
-        self._position.end(epoch)
+        self._position.end(begun)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, ready for JSON; the batch yielded last counts as used."""
