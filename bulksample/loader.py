@@ -24,7 +24,7 @@ from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from .errors import UsageError, check_switches, is_whole
 from .free_memory import free_memory
 from .minibatch import MiniBatch
-from .pickled import Uncached
+from .pickled import CopiedAlong, Uncached
 from .position import EpochShare, Position, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
@@ -39,7 +39,7 @@ T = TypeVar("T")
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 
 
-class BulkLoader(Uncached):
+class BulkLoader(Uncached, CopiedAlong):
     """A loader that iterates over the mini-batches of one epoch after another.
 
     Parameters

@@ -6,6 +6,7 @@ pickle.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn, Self
@@ -29,6 +30,10 @@ class Rebuilt:
         return [getattr(self, field.name) for field in fields(self) if field.init]  # type: ignore[arg-type]  # of dataclasses
 
 
+class CopiedAlong:
+    """An object that changes: a shallow copy of its owner has one of its own."""
+
+
 class Uncached:
     """An object whose pickles and copies leave out what a `cached_property` has computed."""
 
@@ -37,7 +42,7 @@ class Uncached:
 
     def __copy__(self) -> Self:
         made = object.__new__(type(self))
-        vars(made).update(self._kept())
+        vars(made).update({name: copy.copy(value) if isinstance(value, CopiedAlong) else value for name, value in self._kept().items()})
         return made
 
     def _kept(self) -> dict[str, Any]:

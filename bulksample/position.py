@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from .errors import UsageError, is_whole
+from .pickled import CopiedAlong
 from .process_lock import process_lock
 from .rng import MAX_EPOCHS
 from .torch_workers import warn_in_worker
@@ -178,7 +179,7 @@ class Begun:
         self.epoch = epoch
 
 
-class Position:
+class Position(CopiedAlong):
     """The position of a loader: its epoch, and the steps of it that are used.
 
     Parameters

@@ -20,7 +20,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "samplers": ["adjacency", "shuffle"],
     "ahead": [],
     "torch_workers": [],
-    "position": ["process_lock", "rng", "torch_workers"],
+    "position": ["pickled", "process_lock", "rng", "torch_workers"],
     "shuffle": ["rng"],
     "seed_groups": ["pickled", "shuffle"],
     "profiling": [],

@@ -1,6 +1,7 @@
 """Iterations over one loader: those of two threads are refused in words, one thread may begin as many as it likes, a left one is in no
 one's way, and the position is that of the newest, or the one that was chosen since."""
 
+import copy
 import gc
 import os
 import pickle
@@ -233,6 +234,24 @@ def test_an_epoch_that_is_none_is_refused_before_the_loader_moves(made):
         with pytest.raises(UsageError, match=r"epoch must be a whole number in 0 \.\. 1048575; got"):
             loader.epoch = epoch
         assert loader.state_dict() == state
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_in_the_middle_of_an_epoch_has_a_position_of_its_own(made, copied):
+    alone, loader = made(), made()
+    expected = [names(alone), names(alone)]
+    batches = iter(loader)
+    begun = [next(batches)]
+    state = loader.state_dict()
+    if getattr(loader, "_shared", None) is not None:
+        with pytest.raises(UsageError, match="on every rank"):
+            copied(loader)
+        return
+    own = copied(loader)
+    assert names(own) == expected[0][1:]
+    assert loader.state_dict() == state
+    assert names([*begun, *batches]) == expected[0]
+    assert names(loader) == names(own) == expected[1]
 
 
 def test_two_iterators_in_turn_have_an_epoch_each(made):

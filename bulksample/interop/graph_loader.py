@@ -20,6 +20,7 @@ from ..errors import UsageError, check_switches, is_whole
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
+from ..pickled import CopiedAlong, Uncached
 from ..profiling import Profile
 from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .shared_batches import SharedBatches
 
 
-class Loader:
+class Loader(Uncached, CopiedAlong):
     """A loader that samples k mini-batches in one call and gives them out with their features and labels.
 
     Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
@@ -224,7 +225,7 @@ class Loader:
             self._shared.steps.load_state_dict(state)
 
 
-class TensorLoader:
+class TensorLoader(Uncached):
     """A `Loader` whose batches are torch tensors on one device; `Loader.to` makes it. Both have one position."""
 
     def __init__(self, loader: Loader, device: Any) -> None:

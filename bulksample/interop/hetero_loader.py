@@ -13,6 +13,7 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
+from ..pickled import Uncached
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph
 from ..relations.hgt import HGSampler
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .shared_hetero_batches import SharedHeteroBatches
 
 
-class HeteroLoader:
+class HeteroLoader(Uncached):
     """A loader that samples heterogeneous mini-batches in bulks and gives them out with their features and labels.
 
     Mini-batches depend on the graph, the sampler, the seeds and their times, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,

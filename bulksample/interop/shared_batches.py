@@ -15,7 +15,7 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
-from ..pickled import Unpicklable
+from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
@@ -28,7 +28,7 @@ from .seeds import seed_vertices
 from .shared_steps import SharedSteps, plain
 
 
-class SharedBatches(Unpicklable):
+class SharedBatches(Unpicklable, CopiedAlong):
     """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
 
     Parameters

@@ -14,7 +14,7 @@ from ..distributed.comm.agree import agree, together
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..nn.aggregate import SparseRows
-from ..pickled import Unpicklable
+from ..pickled import CopiedAlong, Unpicklable
 from ..relations.adjacency import RelationAdjacency
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
@@ -30,7 +30,7 @@ from .shared_batches import dense
 from .shared_steps import SharedSteps, plain
 
 
-class SharedHeteroBatches(Unpicklable):
+class SharedHeteroBatches(Unpicklable, CopiedAlong):
     """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
 
     Parameters

@@ -14,6 +14,7 @@ from ...distributed.comm.agree import agree, begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
+from ...pickled import Uncached
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from ..hand_split import warn_of_equal_draws
@@ -28,7 +29,7 @@ _NOT_NEEDED = {
 }  # fmt: skip
 
 
-class DataLoader:
+class DataLoader(Uncached):
     """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
 
     Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph.
