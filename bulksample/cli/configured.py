@@ -20,14 +20,17 @@ from ..config.file import Given, read, write
 from ..config.options import Options
 from ..config.sample import SampleConfig
 from ..data.atomic import is_device, write_file
+from ..data.result_places import companion
 from ..errors import UsageError
 from ..methods.config import TrainConfig
-from .output import JsonOption
+from .output import JsonOption, Note
 from .published import IGNORED, PUBLISHED, SWITCHES
 from .usage import ParseError, explain
 
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
+_NOT_OF_A_CONFIGURATION = ("out", "overwrite", "schema", "scheme", "undirected", "vertices")  # options that messages name
+_OFF = {"undirected": "--directed"}
 _OF_FILE = re.compile(r"\S+:\d+: ")  # a message about a line of a file
 _WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
@@ -89,12 +92,17 @@ def flag(name: str) -> str:
 def name_flags(message: str) -> str:
     """Return a message of the package with options as the command line spells them: ``cache_bytes`` as ``--cache-bytes``.
 
+    Keyword arguments are flags with their values: ``overwrite=True``, ``resume='auto'`` and ``vertices=N`` are ``--overwrite``,
+    ``--resume auto`` and ``--vertices N``. So is the option with which a message begins: ``model: got 'x'``, ``metrics writes .jsonl``.
     After the word "use" also an option of one word and its choice: ``use graph partitioned`` as ``use --graph partitioned``. Keys of a
     configuration file and the parts of ``source:name:destination`` stay as they are.
     """
     if _OF_FILE.match(message):
         return message
     fields = {name: field for options in (TrainConfig, SampleConfig) for name, (_, field) in options.by_name().items()}
+    known = "|".join([*fields, *_NOT_OF_A_CONFIGURATION])
+    message = re.sub(rf"(?<![\w.'/:-])({known})=(?:(True|False)\b|'([^']*)'|([A-Z]+)\b)", _as_flag, message)
+    message = re.sub(rf"^({known})(?=: got | writes | makes )", lambda found: flag(found[1]), message)
     joined = "|".join(name for name in fields if "_" in name)
     message = re.sub(rf"(?<![\w.'/:-])({joined})(?![\w.'/(=-]|:\S)", lambda found: flag(found[1]), message)
     reason, *rest = re.split(r"(\buse )", message, maxsplit=1)
@@ -103,6 +111,14 @@ def name_flags(message: str) -> str:
         if choices:
             advice = re.sub(rf"(?<![\w.'/-])(?<!\ba ){name} (?=({'|'.join(choices)})\b)", f"{flag(name)} ", advice)
     return reason + use + advice
+
+
+def _as_flag(found: re.Match[str]) -> str:
+    """Return the flag of a keyword argument and its value."""
+    name, switch, *values = found.groups()
+    if switch == "False":
+        return _OFF.get(name, flag(f"no_{name}"))
+    return " ".join([flag(name), *filter(None, values)])
 
 
 def _choices(annotation: Any) -> list[str]:
@@ -140,12 +156,16 @@ def as_arguments(config: Options) -> tuple[str, ...]:
     return tuple(found)
 
 
-def write_config(config: Options, requested: Requested, method: str | None, *files: Path | None) -> None:
-    """Write the resolved configuration to each file, but never over the file that it was read from."""
+def write_config(
+    config: Options, requested: Requested, method: str | None, *files: Path | None, note: Note = lambda *_: None,
+) -> None:  # fmt: skip
+    """Write the resolved configuration to each file, but never over the file that it was read from; call `note` before each."""
+    text = write(config, method)
     for file in files:
         try:
             if file := config_file(file, requested):
-                write_file(file, write(config, method))
+                note(file, text)
+                write_file(file, text)
         except OSError as error:
             print(f"bulksample: the configuration was not written: {error}", file=sys.stderr)
 
@@ -160,7 +180,7 @@ def config_beside(json_file: Path | None) -> Path | None:
     """Return the file for the configuration of a run with a JSON result: r.config.yaml beside r.json, and none beside a device."""
     if json_file is None or str(json_file) == "-" or is_device(json_file):
         return None
-    return json_file.with_suffix(".config.yaml")
+    return companion(json_file, ".config.yaml")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

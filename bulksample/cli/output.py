@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +28,7 @@ CheckOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
+Note = Callable[[Path, str], None]  # what a run that keeps checkpoints does before it writes a file
 _FILE_ONLY = ("config", "balance", "data", "environment", "warnings")  # parts of a report that are too long for the table
 
 
@@ -41,10 +42,13 @@ def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
         log.info(reach)
 
 
-def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True, rows: Sequence[str] = ()) -> None:
+def emit(
+    result: dict[str, Any], json_file: Path | None, title: str, table: bool = True, rows: Sequence[str] = (),
+    note: Note = lambda *_: None,
+) -> None:  # fmt: skip
     """Write `result` to `json_file`, and print it as a table unless `table` is False or the JSON goes to standard output.
 
-    If `rows` names entries, the table has these alone, in this order.
+    Before the file is written, `note` is called with it and its content. If `rows` names entries, the table has these alone, in this order.
     """
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
@@ -52,6 +56,7 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
         return
     if json_file is not None:
         try:
+            note(json_file, text + "\n")
             write_file(json_file, text + "\n")
         except OSError as error:
             print(text)  # the work is done, so its result is not lost

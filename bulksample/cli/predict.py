@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from ..methods.prediction_file import arrays_of, check_prediction_file, write_predictions
+from ..methods.prediction_file import arrays_of, check_prediction_file, check_prediction_fits, write_predictions
 from .held import OverwriteOption, hold_outputs
 from .output import Check, CheckOption, JsonOption, emit
 from .uncollected import uncollected
@@ -54,6 +54,7 @@ def predict(
     with uncollected():
         from ..methods.predict import predict as run
 
+    check_prediction_fits(out, checkpoint)
     began = time.perf_counter()
     found = run(directory, checkpoint, threads, check, model, memory, at)
     columns = write_predictions(out, found)

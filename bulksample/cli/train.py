@@ -47,26 +47,25 @@ def train(
 
     check_trackers(config.track)
     kept, lines = Path(config.checkpoint) if config.checkpoint else None, lines_of(config, json_file)
-    callbacks: list[Callback] = [JsonLines(lines)] if lines else []
-    if not quiet:
-        callbacks.append(EpochLog() if log_level == LogLevel.debug else progress_shown())
+    shown: list[Callback] = [] if quiet else [EpochLog() if log_level == LogLevel.debug else progress_shown()]
     configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
 
-    with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs):
+    with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs) as outputs:
         with uncollected():
             from ..methods.run import make_trainer
 
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        trainer = make_trainer(config, directory, comm, [*callbacks, tracking])
+        written = [JsonLines(lines, outputs)] if lines else []
+        trainer = make_trainer(config, directory, comm, [*written, *shown, tracking])
         if comm.rank == 0:
-            write_config(config, requested, config.method, *configs)
+            write_config(config, requested, config.method, *configs, note=outputs.note)
             context = trainer.context
             if comm.size > 1 and not quiet:
                 tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:
-            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report))
+            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report), outputs.note)
     if report["stopped"] and not report.get("ended"):
         then = "go on with --resume auto" if kept else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:

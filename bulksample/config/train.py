@@ -67,9 +67,9 @@ class TrainOptions(
         if self.task == "links" and "train" in self.eval_splits:
             raise ValueError("link prediction scores the held-out edges of val and test; got eval_splits train")
         if self.resume and self.resume == "auto" and not self.checkpoint:
-            raise ValueError("resume auto looks for checkpoints in the directory of checkpoint; give --checkpoint DIR")
+            raise ValueError("resume auto looks for checkpoints in the directory of checkpoint; give checkpoint='DIR'")
         if self.checkpoint_every and not self.checkpoint:
-            raise ValueError("checkpoint_every needs a directory; give --checkpoint DIR")
+            raise ValueError("checkpoint_every needs a directory; give checkpoint='DIR'")
         if self.batch_norm and self.layer_norm:
             raise ValueError("batch_norm and layer_norm take the same place in a layer; use one of them")
         if self.task == "links" and self.target:

@@ -152,7 +152,7 @@ def read_columns(
 def _one_row_each(path: Path, graph: Graph) -> Array:
     array = open_npy(path, path.name)
     if array.ndim and len(array) != graph.n:
-        hint = "; --vertices keeps vertices without an edge" if len(array) > graph.n else ""
+        hint = "; vertices=N keeps vertices without an edge" if len(array) > graph.n else ""
         raise DataError(f"{path.name}: has {len(array)} rows; the graph has {graph.n} vertices: use one row for each{hint}")
     return array
 

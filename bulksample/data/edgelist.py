@@ -81,7 +81,7 @@ def read(
     pairs.clear()
     names = np.arange(vertices) if vertices is not None else None
     if names is None and not len(sources):  # such as a download that failed
-        raise DataError(f"{path.name}: lists no edge; give the number of vertices (--vertices) for a graph without edges")
+        raise DataError(f"{path.name}: lists no edge; use vertices=N for a graph of N vertices without edges")
     if names is None:
         names, sources, targets = _relabelled(sources, targets, path.name)
     try:

@@ -145,7 +145,7 @@ def _adds_inverse(root: Path, binary: bool) -> bool:
     if not binary and key not in _ADDS_INVERSE:
         raise UsageError(
             f"{root.name} is none of the known sets ({', '.join(_ADDS_INVERSE)}), so its files do not say if edges have two directions; "
-            "use --undirected or --directed"
+            "use undirected=True or undirected=False"
         )
     return not binary and _ADDS_INVERSE[key]
 

@@ -25,7 +25,7 @@ def split_folder(root: Path, scheme: str | None) -> Path | None:
     if scheme is None and not schemes:
         return None
     if scheme is None and len(schemes) > 1:
-        raise UsageError(f"{root.name} has several split schemes; use --scheme with one of {', '.join(schemes)}")
+        raise UsageError(f"{root.name} has several split schemes; use {' or '.join(f'scheme={one!r}' for one in schemes)}")
     chosen = folder / (scheme or schemes[0])
     if chosen.name not in schemes:
         raise UsageError(f"{root.name} has no split scheme {scheme!r}; use {', '.join(schemes) or 'none'}")

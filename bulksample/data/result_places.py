@@ -4,7 +4,8 @@ A run holds its places from its first write to its last. It locks a small file b
 
     .NAME.bulksample-held
 
-The system lets go of a lock when its process ends, however it ends, so what a killed run held is free at once. On the file systems of
+The system lets go of a lock when its process ends, however it ends, so what a killed run held is free at once; the next run that holds a
+place in that folder removes the file. On the file systems of
 clusters other machines see the lock too; where a file system has no locks, a warning says so.
 """
 
@@ -34,6 +35,7 @@ _OF_FILES = frozenset({
     ".npz", ".npy", ".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".txt", ".md", ".html", ".png",
     ".pdf", ".svg", ".zip", ".tar", ".gz", ".xz", ".bz2", ".zst", ".pt", ".pth", ".safetensors", ".bin", ".pkl", ".h5", ".hdf5", ".mtx",
 })  # fmt: skip
+_ENDING = ".bulksample-held"
 _CHANGES = process_lock()
 _WAIT = "wait for its end, or use another place"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
@@ -49,7 +51,7 @@ def check_outputs(overwrite: bool, *files: Path | None) -> None:
     for number, file in enumerate(named):
         check_writable(file)
         if file.is_file() and not overwrite:
-            raise UsageError(f"{file} exists already; use another file, or --overwrite")
+            raise UsageError(f"{file} exists already; use another file, or overwrite=True")
         if not is_device(file) and os.path.realpath(file) in map(os.path.realpath, named[:number]):
             raise UsageError(f"two results would be written to {file}; use two files")
 
@@ -77,10 +79,26 @@ def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool
     found = path.suffix.lower()
     if not endings:
         if found in _OF_FILES:
-            raise UsageError(f"{option} makes a folder; got {file}, which is named as a {found} file: use {path.with_suffix('')}")
+            raise UsageError(f"{option} makes a folder; got {file}, which is named as a {found} file: use {_bare(path)}")
     elif found not in endings and not (bare and not _promises(found)):
-        given = [str(path.with_suffix(ending)) for ending in endings]
+        inner = _bare(path)
+        while path.suffix.lower() not in endings and path != inner:  # of p.parquet.gz, p.parquet fits
+            path = path.with_suffix("")
+        bare_name = path.with_suffix("") if found not in _OF_FILES and _promises(found) else path
+        given = [str(path)] if path.suffix.lower() in endings else [f"{bare_name}{ending}" for ending in endings]
         raise UsageError(f"{option} writes {' or '.join(endings)}; got {file}: use {' or '.join(given)}")
+
+
+def companion(file: Path, ending: str) -> Path:
+    """Return the path beside a report of which `ending` takes the place of .json; a name without it, such as lr0.5, is kept whole."""
+    return file.with_name(f"{file.stem if file.suffix.lower() == '.json' else file.name}{ending}")
+
+
+def _bare(file: Path) -> Path:
+    """Return a name without the endings of files, such as g for g.tar.gz."""
+    while file.suffix.lower() in _OF_FILES:
+        file = file.with_suffix("")
+    return file
 
 
 def _promises(ending: str) -> bool:
@@ -94,15 +112,16 @@ def check_folder(overwrite: bool, folder: Path | None) -> None:
         return
     check_writable(folder / "file")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise UsageError(f"{folder} exists already and is not empty; use another folder, or --overwrite")
+        raise UsageError(f"{folder} exists already and is not empty; use another folder, or overwrite=True")
 
 
 @contextmanager
-def holding(*places: Path | None) -> Iterator[None]:
+def holding(*places: Path | None, inside: Path | None = None) -> Iterator[None]:
     """Hold the places of results, files or folders, while the block runs; check what lies there after this call, not before.
 
     None and ``-`` stand for no place. Devices and pipes are shared, and so is a file whose folder this process may not write to. A
-    thread may hold again what it holds. Missing folders above a place are made; those that stay empty are removed at the end.
+    thread may hold again what it holds. Missing folders above a place are made; those that stay empty are removed at the end. The folder
+    `inside` is held by a lock within it, so one that is mounted, or whose parent is not writable, can be held.
 
     Raises
     ------
@@ -112,6 +131,8 @@ def holding(*places: Path | None) -> Iterator[None]:
         If a lock cannot be written.
     """
     real = {os.path.realpath(place): place for place in _named(places) if not is_device(place)}
+    if inside is not None:
+        real[os.path.realpath(inside / "checkpoints")] = inside
     with ExitStack() as held:
         for path in sorted(real):
             held.enter_context(_holding(path, real[path]))
@@ -156,13 +177,14 @@ def _with_parents(folder: Path) -> Iterator[None]:
 @contextmanager
 def _locked(path: Path, place: Path) -> Iterator[None]:
     """Lock the file beside a place; it is gone afterwards."""
-    file = path.with_name(f".{path.name}.bulksample-held")
+    file = path.with_name(f".{path.name}{_ENDING}")
     try:
         lock = _lock(file, place)
     except OSError as error:
         if error.errno not in _MAY_NOT:
             raise
         lock = None  # then nobody of this user can make a file there
+    _sweep(file.parent)
     try:
         yield
     finally:
@@ -175,13 +197,18 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
 
 def _lock(file: Path, place: Path) -> int:
     """Make and lock a file that names this process, and return its descriptor; raises `UsageError` if another process has locked it."""
+    tries = 50
     while True:
         lock, own = _opened(file)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _owner(lock)
+            owner, leaves = _owner(lock), not _lies_at(lock, file) or _is_of_dead(lock)
             os.close(lock)
+            if leaves and tries:  # another process is removing it, at its end or in `_sweep`
+                tries -= 1
+                time.sleep(0.01)
+                continue
             raise UsageError(f"{place} is held by {owner}; {_WAIT}") from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -218,6 +245,42 @@ def _lies_at(lock: int, file: Path) -> bool:
         return os.path.samestat(os.fstat(lock), os.stat(file))
     except FileNotFoundError:
         return False
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the files of locks that killed processes of this machine have left in a folder. Raises nothing.
+
+    A file is removed as its holder would: under its lock, while it lies there. Who waits for that lock sees it gone, and makes another.
+    """
+    with suppress(OSError):
+        left = [folder / name for name in os.listdir(folder) if name.startswith(".") and name.endswith(_ENDING)]
+        for file in left:
+            with suppress(OSError):  # held, of another user, or gone
+                _remove_left(file)
+
+
+def _remove_left(file: Path) -> None:
+    lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if _is_of_dead(lock):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_of_dead(lock) and _lies_at(lock, file):  # not taken meanwhile
+                file.unlink()
+    finally:
+        os.close(lock)
+
+
+def _is_of_dead(lock: int) -> bool:
+    """Return True if the file of a lock names a process of this machine that has ended; another machine's cannot be asked."""
+    try:
+        found = json.loads(os.pread(lock, 2**16, 0))
+        if found["host"] == platform.node():
+            os.kill(found["process"], 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return False
+    return False
 
 
 def _owner(lock: int) -> str:

@@ -112,7 +112,7 @@ def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> 
     if not (target.exists() or target.is_symlink()) or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
-        raise UsageError(f"{target} exists already; use another folder, or --overwrite")
+        raise UsageError(f"{target} exists already; use another folder, or overwrite=True")
     if target.is_symlink() or not (target / FILE).is_file():
         raise UsageError(f"{target} is not a store, so it is not overwritten")
 

@@ -110,7 +110,9 @@ class Batch:
     def edge_attr(self) -> tuple[NDArray[np.float32], ...]:
         """Features of the sampled edges, one matrix a block: shape (E, d). Raises `UsageError` if the graph has none."""
         if self.edge_rows.features is None:
-            raise UsageError("the graph has no edge features; give edge_attr to from_edges, or --edge-features to data import")
+            raise UsageError(
+                "the graph has no edge features; give edge_attr to from_edges, or import with `bulksample data import --edge-features`"
+            )
         return self._by_block(self.edge_rows.features)
 
     @cached_property

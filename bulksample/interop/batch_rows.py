@@ -164,9 +164,9 @@ class HeldRows:
 
 def no_features(name: str) -> UsageError:
     """Return the error for features that are not there."""
-    return UsageError(f"graph {name!r} has no features; give x to from_edges, or --features to data import")
+    return UsageError(f"graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`")
 
 
 def no_labels(name: str) -> UsageError:
     """Return the error for labels that are not there."""
-    return UsageError(f"graph {name!r} has no labels; give y to from_edges, or --labels to data import")
+    return UsageError(f"graph {name!r} has no labels; give y to from_edges, or import with `bulksample data import --labels`")

@@ -49,7 +49,7 @@ def own_logits(
     A mini-batch has as many seeds as in training, and their whole neighborhoods of L hops.
     """
     if given is None:
-        fits = "use --model PACKAGE.MODULE:FACTORY, or in Python model=your_module, since predict runs no code that a checkpoint names"
+        fits = "use model='package.module:factory', or in Python model=your_module, since predict runs no code that a checkpoint names"
         raise UsageError(f"the checkpoint {folder} holds a model of your own, {config.model}; {fits}")
     features, outputs = (_width(state, name, folder) for name in ("features", "outputs"))
     if features != graph.num_features:

@@ -22,9 +22,23 @@ _ROWS = 2**16
 
 def check_prediction_file(file: Path) -> None:
     """Raise `UsageError` if predictions cannot be written under this name; call it before long work."""
-    check_ending("--out", file, *_ENDINGS, bare=False)
+    check_ending("out", file, *_ENDINGS, bare=False)
     if file.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("--out: Parquet needs pyarrow; use pip install 'bulksample[tables]', or a .csv file")
+        raise UsageError(f"out: got {file}, and Parquet needs pyarrow; use pip install 'bulksample[tables]', or a .csv file")
+
+
+def check_prediction_fits(file: Path, checkpoint: Path) -> None:
+    """Raise `UsageError` if the ending of a file cannot hold what the model of a checkpoint gives; reads its configuration alone."""
+    from ..training.checkpoint import header  # imports torch
+
+    config = header(checkpoint).get("config")
+    _check_table(file, isinstance(config, dict) and config.get("task") == "links")
+
+
+def _check_table(file: Path, links: bool) -> None:
+    if links and file.suffix.lower() != ".npz":
+        fits = file.with_suffix(".npz")
+        raise UsageError(f"out: got {file}, but link prediction gives embeddings alone, which are no table; use {fits}")
 
 
 def arrays_of(found: Prediction) -> dict[str, np.ndarray]:
@@ -44,6 +58,7 @@ def write_predictions(file: Path, found: Prediction) -> list[str]:
     if file.suffix.lower() not in (".csv", ".parquet"):
         save_npz(file, arrays := arrays_of(found))
         return list(arrays)
+    _check_table(file, found.logits is None)
     table = columns_of(found)
     try:
         with new_file(file) as stream:
@@ -70,8 +85,7 @@ def columns_of(found: Prediction) -> dict[str, np.ndarray]:
         most likely one, and `probability`, float64, its softmax; of several classes at once `probability_J`, float64, for each class J;
         of regression `prediction`, float64, or `prediction_J` for each number J.
     """
-    if found.logits is None:
-        raise UsageError("--out: link prediction gives embeddings alone, which are no table; use a .npz file")
+    assert found.logits is not None, "see check_prediction_fits"
     logits = found.logits.astype(np.float64)
     table: dict[str, np.ndarray] = {"id": np.arange(len(logits))}
     if "times" in found.more:

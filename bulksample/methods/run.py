@@ -74,13 +74,15 @@ def train(
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     lines = lines_of(config)
     configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
-    with owned(config, overwrite, comm, lines, None, *configs):
+    with owned(config, overwrite, comm, lines, None, *configs) as outputs:
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
         shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
-        all_callbacks = [*callbacks, *([JsonLines(lines)] if lines else []), *shown, tracking]
+        all_callbacks = [*callbacks, *([JsonLines(lines, outputs)] if lines else []), *shown, tracking]
         trainer = make_trainer(config, graph, comm, all_callbacks, module=module if isinstance(module, nn.Module) else None)
         for file in configs if comm.rank == 0 else ():
-            write_file(file, write(config, config.method))
+            text = write(config, config.method)
+            outputs.note(file, text)
+            write_file(file, text)
         with tracking:
             return tracking.finish(trainer.run())
 

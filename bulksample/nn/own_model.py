@@ -116,17 +116,19 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
     try:
         factory = getattr(importlib.import_module(path), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"--model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
+        raise UsageError(f"model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
     except Exception as error:
-        raise UsageError(f"--model: got {name!r}, but its import raised {type(error).__name__}: {error}; mend it") from error
+        raise UsageError(f"model: got {name!r}, but its import raised {type(error).__name__}: {error}; mend it") from error
     with _Turn(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
         try:
             module = factory(features, outputs)
         except TypeError as error:
-            raise UsageError(f"--model: {name}({features}, {outputs}): {error}; use a factory that takes these two widths") from error
+            raise UsageError(
+                f"model: got {name!r}, but {attribute}({features}, {outputs}): {error}; use a factory that takes these two widths"
+            ) from error
     if not isinstance(module, nn.Module):
-        found = f"{name}({features}, {outputs}) returned a {type(module).__name__}"
-        raise UsageError(f"--model: {found}; return a torch.nn.Module of so many features and outputs")
+        found = f"{attribute}({features}, {outputs}) returned a {type(module).__name__}"
+        raise UsageError(f"model: got {name!r}, but {found}; return a torch.nn.Module of so many features and outputs")
     return module
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
+from ..data.result_places import companion
 from ..errors import DataError
 from .checks import JsonObject
 from .files import found_under, is_bench, is_comparison, is_run, lines_of_epochs, load
@@ -135,7 +136,7 @@ def _beside(runs: list[Run], named: Iterable[Path]) -> list[Path]:
 
 def _lines_of(run: Run, runs: list[Run]) -> Path:
     """Return the path at which the lines of a run are expected."""
-    beside = run.path.with_suffix(".jsonl")
+    beside = companion(run.path, ".jsonl")
     alone = sum(other.path.parent == run.path.parent for other in runs) == 1
     return run.path.with_name("metrics.jsonl") if alone and not beside.exists() else beside
 

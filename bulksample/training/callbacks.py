@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
+from ..data.result_places import companion
 from ..log import ensure_logging
+from .outputs import Outputs
 
 
 class Callback(Protocol):
@@ -44,20 +46,28 @@ class JsonLines(Callback):
     ----------
     path : path
         The file; missing folders above it are made.
+    outputs : Outputs, optional
+        Where the run notes how the file begins.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], outputs: Outputs | None = None) -> None:
+        self._path, self._outputs, self._empty = Path(path), outputs or Outputs(None), True
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         kept = []
         if epoch and self._path.exists():
             kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _epoch_of(line) < epoch]
+        self._empty = not kept
+        self._outputs.note(self._path, "".join(line + "\n" for line in kept[:1]))
         write_file(self._path, "".join(line + "\n" for line in kept))
 
     def epoch(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line) + "\n"
+        if self._empty:
+            self._outputs.note(self._path, text)
+            self._empty = False
         with open(self._path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+            stream.write(text)
 
 
 def lines_of(config: TrainOptions, json_file: Path | None = None) -> Path | None:
@@ -69,7 +79,7 @@ def lines_of(config: TrainOptions, json_file: Path | None = None) -> Path | None
 
 def lines_beside(json_file: Path | None) -> Path | None:
     """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output, a device or nowhere."""
-    return None if json_file is None or str(json_file) == "-" or is_device(json_file) else json_file.with_suffix(".jsonl")
+    return None if json_file is None or str(json_file) == "-" or is_device(json_file) else companion(json_file, ".jsonl")
 
 
 def of_first_epoch(path: Path) -> bool:

@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,23 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
     if found is not None:
         return found
     if root.is_dir() and not root.name.startswith("step-") and not (root / _STATE).exists():
-        raise UsageError(f"{root} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
+        raise UsageError(f"{root} holds no checkpoint; use the folder that training was given as checkpoint, or a folder step-... in it")
     return root, load(root)
+
+
+def header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the state of the checkpoint that `read` would take, before any tensor is read or hashed; {} if there is none.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read, or is of a format that this version does not know.
+    """
+    root = folder_of(path, "a checkpoint")
+    for folder in [*listed(root), root]:
+        with suppress(Damaged):
+            return _state(folder)
+    return {}
 
 
 def load(path: str | os.PathLike[str]) -> Snapshot:

@@ -26,9 +26,9 @@ def make_compute_context(config: TrainOptions) -> ComputeContext:
             raise UsageError(f"device_comm {config.device_comm} moves tensors between GPUs, and this run computes on the CPU; use auto")
         return ComputeContext(config.precision)
     if missing:
-        raise BackendUnavailable(f"device 'cuda' was asked for, but {missing}; use --device cpu")
+        raise BackendUnavailable(f"device 'cuda' was asked for, but {missing}; use device cpu")
     if unsupported:
-        raise UsageError(f"{unsupported}; use --device cpu")
+        raise UsageError(f"{unsupported}; use device cpu")
     from .cuda.compute import CudaComputeContext, open_cuda  # a run on a CPU needs none of it
 
     return CudaComputeContext(open_cuda(), config.precision, config.device_comm)

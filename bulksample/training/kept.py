@@ -13,13 +13,16 @@ from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from . import checkpoint
 from .callbacks import of_first_epoch
+from .outputs import Outputs
 
 
 @contextmanager
 def owned(
     config: TrainOptions, overwrite: bool, comm: Comm, lines: Path | None, json_file: Path | None = None, *configs: Path | None
-) -> Iterator[None]:
+) -> Iterator[Outputs]:
     """Hold the checkpoints and the files of a run while the block runs, on rank 0; collective when it begins.
+
+    The block notes what it writes in the `Outputs` that it gets, on rank 0. A run that goes on replaces the files that it has noted.
 
     Parameters
     ----------
@@ -40,29 +43,37 @@ def owned(
         On every rank, if another run holds one of the places, if what lies there is not of the run that this one continues, unless
         `overwrite`, or if it cannot be written.
     DataError
-        On every rank, if the checkpoints cannot be listed.
+        On every rank, if the checkpoints cannot be listed, or the record of the outputs cannot be read.
     """
     folder = Path(config.checkpoint) if config.checkpoint else None
+    outputs, results = Outputs(folder), (json_file, *configs, lines)
 
     def check() -> None:
+        nonlocal outputs
         check_ending("metrics", lines, ".jsonl", ".ndjson")
         check_ending("checkpoint", folder)
         check_checkpoints(config, overwrite)
-        own = overwrite or _goes_on_in_place(config)
-        check_outputs(True, json_file, *configs, lines)  # together, since two results need two files
-        begun = own or _has_begun(config)
-        check_outputs(own, json_file)
-        check_outputs(begun, *configs)
-        check_outputs(own or (begun and lines is not None and of_first_epoch(lines)), lines)
+        goes_on = _goes_on_in_place(config)
+        check_outputs(True, *results)  # together, since two results need two files
+        begun = not goes_on and _has_begun(config)
+        outputs = Outputs(folder, goes_on or begun)
+        for file in filter(None, results):
+            own = (goes_on or begun) and (not outputs.recorded or outputs.hold(file) or file in _beside(config))
+            if begun:  # such a run has no report, and at most the line of its first epoch
+                own = own and (file in configs or (file == lines and of_first_epoch(file)))
+            check_outputs(overwrite or own, file)
 
     def take() -> None:
         check()
-        held.enter_context(holding(folder and folder / "checkpoints", json_file, *configs, lines))
+        held.enter_context(holding(*results, inside=folder))
         check()  # nobody else changes it from now on
+        for file in filter(None, results):
+            if file.is_file() and not outputs.hold(file):  # the run may replace it, also when it goes on after it was killed
+                outputs.note(file, file.read_bytes())
 
     with ExitStack() as held:
         checked_on_rank_0(comm, take)
-        yield
+        yield outputs
 
 
 def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
@@ -77,16 +88,24 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
     if not steps:
         return
     if not config.resume:
-        raise UsageError(f"{folder} holds checkpoints of an earlier run; use --resume auto to continue it, another folder, or --overwrite")
+        raise UsageError(
+            f"{folder} holds checkpoints of an earlier run; use resume='auto' to continue it, another folder, or overwrite=True"
+        )
     resumed = Path(config.resume).resolve()
     if resumed not in {folder.resolve(), *steps}:
         raise UsageError(
-            f"{folder} holds checkpoints of a run other than {config.resume}; use another folder, or --overwrite to replace them"
+            f"{folder} holds checkpoints of a run other than {config.resume}; use another folder, or overwrite=True to replace them"
         )
     if resumed in steps and (later := max(steps.values())) > steps[resumed]:
         raise UsageError(
-            f"{folder} holds {later}, after {config.resume}; use --resume auto to continue from the newest, another folder, or --overwrite"
+            f"{folder} holds {later}, after {config.resume}; use resume='auto' to continue from the newest, another folder, or "
+            "overwrite=True"
         )
+
+
+def _beside(config: TrainOptions) -> list[Path]:
+    """Return the files that a run keeps in the folder of its checkpoints: its configuration, and the lines of its epochs."""
+    return [Path(config.checkpoint) / name for name in ("config.yaml", "metrics.jsonl")] if config.checkpoint else []
 
 
 def _goes_on_in_place(config: TrainOptions) -> bool:

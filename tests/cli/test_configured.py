@@ -158,6 +158,10 @@ def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     ("cache_by inclusion: got /tmp/cache_bytes and 'eval_every'", "--cache-by inclusion: got /tmp/cache_bytes and 'eval_every'"),
     ("nothing to name", "nothing to name"),
     ("bulk_size: got 'x'; use auto", "--bulk-size: got 'x'; use auto"),
+    ("use resume='auto', another folder, or overwrite=True", "use --resume auto, another folder, or --overwrite"),
+    ("use undirected=True or undirected=False; vertices=N keeps", "use --undirected or --directed; --vertices N keeps"),
+    ("model: got 'a:b'; the model: got lost", "--model: got 'a:b'; the model: got lost"),
+    ("metrics writes .jsonl; got /tmp/overwrite=True", "--metrics writes .jsonl; got /tmp/overwrite=True"),
     ("run.yaml:3: batch_size: input should be greater than 0", "run.yaml:3: batch_size: input should be greater than 0"),
     ("use one of seed_weights:vertex_cut:item, user:buys:eval_every", "use one of seed_weights:vertex_cut:item, user:buys:eval_every"),
     ("coefficients need coverage; use a sampler full of it", "coefficients need coverage; use a sampler full of it"),
@@ -169,4 +173,22 @@ def test_messages_name_options_as_flags(message, shown):
 def test_nothing_is_written_beside_a_device(tmp_path):
     for beside in (config_beside, lines_beside):
         assert beside(Path(os.devnull)) is None
-        assert beside(tmp_path / "r.json").parent == tmp_path
+
+
+@pytest.mark.parametrize("name", ["r", "r.json", "r.JSON", "lr0.1", "lr0.5", "v1.2.json"])
+def test_what_lies_beside_a_result_has_its_whole_name(name):
+    """Only the ending of the format gives way, so lr0.1 and lr0.5 share nothing."""
+    stem = {"r.json": "r", "r.JSON": "r", "v1.2.json": "v1.2"}.get(name, name)
+    assert config_beside(Path(f"a/{name}")) == Path(f"a/{stem}.config.yaml")
+    assert lines_beside(Path(f"a/{name}")) == Path(f"a/{stem}.jsonl")
+
+
+@pytest.mark.parametrize("other", ["r", "r.JSON"])
+def test_two_results_that_share_a_companion_are_refused(command, graph, tmp_path, other):
+    first = command("sample", graph, "--fanouts", "3", "--threads", 1, "--json", tmp_path / "r.json")
+    assert first.code == 0, first
+    kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    second = command("sample", graph, "--fanouts", "2", "--threads", 1, "--json", tmp_path / other)
+    assert second.code == 2
+    assert "r.config.yaml exists already" in second.err
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == kept

@@ -124,7 +124,7 @@ def test_import_ogb(tmp_path):
     for name, text in {"edge": "0,1\n", "num-node-list": "3\n", "num-edge-list": "1\n", "node-feat": "1,2\n3,4\n5,6\n"}.items():
         (root / "raw").mkdir(parents=True, exist_ok=True)
         (root / "raw" / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(UsageError, match="--undirected or --directed"):
+    with pytest.raises(UsageError, match="use undirected=True or undirected=False"):
         run("import", "ogb", root, "-o", tmp_path / "g")
     made = run("import", "ogb", root, "--undirected", "-o", tmp_path / "g")
     assert (made["vertices"], made["edges"], made["features"]) == (3, 2, 2)

@@ -91,7 +91,7 @@ def test_rows_in_files_are_the_same(command, tmp_path):
 
 
 @pytest.mark.long
-def test_link_prediction_writes_embeddings_alone(command, tmp_path):
+def test_link_prediction_writes_embeddings_alone(command, tmp_path, monkeypatch):
     graph, held_out = split_edges(replace(community_graph(), labels=None, masks={}), 0.1, 0.1, 10, 0)
     store.save(graph, tmp_path / "g")
     held_out.save(tmp_path / "g")
@@ -101,6 +101,13 @@ def test_link_prediction_writes_embeddings_alone(command, tmp_path):
     summary, arrays = predicted(command, tmp_path)
     assert {name: array.shape for name, array in arrays.items()} == {"embeddings": (graph.n, 8)}
     assert summary["task"] == "links"
+    with monkeypatch.context() as patch:  # no tensor is read before a table of links is refused
+        patch.setattr("bulksample.training.checkpoint.load", lambda _: pytest.fail("the tensors were read"))
+        for name in "t.csv", "t.PARQUET":
+            ended = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / name)
+            assert ended.code == 2
+            assert f"--out: got {tmp_path / name}, but link prediction gives embeddings alone" in ended.err
+            assert f"use {tmp_path / 't.npz'}" in ended.err
 
 
 def test_a_graph_without_labels_is_enough(command, tmp_path):
@@ -130,7 +137,7 @@ def test_graphs_and_files_that_do_not_match_are_refused(command, tmp_path):
     graph, kept, out = tmp_path / "g", tmp_path / "kept", tmp_path / "new.npz"
     cases = [
         ((graph, tmp_path / "nowhere", out), 2, "there is no checkpoint at"),
-        ((graph, tmp_path / "empty", out), 2, "holds no checkpoint; use the folder of train --checkpoint"),
+        ((graph, tmp_path / "empty", out), 2, "holds no checkpoint; use the folder that training was given"),
         ((tmp_path / "narrow", kept, out), 2, "takes 8 features of a vertex; graph 'communities' has 5: use a graph with 8"),
         ((tmp_path / "bare", kept, out), 2, "no features"),
         ((graph, kept, tmp_path / "there.npz"), 2, "exists already"),
@@ -224,7 +231,7 @@ def test_a_model_of_your_own_is_named_again(command, tmp_path, monkeypatch):
     (tmp_path / "imported").unlink()
     code, _, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "none.npz")
     assert code == 2
-    assert "holds a model of your own, own_mean:Mean; use --model PACKAGE.MODULE:FACTORY" in err
+    assert "holds a model of your own, own_mean:Mean; use --model package.module:factory" in err
     assert not (tmp_path / "imported").exists()
     summary, arrays = predicted(command, tmp_path, "--model", "own_mean:Mean")
     sys.modules.pop("own_mean")

@@ -178,7 +178,7 @@ def test_damaged_sets_are_refused_by_file(tmp_path, case):
 
 def test_several_schemes_of_splits_need_a_name(tmp_path):
     root = write_mag(tmp_path / "mag", **{"split/other/nodetype-has-split": [list(COUNTS), [False] * 3]})
-    with pytest.raises(UsageError, match="several split schemes; use --scheme with one of other, time"):
+    with pytest.raises(UsageError, match="several split schemes; use scheme='other' or scheme='time'"):
         ogb_hetero.read(root)
     assert ogb_hetero.read(root, scheme="other").type("paper").masks == {}
     assert list(ogb_hetero.read(root, scheme="time").type("paper").masks) == ["train", "val", "test"]

@@ -70,6 +70,55 @@ def test_what_a_killed_run_held_is_free(holder, tmp_path, by):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_next_run_in_a_folder_removes_what_killed_runs_left(holder, tmp_path, monkeypatch):
+    """Not what a live run holds, one of another machine, one that has just begun, nor a file that is none of ours."""
+    holder(tmp_path / "live.json")
+    first = holder(tmp_path / "killed.json", tmp_path / "deep" / "r.json")
+    first.kill()
+    first.wait()
+    elsewhere = json.loads((tmp_path / ".killed.json.bulksample-held").read_text()) | {"host": "elsewhere"}
+    others = {".far.bulksample-held": json.dumps(elsewhere), ".new.bulksample-held": "", ".mine.bulksample-held": "{}"}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    with holding(tmp_path / "r.json"):
+        assert {path.name for path in tmp_path.glob(".*")} == {".live.json.bulksample-held", ".r.json.bulksample-held", *others}
+    assert os.listdir(tmp_path / "deep") == [".r.json.bulksample-held"]  # of another folder
+    with pytest.raises(UsageError, match="is held by another run"), holding(tmp_path / "live.json"):
+        pass
+
+
+def test_removing_what_is_left_never_lets_two_hold_a_place(tmp_path):
+    """Runs of one place find the file of a dead one again and again, and others of the folder remove it; no run is refused meanwhile."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    script = """
+import json, os, platform, sys, threading, time
+from pathlib import Path
+from bulksample.data.result_places import holding
+place, held = Path(sys.argv[1]), Path(sys.argv[1]).with_name(".r.bulksample-held")
+for _ in range(150):
+    with holding(place):
+        assert not place.exists()
+        place.write_text("x")
+        time.sleep(0.0005)
+        place.unlink()
+    held.write_text(json.dumps({"process": int(sys.argv[2]), "host": platform.node(), "since": "", "command": ""}))
+"""
+    sweeper = "import sys\nfrom pathlib import Path\nfrom bulksample.data.result_places import holding\nwhile True:\n" + (
+        "    with holding(Path(sys.argv[1])):\n        pass\n"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", sweeper, tmp_path / name]) for name in "ab"]
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", script, tmp_path / "r", str(dead.pid)], capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert run.stderr == ""
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def test_a_forked_child_does_not_keep_what_its_killed_parent_held(tmp_path):
     script = HOLD.replace(
         "time.sleep(600)", "import os\n    child = os.fork()\n    print(child, flush=True) if child else None\n    time.sleep(600)"

@@ -62,7 +62,7 @@ def _replaced(line, file):
     try:
         command(*line, "--json", file)
     except UsageError as error:
-        assert "exists already; use another file, or --overwrite" in str(error)  # noqa: PT017
+        assert "exists already; use another file, or overwrite=True" in str(error)  # noqa: PT017
         assert file.read_text() == "of yesterday"
         return False
     return "seed" in json.loads(file.read_text())

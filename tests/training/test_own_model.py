@@ -189,7 +189,7 @@ def test_predictions_that_do_not_fit_are_refused(folder, factories, tmp_path):
     bs.train(folder / "plain", **OPTIONS, model=f"{factories}:Sage", checkpoint=str(tmp_path / "kept"))
     wide = community_graph(width=5)
     cases = [
-        (folder / "plain", None, r"holds a model of your own, own_factories:Sage; use --model PACKAGE.MODULE:FACTORY.* runs no code that"),
+        (folder / "plain", None, r"holds a model of your own, own_factories:Sage; use model='package.module:factory'.* runs no code that"),
         (wide, f"{factories}:Sage", "takes 8 features of a vertex; graph 'communities' has 5: use a graph with 8 features"),
         (
             folder / "plain",

@@ -146,7 +146,7 @@ def test_a_checkpoint_is_its_folder_or_the_folder_of_several(tmp_path):
     shutil.copytree(newest, tmp_path / "best")
     assert (weights_of(run(graph, **{**RUN, "epochs": 2}, resume=str(tmp_path / "best"))[2]) == weights_of(inner)).all()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no checkpoint; use the folder of train --checkpoint, or a folder step-"):
+    with pytest.raises(UsageError, match="holds no checkpoint; use the folder that training was given as checkpoint, or a folder step-"):
         run(graph, **RUN, resume=str(tmp_path / "empty"))
 
 

@@ -59,5 +59,5 @@ def read(
 def _schema_file(root: Path) -> Path:
     found = [root / name for name in SCHEMA_FILES if (root / name).exists()]
     if len(found) != 1:
-        raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or --schema")
+        raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
     return found[0]

@@ -55,7 +55,7 @@ class SideChannel(Protocol):
 
 _ONE_THREAD = (
     "this MPI library serves one thread only, and sampling ahead on a thread of its own needs MPI_THREAD_MULTIPLE: leave "
-    "mpi4py.rc.thread_level at 'multiple', use a library that supports it, or sample in turns: --sampling-threads 0, prefetch=False of a "
+    "mpi4py.rc.thread_level at 'multiple', use a library that supports it, or sample in turns: sampling_threads 0, prefetch=False of a "
     "loader"
 )
 
@@ -229,7 +229,8 @@ class ProcessComm(Comm):
         with top._ending:  # one thread reports
             sys.stderr.write(
                 f"bulksample: rank {top.rank} of {top.size}: {reason}\nlast collectives of rank {top.rank}:\n{self.watch.history()}\n"
-                "ending all ranks; a training that keeps checkpoints goes on from the last one with --resume auto\n"
+                "ending all ranks; a training that keeps checkpoints goes on from the last one with --resume auto, "
+                "in Python resume='auto'\n"
             )
             self.abort(EXIT_PEER_LOST)
 

@@ -52,7 +52,7 @@ left:14) what="waited $seconds s for the other ranks to end" ;;
 *) what="was ended by signal $signal" ;;
 esac
 echo "bulksample: rank $rank of $size (process $pid on $host) $what
-ending all ranks; a training that keeps checkpoints goes on from the last one with --resume auto" >&2
+ending all ranks; a training that keeps checkpoints goes on from the last one with --resume auto, in Python resume='auto'" >&2
 sleep 0.1 || sleep 1
 echo "cmd=abort exitcode=$code"
 [ "$group" = "$pid" ] && kill -9 0

@@ -156,6 +156,4 @@ def _raise(faults: list[list[str]]) -> None:
 
 def _tell(comm: Comm, folder: Path, size: int) -> None:
     if comm.rank == 0 and size > _TOLD_BYTES:
-        print(
-            f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; --check none leaves it out", file=sys.stderr
-        )
+        print(f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; check none leaves it out", file=sys.stderr)

@@ -103,7 +103,7 @@ def as_edge_prediction_sampler(sampler: Any, *args: Any, **options: Any) -> NoRe
     """Raise `UsageError`: edges are not seeds of these loaders, unlike with `dgl.dataloading.as_edge_prediction_sampler`."""
     raise UsageError(
         f"as_edge_prediction_sampler: got a {type(sampler).__name__}, but these loaders take vertices as seeds, not edges; "
-        "use bulksample train --task links, or LinkNeighborLoader of bulksample.interop.pyg"
+        "use bulksample.train(task='links'), or LinkNeighborLoader of bulksample.interop.pyg"
     )
 
 

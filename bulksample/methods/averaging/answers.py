@@ -36,7 +36,9 @@ def fault_of(answer: Frame, pushed: Frame, parameters: int, max_update: float) -
         return f"sent a loss or a count above {_LARGEST:g}; use a lower lr"
     update, norm = update_norms(found[:parameters], start[:parameters])
     if update > max_update * norm:
-        return f"sent an update of norm {update:.3g}; at most {max_update:g} x {norm:.3g} is accepted: use a lower lr, or --max-update"
+        return (
+            f"sent an update of norm {update:.3g}; at most {max_update:g} x {norm:.3g} is accepted: use a lower lr, or a higher max_update"
+        )
     return ""
 
 

@@ -29,7 +29,7 @@ from .frames import MAX_BYTES, BadFrame, Frame, Kind
 TOKEN = "BULKSAMPLE_TOKEN"  # the environment variable
 NONCE_BYTES = 32
 TEXT_BYTES = 2**16  # the largest frame of text, and of a trainer without a part
-REFUSAL = f"prove the token of the run first; use its --token-file or {TOKEN}, and its version of bulksample"
+REFUSAL = f"prove the token of the run first; use its token_file or {TOKEN}, and its version of bulksample"
 _SHORTEST = 32
 _MOST_BYTES = 4096  # of a file
 
@@ -114,7 +114,7 @@ def token_of_trainer(file: str | None) -> bytes:
     """Return the token in a file, or else in the environment; raises `UsageError` if there is none."""
     token = _read(file) if file else _of_environment()
     if token is None:
-        raise UsageError(f"a trainer joins with the token of the run; got none: use --token-file FILE or {TOKEN}")
+        raise UsageError(f"a trainer joins with the token of the run; got none: use token_file='FILE' or {TOKEN}")
     return token
 
 
@@ -125,7 +125,7 @@ def token_of_server(file: str | None, starts_trainers: bool) -> bytes:
         return _read(file)
     token = _of_environment()
     if token is None and not starts_trainers:
-        raise UsageError(f"trainers join with the token of the run; got none: use --token-file FILE, which is made if missing, or {TOKEN}")
+        raise UsageError(f"trainers join with the token of the run; got none: use token_file='FILE', which is made if missing, or {TOKEN}")
     return token or new_token()
 
 

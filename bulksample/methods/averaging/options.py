@@ -45,9 +45,9 @@ class AveragingOptions(Options):
             raise ValueError(f"an interval in seconds needs tolerate_failures; got {self.interval!r}: use a number of steps")
         elastic = [name for name in _ELASTIC if getattr(self, name) != type(self).model_fields[name].default]
         if elastic and not self.tolerate_failures:
-            raise ValueError(f"{elastic[0]} is for trainers that may fail; give --tolerate-failures")
+            raise ValueError(f"{elastic[0]} is for trainers that may fail; use tolerate_failures")
         if self.token_file and not (self.tolerate_failures or self.join):
-            raise ValueError(f"token_file is for trainers that may fail; got {self.token_file}: give --tolerate-failures or --join")
+            raise ValueError(f"token_file is for trainers that may fail; got {self.token_file}: use tolerate_failures, or join='HOST:PORT'")
         if self.tolerate_failures and self.average_by == "steps" and self.interval.endswith("s"):
             raise ValueError(
                 f"a server cannot know the steps of an interval in seconds; got average_by steps with interval {self.interval}: "

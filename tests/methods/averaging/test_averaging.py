@@ -283,7 +283,7 @@ def test_parts_without_seeds_take_part(tmp_path):
     ({"method": "super-tma", "clusters": 0}, "clusters: .* greater than or equal to 1"),
     ({"clusters": 5}, "of the method 'super-tma'"), ({"server_steps": 5}, "of the method 'llcg'"), ({"lost_parts": 1}, "3 or more"),
     ({"method": "sync", "interval": "3"}, "of the method 'random-tma'"), ({"label": "none"}, "no label 'none'"),
-    ({"trainers": 5}, "give --tolerate-failures"),
+    ({"trainers": 5}, "use tolerate_failures"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):

@@ -56,7 +56,7 @@ def test_both_ends_prove_the_token_and_then_frames_pass(opened):
 
 def test_a_wrong_token_is_refused_with_a_message_on_the_side_of_the_trainer(opened):
     with pytest.raises(
-        UsageError, match=r"127.0.0.1:\d+ refuses: prove the token of the run first; use its --token-file or BULKSAMPLE_TOKEN"
+        UsageError, match=r"127.0.0.1:\d+ refuses: prove the token of the run first; use its token_file or BULKSAMPLE_TOKEN"
     ):
         meanwhile(opened.turn, lambda: handshake.join(opened.address, b"x" * 64, PATIENCE))
     assert opened.server.refused == 1
@@ -169,7 +169,7 @@ def test_tokens_that_are_none(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="at least 32 characters; BULKSAMPLE_TOKEN has 5"):
         token_of_trainer(None)
     monkeypatch.delenv(TOKEN)
-    with pytest.raises(UsageError, match="a trainer joins with the token of the run; got none: use --token-file FILE or BULKSAMPLE_TOKEN"):
+    with pytest.raises(UsageError, match="a trainer joins with the token of the run; got none: use token_file='FILE' or BULKSAMPLE_TOKEN"):
         token_of_trainer(None)
     with pytest.raises(UsageError, match="trainers join with the token of the run; got none"):
         token_of_server(None, starts_trainers=False)

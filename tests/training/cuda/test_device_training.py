@@ -183,7 +183,7 @@ def test_a_run_resumes_from_its_checkpoint(tmp_path):
 def test_a_missing_gpu_is_refused_and_auto_takes_the_cpu():
     if why_no_cuda() is None:
         pytest.skip("this machine has a GPU")
-    with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; use --device cpu"):
+    with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; use device cpu"):
         make_compute_context(TrainConfig.of(device="cuda"))
     assert not isinstance(make_compute_context(TrainConfig.of()), CudaComputeContext)
     with pytest.raises(UsageError, match="precision tf32 needs a GPU"):
@@ -197,7 +197,7 @@ def test_options_without_a_gpu_form_are_refused_there(monkeypatch):
     monkeypatch.setattr(choose_device, "why_no_cuda", lambda: None)
     monkeypatch.setattr(compute, "open_cuda", emulated_card)
     asked = {"task": "links", "exclude_targets": "self"}
-    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; use --device cpu"):
+    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; use device cpu"):
         make_compute_context(TrainConfig.of(device="cuda", **asked))
     assert not isinstance(make_compute_context(TrainConfig.of(**asked)), CudaComputeContext)
     for method in METHODS:
