@@ -126,9 +126,6 @@ class Loader(Uncached, CopiedAlong):
         profile: Profile | None = None,
         **options: Any,
     ) -> None:
-        if not is_whole(fetch_together):
-            raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
-        check_switches(edge_ids=edge_ids)
         if isinstance(graph, HeteroGraph | RankHeteroGraph):
             several = graph if isinstance(graph, HeteroGraph) else graph.graph
             raise UsageError(f"graph {several.name!r} has {len(several.types)} vertex types; use bulksample.HeteroLoader")
@@ -140,8 +137,8 @@ class Loader(Uncached, CopiedAlong):
             from .shared_batches import SharedBatches
 
             self._shared = SharedBatches(
-                self.graph, lambda: _of_world(rank, ranks, sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids,
-                profile, seed_locality, **bulk,
+                self.graph, lambda: _of_world(rank, ranks, fetch_together, edge_ids, sampler, fanouts, options), seeds, backend, threads,
+                fetch_together, edge_ids, profile, seed_locality, **bulk,
             )  # fmt: skip
             self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
         else:
@@ -272,15 +269,27 @@ def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dic
     return made
 
 
-def _of_world(rank: int, ranks: int, sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
-    """Return the sampler of that name, for ranks that share a graph; they are not counted again."""
+def _of_world(
+    rank: int, ranks: int, fetch_together: Any, edge_ids: Any, sampler: str | Sampler, fanouts: Sequence[int] | None,
+    options: dict[str, Any],
+) -> Sampler:  # fmt: skip
+    """Return the sampler of that name, for ranks that share a graph; they are not counted again. Check how they fetch."""
+    _check_fetching(fetch_together, edge_ids)
     if (rank, ranks) != (0, 1):
         raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
     return _sampler(sampler, fanouts, options)
 
 
+def _check_fetching(fetch_together: Any, edge_ids: Any) -> None:
+    """Raise `UsageError` if the arguments that say how ranks fetch rows from each other are no number and no bool."""
+    if not is_whole(fetch_together):
+        raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
+    check_switches(edge_ids=edge_ids)
+
+
 def _check_alone(fetch_together: int, edge_ids: bool) -> None:
     """Raise `UsageError` for arguments that say how ranks fetch rows from each other, as this process holds the whole graph."""
+    _check_fetching(fetch_together, edge_ids)
     if fetch_together != 1:
         raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
     if edge_ids:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import backends
-from ..distributed.comm.agree import agree, together
+from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
 from ..loader import BulkLoader
@@ -65,14 +65,18 @@ class SharedBatches(Unpicklable, CopiedAlong):
     ) -> None:  # fmt: skip
         comm = graph.comm
         by_name = seeds is None or isinstance(seeds, str)
-        law, ids = together(comm, lambda: (sampler(), None if by_name else seed_vertices(graph, seeds)))
-        agree(comm, {
-            **law.settings,
-            "seeds": seeds if by_name else "a list of vertices",
-            **{name: plain(value) for name, value in options.items()},
-            "threads": plain(threads), "fetch_together": plain(fetch_together), "edge_ids": bool(edge_ids),
-            "seed_locality": plain(seed_locality),
-        }, {"graph": graph.fingerprint, "seeds": None if ids is None else hashlib.sha256(ids.tobytes()).hexdigest()})  # fmt: skip
+
+        def asked() -> tuple[tuple[Sampler, np.ndarray | None], dict[str, Any], dict[str, Any]]:
+            law, ids = sampler(), None if by_name else seed_vertices(graph, seeds)
+            return (law, ids), {
+                **law.settings,
+                "seeds": seeds if by_name else "a list of vertices",
+                **{name: plain(value) for name, value in options.items()},
+                "threads": plain(threads), "fetch_together": plain(fetch_together), "edge_ids": bool(edge_ids),
+                "seed_locality": plain(seed_locality),
+            }, {"graph": graph.fingerprint, "seeds": None if ids is None else hashlib.sha256(ids.tobytes()).hexdigest()}  # fmt: skip
+
+        law, ids = made_alike(comm, asked)
         vertices = seed_vertices(graph, seeds) if ids is None else ids
         share = fair_threads(comm) if threads is None else threads
         engine = together(comm, lambda: backends.make(backend, share))

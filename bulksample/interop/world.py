@@ -7,8 +7,9 @@ import os
 from typing import Any, overload
 
 from ..data.open_store import is_heterogeneous
-from ..distributed.comm.agree import agree, together
+from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
+from ..distributed.comm.world import check_timeout, is_timeout
 from ..distributed.comm.world import world as connect
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
@@ -17,11 +18,12 @@ from ..graph import Graph
 from ..relations.graph import HeteroGraph
 
 _AGREED: list[Comm] = []  # communicators whose ranks gave the same arguments
+_TIMEOUT = 300.0
 _BACKENDS = ("gloo", "nccl")
 _OPTIONS = [*list(inspect.signature(open_rank_graph).parameters)[2:], "world"]
 
 
-def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
+def init(timeout: float = _TIMEOUT, process_group: str | None = None) -> Comm:
     """Connect the ranks that mpirun, srun or torchrun started; a program started without a launcher is alone.
 
     From then on an uncaught exception, an early exit or a stopped rank ends all ranks, with a message that names the rank.
@@ -47,11 +49,18 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
     PeerLost
         If the ranks do not meet in time.
     """
-    if process_group is not None and process_group not in _BACKENDS:
-        raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
-    comm = connect(timeout)
-    if comm not in _AGREED:  # once, also if a part of the package connected this rank before
-        agree(comm, {"process_group": process_group, "timeout": timeout})
+
+    def checked() -> tuple[None, dict[str, Any], dict[str, Any]]:
+        check_timeout(timeout)
+        if process_group is not None and process_group not in _BACKENDS:
+            raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
+        return None, {"process_group": process_group, "timeout": timeout}, {}
+
+    comm = connect(timeout if is_timeout(timeout) else _TIMEOUT)  # the others wait for this rank, and are to be told
+    if comm in _AGREED:
+        checked()
+    else:  # once, also if a part of the package connected this rank before
+        made_alike(comm, checked)
         _AGREED.append(comm)
     if process_group is not None:
         from ..training.process_group import begin
@@ -128,15 +137,25 @@ def load(
     DataError
         If the store is missing or damaged; on every rank, if it is for one of them.
     """
-    for option in options:
-        if option not in _OPTIONS:
-            raise UsageError(f"load has no argument {option!r}; {instead_of(option, _OPTIONS)}")
     if world is None:
+        _check_names(options)
         return _load_whole(path, check, **options)
     if not isinstance(world, Comm):
         raise UsageError(f"world: got a {type(world).__name__}; use what bulksample.init() returns")
-    several_types = together(world, lambda: is_heterogeneous(path))
+
+    def of_several_types() -> bool:
+        _check_names(options)
+        return is_heterogeneous(path)
+
+    several_types = together(world, of_several_types)
     return (open_rank_hetero_graph if several_types else open_rank_graph)(path, world, check=check, **options)
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Raise `UsageError` for an argument that `load` does not have."""
+    for option in options:
+        if option not in _OPTIONS:
+            raise UsageError(f"load has no argument {option!r}; {instead_of(option, _OPTIONS)}")
 
 
 def _load_whole(

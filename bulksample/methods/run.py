@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from ..config.file import write
 from ..data.atomic import write_file
+from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world
 from ..distributed.matrix.rank_graph import RankGraph
@@ -47,11 +49,47 @@ def train(
     validation score afterwards.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
+    if comm is not None and not isinstance(comm, Comm):
+        raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
+    attempt: Future[_Asked] = Future()  # the ranks may not have met: they do so first, and are told what one of them refuses
+    try:
+        attempt.set_result(_asked(graph, callbacks, options))
+    except Exception as error:
+        attempt.set_exception(error)
+    if comm is None:
+        comm = world() if attempt.exception() else world(attempt.result().config.timeout)
+    config, options, callbacks, module = together(comm, attempt.result)
+    if comm.rank == 0 and (warning := unread_warning(config.method, {name: name for name in options})):
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    lines = lines_of(config)
+    configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
+    with owned(config, overwrite, comm, lines, None, *configs) as outputs:
+        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
+        shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
+        all_callbacks = [*callbacks, *([JsonLines(lines, outputs)] if lines else []), *shown, tracking]
+        trainer = make_trainer(config, graph, comm, all_callbacks, module=module)
+        for file in configs if comm.rank == 0 else ():
+            text = write(config, config.method)
+            outputs.note(file, text)
+            write_file(file, text)
+        with tracking:
+            return tracking.finish(trainer.run())
+
+
+class _Asked(NamedTuple):
+    """The checked arguments of `train`."""
+
+    config: TrainConfig
+    options: dict[str, Any]
+    callbacks: list[Callback]
+    module: nn.Module | None
+
+
+def _asked(graph: Source, callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
+    """Check the arguments of `train`; raises `UsageError`."""
     if not isinstance(callbacks, Iterable):
         raise UsageError(f"callbacks: got a {type(callbacks).__name__}; use a list of bulksample.Callback")
     callbacks = list(callbacks)
-    if comm is not None and not isinstance(comm, Comm):
-        raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
     if isinstance(graph, RankGraph):
         raise UsageError(
             f"train opens the shares of ranks itself; got those of {graph.name!r}: use the path of the store, and graph='partitioned'"
@@ -69,22 +107,7 @@ def train(
         raise UsageError(f"model: got {found}; use a torch.nn.Module that has been made, the name of a model, or 'package.module:factory'")
     config = TrainConfig.of(**options)
     check_trackers(config.track)
-    comm = world(config.timeout) if comm is None else comm
-    if comm.rank == 0 and (warning := unread_warning(config.method, {name: name for name in options})):
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
-    lines = lines_of(config)
-    configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
-    with owned(config, overwrite, comm, lines, None, *configs) as outputs:
-        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
-        all_callbacks = [*callbacks, *([JsonLines(lines, outputs)] if lines else []), *shown, tracking]
-        trainer = make_trainer(config, graph, comm, all_callbacks, module=module if isinstance(module, nn.Module) else None)
-        for file in configs if comm.rank == 0 else ():
-            text = write(config, config.method)
-            outputs.note(file, text)
-            write_file(file, text)
-        with tracking:
-            return tracking.finish(trainer.run())
+    return _Asked(config, options, callbacks, module if isinstance(module, nn.Module) else None)
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:

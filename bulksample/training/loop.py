@@ -22,19 +22,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..backends.base import Backend
 from ..config.metrics import is_better
 from ..config.train import TrainOptions
-from ..distributed.comm.agree import agree
+from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger, combine, sent_by
 from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
+from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..nn.model import Model
 from ..relations.graph import HeteroGraph
+from ..samplers import Sampler
 from ..version import __version__
 from . import checkpoint
 from .callbacks import Callback
@@ -98,21 +101,30 @@ class Trainer:
 
         self._store = None if isinstance(graph, Graph | HeteroGraph) else str(graph)
         graph = held(graph, config, self.comm)
-        config = self.config = fitted(config, graph)
-        if config.checkpoint or config.resume:
-            checkpoint.require()
-        self.method = method(config)
-        if module is not None:
-            self.method.train_module(module)
-        placement = placed(config, method.name, preferred(graph, method.graphs), method.feature_placements, self.comm)
-        compute = compute or make_compute_context(config)
+
+        def prepared() -> tuple[TrainOptions, Method, Placement, ComputeContext]:
+            config, place = fitted(self.config, graph), compute
+            if config.checkpoint or config.resume:
+                checkpoint.require()
+            made = method(config)
+            if module is not None:
+                made.train_module(module)
+            where = placed(config, method.name, preferred(graph, method.graphs), method.feature_placements, self.comm)
+            return config, made, where, place or make_compute_context(config)
+
+        config, self.method, placement, compute = together(self.comm, prepared)
+        self.config = config
         self.placement = placement = placement.on_devices(self.comm) if compute.has_device else placement
         self.total_threads = config.threads or fair_threads(self.comm)
         threads = divide_threads(self.total_threads, config.sampling_threads, waits=placement.partitioned or compute.ahead)
-        if threads.sample and placement.partitioned:
-            self.comm.check_threads()
         torch.set_num_threads(threads.compute)
-        backend, sampler = compute.backend(config, threads.sample or self.total_threads), make_sampler(config)
+
+        def drawn() -> tuple[Backend, Sampler]:
+            if threads.sample and placement.partitioned:
+                self.comm.check_threads()
+            return compute.backend(config, threads.sample or self.total_threads), make_sampler(config)
+
+        backend, sampler = together(self.comm, drawn)
         self.backend = backend.name
 
         mark = shared_fingerprint(graph, self.comm)

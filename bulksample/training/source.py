@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
 from ..data.parts_manifest import graph_manifest, is_parts
 from ..data.store_files import open_array
-from ..distributed.comm.agree import agree, fingerprint
+from ..distributed.comm.agree import fingerprint, made_alike
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
@@ -38,12 +40,15 @@ def sizes_of(source: Source) -> dict[str, str | int]:
 
 def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
-    if isinstance(source, HeteroGraph):
-        own = relational_fingerprint(source)
-    else:
-        own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
-    agree(comm, {}, {"graph": own})
-    return own
+
+    def known() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        if isinstance(source, HeteroGraph):
+            own = relational_fingerprint(source)
+        else:
+            own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
+        return own, {}, {"graph": own}
+
+    return made_alike(comm, known)
 
 
 def verify(source: Source, comm: Comm, check: str) -> None:

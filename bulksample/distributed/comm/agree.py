@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from ...errors import BackendUnavailable, DataError, UsageError
+from ...errors import BackendUnavailable, DataError, PeerLost, UsageError
 from ...graph import Graph
 from ...sparse import CSR
 from .base import Comm
@@ -41,16 +41,42 @@ def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = 
         On all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values, unless these
         are hashes. If ranks name different settings, they run different commands.
     """
-    readable = json.loads(json.dumps([settings, hashes or {}], default=repr))  # so that no rank fails alone
-    everyone = comm.gather_control(readable)
+    made_alike(comm, lambda: (None, settings, hashes or {}), remedy)
+
+
+def together(comm: Comm, call: Callable[[], T]) -> T:
+    """Call `call`, which sends nothing, on every rank; if it fails on one of them, raise on all. Collective.
+
+    Raises
+    ------
+    UsageError, DataError or BackendUnavailable
+        On all ranks, the error of the lowest rank that raised one. It names that rank unless all failed alike. An OSError becomes a
+        `UsageError`. Any other exception is raised as it is on the ranks that raised it, and is a `UsageError` on the others.
+    """
+    return made_alike(comm, lambda: (call(), {}, {}))
+
+
+def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str, Any]]], remedy: str = _ALIKE) -> T:
+    """Call `call` as `together` does, and compare the settings and hashes that it returns besides as `agree` does, in one exchange."""
+    made, fault = _called(call)
+    value, settings, hashes = made or (None, {}, {})
+    readable = json.loads(json.dumps([settings, hashes], default=repr))  # so that no rank fails alone
+    everyone = comm.gather_control([fault.told, *readable])
+    _raise_faults([rank[0] for rank in everyone], fault)
+    _compare([rank[1:] for rank in everyone], remedy)
+    return cast(T, value)
+
+
+def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
+    """Raise `UsageError` for the first difference between the settings, or else the hashes, of all ranks."""
     for place, told in enumerate((_values, _others)):
         first = everyone[0][place]
         for rank, theirs in enumerate(both[place] for both in everyone):
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
                     raise UsageError(f"the ranks do not agree on {key}: {told(first[key], theirs[key], rank)}; {remedy}")
-    for rank, theirs in enumerate(everyone):
-        if any(own.keys() != others.keys() for own, others in zip(everyone[0], theirs, strict=True)):
+    for rank, every in enumerate(everyone):
+        if any(own.keys() != others.keys() for own, others in zip(everyone[0], every, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
 
 
@@ -78,42 +104,44 @@ def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:
     Raises
     ------
     UsageError, DataError or BackendUnavailable
-        On all ranks, what `call` raises. An OSError becomes a `UsageError`.
+        On all ranks, what `call` raises; see `together` for other exceptions.
     """
-    made, fault = None, ["", ""]
-    if comm.rank == 0:
-        made, fault = _called(call)
-    kind, text = comm.gather_control(fault)[0]
-    if kind:
-        raise _NAMED.get(kind, UsageError)(text)
+    made, fault = _called(call) if comm.rank == 0 else (None, _NO_FAULT)
+    _raise_faults(comm.gather_control(fault.told)[:1], fault)
     return made
 
 
-def together(comm: Comm, call: Callable[[], T]) -> T:
-    """Call `call`, which sends nothing, on every rank; if it fails on one of them, raise on all. Collective.
+class _Fault(NamedTuple):
+    """What a rank raised: its kind and its text, empty for none, and the exception itself if ranks do not share its class."""
 
-    Raises
-    ------
-    UsageError, DataError or BackendUnavailable
-        On all ranks, the error of the lowest rank that raised one. It names that rank unless all failed alike. An OSError becomes a
-        `UsageError`.
-    """
-    made, fault = _called(call)
-    everyone = comm.gather_control(fault)
+    told: list[str]
+    unforeseen: Exception | None = None
+
+
+_NO_FAULT = _Fault(["", ""])
+
+
+def _called(call: Callable[[], T]) -> tuple[T | None, _Fault]:
+    """Call `call`; return its value, and what it raised."""
+    try:
+        return call(), _NO_FAULT
+    except PeerLost:  # `call` has communicated, and nobody is left to tell
+        raise
+    except (*_SHARED, OSError) as error:
+        kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), "")
+        return None, _Fault([kind or type(error).__name__, str(error)])
+    except Exception as error:
+        return None, _Fault([type(error).__name__, f"{type(error).__name__}: {error}"], error)
+
+
+def _raise_faults(everyone: list[list[str]], own: _Fault) -> None:
+    """Raise the fault of the lowest of some ranks that have one; a rank with an unforeseen fault raises its own."""
+    if own.unforeseen is not None:
+        raise own.unforeseen
     for rank, (kind, text) in enumerate(everyone):
         if kind:
             alike = all(other == everyone[0] for other in everyone)
             raise _NAMED.get(kind, UsageError)(text if alike else f"rank {rank}: {text}")
-    return cast(T, made)
-
-
-def _called(call: Callable[[], T]) -> tuple[T | None, list[str]]:
-    """Call `call`; return its value, and the kind and the text of the error that ranks share, if it raised one."""
-    try:
-        return call(), ["", ""]
-    except (*_SHARED, OSError) as error:
-        kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), "")
-        return None, [kind or type(error).__name__, str(error)]
 
 
 def fingerprint(graph: Graph) -> str:

@@ -58,8 +58,7 @@ def world(timeout: float = 300.0) -> Comm:
         If ranks started by torchrun do not connect in time.
     """
     global _world
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < _LONGEST_SECONDS:
-        raise UsageError(f"timeout: got {timeout!r}; use a positive number of seconds, below {_LONGEST_SECONDS:g}")
+    check_timeout(timeout)
     if isinstance(_world, ProcessComm) and not _world.closed:
         _world.watch.timeout = timeout
         return _world
@@ -73,6 +72,17 @@ def world(timeout: float = 300.0) -> Comm:
     if not launch.variable and (reason := unheard()):
         warnings.warn(f"this process runs alone, as rank 0 of 1, and writes files as if no other ran: {reason}", stacklevel=2)
     return _world
+
+
+def is_timeout(timeout: Any) -> bool:
+    """Return True for seconds that a wait may take."""
+    return isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout < _LONGEST_SECONDS
+
+
+def check_timeout(timeout: Any) -> None:
+    """Raise `UsageError` for anything but seconds that a wait may take."""
+    if not is_timeout(timeout):
+        raise UsageError(f"timeout: got {timeout!r}; use a positive number of seconds, below {_LONGEST_SECONDS:g}")
 
 
 def _begun_mpi() -> Any:

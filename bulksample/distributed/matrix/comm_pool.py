@@ -70,6 +70,12 @@ class Lease(Generic[T]):
         self.lent = lent
 
 
+def duplicates(comm: Comm) -> CommPool[Comm]:
+    """Return the pool of communicators of the same ranks, for loaders that threads of a rank may use at once."""
+    made: CommPool[Comm] = comm.pools.setdefault("duplicates", CommPool(comm, comm.duplicate))
+    return made
+
+
 def grids(comm: Comm, replication: int, order: Order, own_tally: bool) -> CommPool[ProcessGrid]:
     """Return the pool of process grids of a communicator, which all graphs share that its ranks open.
 

@@ -10,14 +10,16 @@ import torch
 
 from ... import backends
 from ...adjacency import LocalAdjacency
-from ...distributed.comm.agree import agree, begin_together
+from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
+from ...distributed.matrix.comm_pool import duplicates
 from ...errors import UsageError
 from ...loader import BulkLoader
 from ...pickled import Uncached
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from ..hand_split import warn_of_equal_draws
+from ..made_together import made_together
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 from .typed_blocks import TypedBlocks
@@ -61,6 +63,7 @@ class DataLoader(Uncached):
         If DGL is missing.
     """
 
+    @made_together
     def __init__(
         self,
         graph: Any,
@@ -98,11 +101,14 @@ class DataLoader(Uncached):
             "batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank,
             "ranks": ranks, "memory_budget": memory_budget,
         }  # fmt: skip
+        self._shared = {
+            **graph_sampler.sampler.settings, "fanouts": repr(graph_sampler.by_type or graph_sampler.sampler.fanouts),
+            "prob": graph_sampler.prob, "batch_size": batch_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last,
+        }  # fmt: skip
         self._typed: TypedBlocks | None = None
         if not getattr(graph, "is_homogeneous", True):
             self._typed = TypedBlocks(graph, indices, graph_sampler, backend, **options)
             self._loader = self._typed.loader
-            self._agree_on_options(graph_sampler, options)
             return
         for name in graph_sampler.features:
             if name not in graph.ndata:
@@ -116,16 +122,17 @@ class DataLoader(Uncached):
             self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
             distinct_vertices(indices, adjacency.n), **options,
         )  # fmt: skip
-        self._agree_on_options(graph_sampler, options)
 
-    def _agree_on_options(self, sampler: BlockSampler, options: dict[str, Any]) -> None:
-        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other options; collective."""
-        if self._comm is None:
-            return
-        fanouts = {"fanouts": repr(sampler.by_type or sampler.sampler.fanouts), "prob": sampler.prob}
-        shared = {name: options[name] for name in ("batch_size", "seed", "shuffle", "drop_last")}
-        own = self._loader.state_dict()
-        agree(self._comm, {**sampler.sampler.settings, **fanouts, **shared}, {"graph": own.get("graph"), "indices": own["seeds"]})
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `made_together.Shared`."""
+        state = self._loader.state_dict()
+        return self._shared, {"graph": state.get("graph"), "indices": state["seeds"]}
+
+    def connect(self) -> None:
+        """Take communicators of this loader's own, so that another thread of each rank may use `comm`; collective."""
+        if self._comm is not None and self._comm.size > 1:
+            self._lease = duplicates(self._comm).lease()
+            self._comm = self._lease.lent
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch."""

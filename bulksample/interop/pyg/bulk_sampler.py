@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import torch
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, HeteroSamplerOutput, NegativeSampling, NodeSamplerInput, SamplerOutput
 
-from ...distributed.comm.agree import agree
 from ...distributed.comm.base import Comm
 from ...process_lock import process_lock
 from ...rng import MAX_EPOCHS, Stream
@@ -56,10 +55,17 @@ class SamplerOfBulks(BaseSampler):
     def settings(self) -> dict[str, Any]:
         """The options on which mini-batches depend, by the names that a user gives them, for messages that compare two samplers."""
 
-    def agree_on_options(self, graph: str) -> None:
-        """Raise `UsageError` on every rank if the ranks of `comm` were given other options, or graphs of other fingerprints; collective."""
-        if self.comm is not None:
-            agree(self.comm, {**self.settings, "seed": int(self.stream.seed), "grid": self.grid}, {"graph": graph})
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """The fingerprint of the graph."""
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `made_together.Shared`."""
+        return {**self.settings, "seed": int(self.stream.seed), "grid": self.grid}, {"graph": self.fingerprint}
+
+    def connect(self) -> None:  # most samplers hold the whole graph
+        """See `made_together.Shared`."""
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> Sampled:
         """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""

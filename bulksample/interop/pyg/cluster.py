@@ -23,6 +23,7 @@ from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError
 from ...rng import Stream
 from ...sparse import CSR
+from ..made_together import made_together
 from .bulk_loading import hashed
 from .edge_lists import check_input, graph_of
 from .epochs import EpochLoading
@@ -104,6 +105,7 @@ class ClusterLoader(EpochLoading, TheirLoader):
         If the graph is not in parts, or an option has no meaning here.
     """
 
+    @made_together
     def __init__(
         self,
         cluster_data: TheirData,
@@ -120,7 +122,6 @@ class ClusterLoader(EpochLoading, TheirLoader):
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(cluster_data, **options)
-        self.agree_on_options()
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[torch.Tensor]:
         return [torch.as_tensor(index) for index in indices]

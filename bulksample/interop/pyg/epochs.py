@@ -22,8 +22,9 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from ...ahead import Ahead
 from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
-from ...distributed.comm.agree import agree, begin_together
+from ...distributed.comm.agree import begin_together, made_alike
 from ...distributed.comm.base import Comm
+from ...distributed.matrix.comm_pool import duplicates
 from ...errors import UsageError
 from ...free_memory import free_memory
 from ...loader import COPIES
@@ -104,7 +105,7 @@ class EpochLoading(Uncached, ABC):
         for name in ("sampler", "batch_sampler"):
             if comm is not None and options.get(name) is not None and not _has_length(options[name]):
                 raise UsageError(f"{name} has no length, so ranks cannot share its mini-batches; give it a __len__, or use a list")
-            if comm is not None and _divided(options.get(name)) is not None:
+            if comm is not None and _distributed_sampler(options.get(name)) is not None:
                 raise UsageError(f"comm divides the mini-batches among ranks, and so does your DistributedSampler; {_ONE_OF_THEM}")
         self.bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together, self._seeded = stream, comm, together, seeded
@@ -113,11 +114,16 @@ class EpochLoading(Uncached, ABC):
         self._order = ""  # the digest of the mini-batches of this epoch that are used, if the user's sampler orders them
         self._order_of: list[int] | None = None  # the rank of a DistributedSampler whose order that is, and the number of its ranks
 
-    def agree_on_options(self) -> None:
-        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other options or examples; collective."""
-        if self._comm is not None:
-            own = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
-            agree(self._comm, own, {_SPELLED.get(name, name): value for name, value in self._describe().items()})
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `made_together.Shared`."""
+        own = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
+        return own, {_SPELLED.get(name, name): value for name, value in self._describe().items()}
+
+    def connect(self) -> None:
+        """Take communicators of this loader's own, so that another thread of each rank may use `comm`; collective."""
+        if self._comm is not None and self._comm.size > 1:
+            self._lease = duplicates(self._comm).lease()
+            self._comm = self._lease.lent
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -285,7 +291,7 @@ class EpochLoading(Uncached, ABC):
     @property
     def _divided(self) -> DistributedSampler[Any] | None:
         """The user's sampler, if it gives this rank its share of a common order."""
-        return None if self._own_order else _divided(self.batch_sampler)
+        return None if self._own_order else _distributed_sampler(self.batch_sampler)
 
     @property
     def _place(self) -> list[int] | None:
@@ -333,13 +339,16 @@ class EpochLoading(Uncached, ABC):
         return _digest(islice(BatchSampler(own, size, drop_last), used))
 
     def _shared_order(self, comm: Comm, used: int) -> list[_Step]:
-        """Return all mini-batches of the user's sampler; raises `UsageError` on every rank if their orders differ. Collective."""
-        every = list(self._user_order(0))
-        digest = every[-1].order[:16] if every else ""
-        agree(comm, {"the number of mini-batches of your sampler": len(every)}, {"the order of your sampler": digest})
-        if used and (used > len(every) or every[used - 1].order != self._order):
-            raise UsageError(_CHANGED)
-        return every
+        """Return all mini-batches of the user's sampler; raises `UsageError` on every rank if one's fails, or orders differ. Collective."""
+
+        def run_through() -> tuple[list[_Step], dict[str, Any], dict[str, Any]]:
+            every = list(self._user_order(0))
+            digest = every[-1].order[:16] if every else ""
+            if used and (used > len(every) or every[used - 1].order != self._order):
+                raise UsageError(_CHANGED)
+            return every, {"the number of mini-batches of your sampler": len(every)}, {"the order of your sampler": digest}
+
+        return made_alike(comm, run_through)
 
     def _examples_of(self, epoch: int) -> Callable[[int], np.ndarray]:
         """Return the order of an epoch: the positions of the examples of a mini-batch, by its number."""
@@ -378,7 +387,7 @@ class EpochLoading(Uncached, ABC):
         return self.bulk_size
 
 
-def _divided(sampler: Any) -> DistributedSampler[Any] | None:
+def _distributed_sampler(sampler: Any) -> DistributedSampler[Any] | None:
     """Return the `DistributedSampler` that a sampler of vertices or of mini-batches is or holds."""
     found = getattr(sampler, "sampler", sampler)
     return found if isinstance(found, DistributedSampler) else None

@@ -12,9 +12,10 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...relations.adjacency import RelationAdjacency, fingerprint_of
+from ...relations.adjacency import RelationAdjacency
 from ...relations.hgt import HGSampler
 from ...rng import Stream
+from ..made_together import made_together
 from .bulk_sampler import Sampled
 from .node import BulkNodeLoader
 from .typed_graph import has_types, typed_graph
@@ -40,6 +41,7 @@ class HGTSampler(TypedSampler):
         If edges are malformed.
     """
 
+    @made_together
     def __init__(
         self,
         data: Any,
@@ -57,7 +59,6 @@ class HGTSampler(TypedSampler):
         self.sampler = HGSampler(num_samples)
         self._typed, self._hops = True, None
         self._adjacencies: dict[int | None, RelationAdjacency] = {}
-        self.agree_on_options(fingerprint_of(self.graph))
         self.sampler.check(self.adjacency)
 
     def sample_edges(
@@ -91,6 +92,7 @@ class HGTLoader(BulkNodeLoader):
         See `HGTSampler`.
     """
 
+    @made_together
     def __init__(
         self,
         data: HeteroData | tuple[FeatureStore, GraphStore],

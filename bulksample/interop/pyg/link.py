@@ -14,6 +14,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
+from ..made_together import made_together
 from .bulk_loading import BulkLoading, hashed
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
@@ -47,6 +48,7 @@ transform_sampler_output, filter_per_worker
 
     link_sampler: SamplerOfBulks
 
+    @made_together
     def __init__(
         self,
         data: Data | HeteroData | tuple[FeatureStore, GraphStore],
@@ -99,7 +101,6 @@ transform_sampler_output, filter_per_worker
         )  # fmt: skip
         if edge_label_time is not None and len(edge_label_time) != len(self.input_data.row):
             raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
-        self.agree_on_options()
 
     @property
     def _settings(self) -> dict[str, Any]:

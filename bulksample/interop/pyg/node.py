@@ -17,6 +17,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
+from ..made_together import made_together
 from .bulk_loading import BulkLoading
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
@@ -72,7 +73,6 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         )  # fmt: skip
         if input_time is not None and len(input_time) != len(self.input_data.node):
             raise UsageError(f"got {len(input_time)} input times for {len(self.input_data.node)} input nodes; use one for each")
-        self.agree_on_options()
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
@@ -121,6 +121,7 @@ transform_sampler_output, filter_per_worker
         If options contradict each other, or the graph.
     """
 
+    @made_together
     def __init__(
         self,
         data: Data | HeteroData | tuple[FeatureStore, GraphStore],
@@ -165,6 +166,7 @@ class _LawLoader(BulkNodeLoader):
     law: str
     own: tuple[str, ...] = ()
 
+    @made_together
     def __init__(
         self, data: Data | tuple[FeatureStore, GraphStore], num_neighbors: Sequence[int], input_nodes: Any = None, *,
         grid: int | None = None, comm: Comm | None = None, seed: int | None = None, backend: str = "auto", weight_attr: str | None = None,

@@ -34,6 +34,7 @@ from ...selection import Selection
 from ...sparse import CSR, fixed_point, row_pointers
 from ..edge_graph import EdgeGraph, edge_graph
 from ..feature_gather import FeatureGather
+from ..made_together import made_together
 from .attributes import attributes_of
 from .bulk_loading import hashed
 from .edge_lists import check_input, edge_ends, num_nodes_of, whole
@@ -81,6 +82,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
 
     _draws_edges = False
 
+    @made_together
     def __init__(
         self,
         data: Data,
@@ -115,7 +117,6 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(range(self.num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
-        self.agree_on_options()
 
     @abstractmethod
     def _reached(self, ids: np.ndarray, epoch: int, roots: Substream) -> tuple[np.ndarray, np.ndarray]:
@@ -219,6 +220,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
     Roots are uniform over all vertices and may repeat. A walker draws among the edges that leave its vertex; where none does, it stays.
     """
 
+    @made_together
     def __init__(
         self, data: Data, batch_size: int, walk_length: int, num_steps: int = 1, sample_coverage: int = 0, save_dir: str | None = None,
         log: bool = True, **options: Any,

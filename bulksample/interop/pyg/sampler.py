@@ -28,6 +28,7 @@ from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import row_pointers, runs
 from ..distribute_rows import distribute_rows
+from ..made_together import made_together
 from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
 from .bulk_sampler import Sampled, SamplerOfBulks
@@ -72,6 +73,7 @@ class BulkSampler(SamplerOfBulks):
     all its parallel edges. The batches of a `NodeLoader` lack the weights of layer-wise samplers; use `LadiesLoader` or `FastGCNLoader`.
     """
 
+    @made_together
     def __init__(
         self,
         data: Data | tuple[FeatureStore, GraphStore],
@@ -112,8 +114,19 @@ class BulkSampler(SamplerOfBulks):
             raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
         self.comm, self.grid = comm, grid
         self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
-        self.agree_on_options(self.graph.matrix.fingerprint)
-        self.sampler.check(self.adjacency)
+        engine = backends.make(backend)  # also where ranks make the adjacency together: it fails on one of them alone
+        if grid is None:
+            self.sampler.check(LocalAdjacency(self.graph.matrix, engine, entries=True))
+
+    @property
+    def fingerprint(self) -> str:
+        """See `SamplerOfBulks.fingerprint`."""
+        return self.graph.matrix.fingerprint
+
+    def connect(self) -> None:
+        """Make the adjacency of ranks that share it; collective."""
+        if self.grid is not None:
+            self.sampler.check(self.adjacency)
 
     @property
     def num_neighbors(self) -> list[int]:

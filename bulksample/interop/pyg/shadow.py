@@ -16,6 +16,7 @@ from torch_geometric.sampler import SamplerOutput
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..feature_gather import FeatureGather
+from ..made_together import made_together
 from .attributes import attributes_of
 from .bulk_loading import hashed
 from .edge_lists import check_input, compressed, ids_or_mask, whole
@@ -59,6 +60,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     share random numbers.
     """
 
+    @made_together
     def __init__(
         self,
         data: Data,
@@ -96,7 +98,11 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         self.set_up_epochs(self._drawn.stream, bulk_size, memory_budget, options, comm, seeded=seed is not None)
         options.pop("dataset", None), options.pop("collate_fn", None)
         super().__init__(range(len(self.node_idx)), collate_fn=self._collated, **options)  # type: ignore[arg-type]
-        self.agree_on_options()
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `made_together.Shared`; with the options and the graph of the draws."""
+        (settings, graph), (own, hashes) = self._drawn.compared(), super().compared()
+        return {**settings, **own}, {**graph, **hashes}
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         roots = self.node_idx.numpy()

@@ -28,6 +28,7 @@ from ...relations.times import given_times
 from ...rng import Stream
 from ...samplers import Sage, whole_fanouts
 from ...sparse import row_pointers
+from ..made_together import made_together
 from .arrange_types import arranged, induced
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .negatives import SeededNegatives
@@ -65,6 +66,7 @@ class TypedSampler(SamplerOfBulks):
         If edges, weights or times are malformed.
     """
 
+    @made_together
     def __init__(
         self,
         data: Any,
@@ -94,7 +96,6 @@ class TypedSampler(SamplerOfBulks):
             raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")
         self.sampler: RelationSampler | HGSampler = RelationSampler(base, fanouts, time, self.disjoint, stride)
         self._adjacencies: dict[int | None, RelationAdjacency] = {}
-        self.agree_on_options(fingerprint_of(self.graph))
         self.sampler.check(self.adjacency)
 
     @property
@@ -113,6 +114,11 @@ class TypedSampler(SamplerOfBulks):
     def by(self) -> Literal["vertices", "edges"] | None:
         """Which times count: those of vertices, those of edges, or none."""
         return None if self.sampler.time is None else self.adjacency.kind_of_times("auto")
+
+    @property
+    def fingerprint(self) -> str:
+        """See `SamplerOfBulks.fingerprint`."""
+        return fingerprint_of(self.graph)
 
     @property
     def num_nodes(self) -> int:

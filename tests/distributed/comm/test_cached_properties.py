@@ -11,7 +11,11 @@ import bulksample
 from bulksample.distributed.comm.base import Comm
 
 LOCAL = {"close", "duplicate"}
-COLLECTIVE = {name for name in dir(Comm) if not name.startswith("_") and callable(getattr(Comm, name))} - LOCAL | {"together", "agree"}
+COLLECTIVE = {name for name in dir(Comm) if not name.startswith("_") and callable(getattr(Comm, name))} - LOCAL | {
+    "together",
+    "agree",
+    "made_alike",
+}
 
 
 def cached_properties(source):

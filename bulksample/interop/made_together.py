@@ -1,0 +1,67 @@
+"""Constructors of what several ranks make together: what one rank refuses, all of them refuse, and all were given the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, cast
+
+from ..distributed.comm.agree import made_alike
+from ..distributed.comm.base import Comm
+from ..errors import UsageError
+
+P = ParamSpec("P")
+_MAKING: ContextVar[bool] = ContextVar("bulksample_making", default=False)  # of this thread: an outer constructor compares
+
+
+class Shared(Protocol):
+    """An object that ranks make together; `made_together` calls these methods, in this order, after the outermost constructor."""
+
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options that are equal on all ranks, by the names that users know, and the hashes of what is too long to show."""
+
+    def connect(self) -> None:
+        """Make the communicators of this object; collective."""
+
+
+def made_together(init: Callable[P, None]) -> Callable[P, None]:
+    """Decorate ``__init__`` of a `Shared` class, which sends nothing. With the argument `comm`, a call is collective, in one exchange.
+
+    The ranks of a `neighbor_sampler` count instead of `comm`. Constructors of base classes and parts are compared with the outer one.
+
+    Raises
+    ------
+    UsageError, DataError or BackendUnavailable
+        On every rank, if the constructor fails on one of them, or ranks were given different options.
+    """
+
+    @wraps(init)
+    def make(*given: P.args, **options: P.kwargs) -> None:
+        if _MAKING.get():
+            init(*given, **options)
+            return
+        own, comm = cast(Shared, given[0]), _ranks(**options)
+
+        def compared() -> tuple[None, dict[str, Any], dict[str, Any]]:
+            init(*given, **options)
+            return None, *own.compared()
+
+        mark = _MAKING.set(True)
+        try:
+            if comm is None:
+                init(*given, **options)
+            else:
+                made_alike(comm, compared)
+        finally:
+            _MAKING.reset(mark)
+        own.connect()
+
+    return make
+
+
+def _ranks(comm: Any = None, neighbor_sampler: Any = None, **others: Any) -> Comm | None:
+    if comm is not None and not isinstance(comm, Comm):
+        raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
+    ranks: Comm | None = comm if neighbor_sampler is None else getattr(neighbor_sampler, "comm", comm)
+    return ranks
