@@ -52,6 +52,7 @@ def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
 
 
 def _graph(arrays: dict[str, Array], name: str, target: str | None) -> Graph:
+    _refuse_scipy(arrays)
     indptr = _take(arrays, "indptr", "iu", 1, np.int64)
     indices = _take(arrays, "indices", "iu", 1, np.int32)
     if indptr is None or indices is None:
@@ -80,6 +81,15 @@ def _graph(arrays: dict[str, Array], name: str, target: str | None) -> Graph:
         if column.ndim == 0:
             raise DataError(f"{key}: must have {n} rows; it is a single number")
     return graph.validate()
+
+
+def _refuse_scipy(arrays: dict[str, Array]) -> None:
+    """Raise `DataError` for the file of a sparse matrix."""
+    if {"format", "shape", "data"} <= arrays.keys() and arrays["format"].ndim == 0:
+        raise DataError(
+            "format: this is a sparse matrix of scipy.sparse.save_npz, without features and labels; write it with scipy.io.mmwrite, and "
+            "use `data import mtx`"
+        )
 
 
 def _take(arrays: dict[str, Array], name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> Array | None:

@@ -138,7 +138,9 @@ def integers(path: Path, table: Table, columns: int) -> np.ndarray:
     wrong |= values > np.uint64(2**63 - 1)  # 19 digits cannot leave uint64
     if wrong.any():
         row, column = (int(place) for place in np.argwhere(wrong)[0])
-        raise DataError(f"{path.name}: line {table.lines[row]}: {table.token(row, column)!r} is not an integer from 0 to 2**63 - 1")
+        line, token = table.lines[row], table.token(row, column)
+        hint = "; skip a line of names with --skip 1" if line == 1 and not token[:1].isdigit() and token[:1] not in "-+." else ""
+        raise DataError(f"{path.name}: line {line}: {token!r} is not an integer from 0 to 2**63 - 1{hint}")
     return values.astype(np.int64)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..data.columns import as_array
 from ..data.from_edges import from_edges
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..vertex_table import SPLITS
 from .convert_hetero import hetero_from_dgl, hetero_from_pyg
 from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
@@ -53,6 +56,11 @@ def from_pyg(
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
+    for key, mask in masks.items():
+        if len(mask.shape) == 2:
+            raise DataError(f"{key}: holds {mask.shape[1]} splits, a column each; choose one, such as data.{key} = data.{key}[:, 0]")
+    if found and weight_attr == "auto":
+        _check_found(found[0], weights)
     columns = {key: data[key] for key in ("x", "y") if key in data}
     weight = "".join(found[:1]) if weight_attr == "auto" else weight_attr
     if "edge_attr" in given and weight != "edge_attr":
@@ -106,6 +114,15 @@ def from_dgl(
     if edge_attr in graph.edata and edge_attr != weight_attr:
         columns["edge_attr"] = graph.edata[edge_attr]
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
+
+
+def _check_found(name: str, weights: Any) -> None:
+    """Raise `DataError` for a column that was taken for weights, and cannot be."""
+    values = as_array(name, weights).reshape(-1)
+    bad = np.flatnonzero(~(values >= 0))
+    if len(bad):
+        remedy = "weights are not negative; if these are no weights, use weight_attr=None"
+        raise DataError(f"{name}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
 
 
 def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:

@@ -109,6 +109,8 @@ def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: n
     -----
     Sorts m keys, unless they are sorted already.
     """
+    if n > MAX_VERTICES:
+        raise DataError(f"there are {n} vertices, by num_nodes or the largest id of the edges; number them from 0, fewer than 2**31")
     for end, vertices in (("source", sources), ("destination", destinations)):
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
         if len(bad):

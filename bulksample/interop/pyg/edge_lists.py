@@ -35,6 +35,23 @@ def check_input(data: Any, weight_attr: str | None = None, **temporal: Any) -> N
         raise UsageError(f"adj_t: got a torch tensor of layout {layout}; use adj_t.to_sparse_csr(), or an edge_index")
 
 
+def check_attributes(data: Any) -> None:
+    """Raise `UsageError` for a list with an entry for each vertex or edge, which batches cannot slice."""
+    for part in getattr(data, "stores", ()):
+        for key, value in part.items():
+            if isinstance(value, list | tuple) and (part.is_node_attr(key) or part.is_edge_attr(key)):
+                found = f"got a {type(value).__name__} of {len(value)}, one for each vertex or edge"
+                raise UsageError(f"{key}: {found}, and batches slice tensors; make it a tensor, or delete it from the graph")
+
+
+def column(name: str, given: Any) -> torch.Tensor | None:
+    """Return numbers of examples as a tensor, None as it is; raises `UsageError` for what is no list of numbers."""
+    try:
+        return None if given is None else torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise UsageError(f"{name}: got a {type(given).__name__}; use a tensor") from None
+
+
 def check_times(**temporal: Any) -> None:
     """Raise `UsageError` if an option of temporal sampling is set."""
     options = [name for name, value in temporal.items() if value is not None]

@@ -25,7 +25,7 @@ from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from ...distributed.comm.agree import begin_together, made_alike
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.comm_pool import duplicates
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
 from ...free_memory import free_memory
 from ...loader import COPIES
 from ...pickled import Uncached
@@ -102,7 +102,14 @@ class EpochLoading(Uncached, ABC):
                 raise UsageError(f"{name} was given, but {reason}; leave it out")
         if "batch_size" in options and options["batch_size"] is None:
             raise UsageError("batch_size was None; use a positive number")
+        if memory_budget is not None and not is_whole(memory_budget):
+            raise UsageError(f"memory_budget must be a positive whole number of bytes; got {memory_budget!r}")
         for name in ("sampler", "batch_sampler"):
+            if isinstance(options.get(name), str):
+                raise UsageError(
+                    f"{name} orders the examples, as in torch; got {options[name]!r}. Draw by another law with LaborLoader, LadiesLoader, "
+                    "FastGCNLoader or neighbor_sampler=BulkSampler(data, num_neighbors, sampler=...)"
+                )
             if comm is not None and options.get(name) is not None and not _has_length(options[name]):
                 raise UsageError(f"{name} has no length, so ranks cannot share its mini-batches; give it a __len__, or use a list")
             if comm is not None and _distributed_sampler(options.get(name)) is not None:

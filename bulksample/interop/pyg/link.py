@@ -18,7 +18,7 @@ from ..made_together import made_together
 from .bulk_loading import BulkLoading, hashed
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
-from .edge_lists import compressed, vertex_pairs
+from .edge_lists import check_attributes, column, compressed, vertex_pairs
 from .stores import is_pair, stored_edges
 from .typed_graph import has_types
 from .typed_sampler import TypedSampler
@@ -84,6 +84,8 @@ transform_sampler_output, filter_per_worker
                 raise UsageError(f"'{other}' is not set, but '{given}' is; give both, or none")
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; use an edge_index")
+        check_attributes(data)
+        edge_label, edge_label_time = column("edge_label", edge_label), column("edge_label_time", edge_label_time)
         law = None if neg_sampling is None else NegativeSampling.cast(neg_sampling)
         links = seeds_of_batch(options)
         amount = ceil((neg_sampling_ratio or 0.0) if law is None else law.amount)

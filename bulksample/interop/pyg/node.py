@@ -21,7 +21,7 @@ from ..made_together import made_together
 from .bulk_loading import BulkLoading
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
-from .edge_lists import check_input, compressed, ids_or_mask
+from .edge_lists import check_attributes, check_input, column, compressed, ids_or_mask
 from .filtering import with_compressed_rows, with_edge_index
 from .sampler import BulkSampler
 from .stores import is_pair
@@ -63,6 +63,8 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         **options: Any,
     ) -> None:
         self.set_up(node_sampler, bulk_size, memory_budget, options)
+        check_attributes(data)
+        input_time = column("input_time", input_time)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
         if input_time is not None and not (isinstance(node_sampler, TypedSampler) and node_sampler.sampler.time is not None):
