@@ -13,10 +13,16 @@ _SCORED_BYTES = 2**28  # of the mini-batches of a bulk of an evaluation
 _EDGE_BYTES = 12  # of a sampled edge in a mini-batch: its column, its source vertex, and a share of row pointers
 
 
-def check_bulk_size(bulk_size: Any) -> None:
-    """Raise `UsageError` for anything but ``auto`` or a positive whole number."""
+def check_bulk_size(bulk_size: Any, memory_budget: Any = None) -> None:
+    """Raise `UsageError` for anything but ``auto`` or a positive whole number, or for a budget that is none or decides nothing."""
     if not is_whole(bulk_size) and not (isinstance(bulk_size, str) and bulk_size == "auto"):
         raise UsageError(f"bulk_size must be 'auto' or positive, and a whole number; got {bulk_size!r}")
+    if memory_budget is not None and not is_whole(memory_budget):
+        raise UsageError(f"memory_budget must be a positive whole number of bytes; got {memory_budget!r}")
+    if memory_budget is not None and bulk_size != "auto":
+        raise UsageError(
+            f"memory_budget is for bulk_size auto; got memory_budget {memory_budget} with bulk_size {bulk_size}: leave one out"
+        )
 
 
 def growing(k: int) -> Iterator[int]:

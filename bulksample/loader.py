@@ -115,13 +115,11 @@ class BulkLoader(Uncached, CopiedAlong):
         for name, number, least in (("rank", rank, 0), ("ranks", ranks, 1)):
             if not is_whole(number, least):
                 raise UsageError(f"{name} must be a whole number, {least} or more; got {number!r}")
-        if memory_budget is not None and not is_whole(memory_budget):
-            raise UsageError(f"memory_budget must be a positive whole number of bytes; got {memory_budget!r}")
         if not 0 <= rank < ranks:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
         if virtual_ranks is not None and virtual_ranks < ranks:
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
-        check_bulk_size(bulk_size)
+        check_bulk_size(bulk_size, memory_budget)
         check_switches(shuffle=shuffle, drop_last=drop_last, prefetch=prefetch, even=even)
         if groups is not None and getattr(sampler, "coverage", False):
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")

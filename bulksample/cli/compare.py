@@ -114,7 +114,8 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
     """Return the options in a configuration file as flags of `train`, without those that the method does not read; raise `UsageError`."""
     from ..config.file import Given, read
     from ..config.sample import SampleConfig
-    from ..methods.config import READERS, TrainConfig
+    from ..methods.config import TrainConfig
+    from ..methods.readers import READERS, unread
 
     groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
     given = {
@@ -122,8 +123,8 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
         if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
     }  # fmt: skip
     method = {"method": Given(one.method, "")}
-    unread = Requested({name: value for name, value in given.items() if name not in READERS} | method).config(TrainConfig).unread()
-    return as_arguments(Requested({name: value for name, value in given.items() if name not in unread} | method).config(TrainConfig))
+    without = unread(Requested({name: value for name, value in given.items() if name not in READERS} | method).config(TrainConfig))
+    return as_arguments(Requested({name: value for name, value in given.items() if name not in without} | method).config(TrainConfig))
 
 
 def _check(one: Contestant, common: tuple[str, ...], converges: bool) -> None:

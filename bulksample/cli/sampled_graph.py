@@ -98,6 +98,8 @@ def open_relations(
     from ..samplers import LayerWise
     from ..views.seed_times import rule_for, seed_times
 
+    if config.seed_locality:
+        raise UsageError(f"seed_locality is for graphs of one vertex type; {directory} is heterogeneous: leave it out")
     options = {**vars(placement), "features": placement.features if config.features else "replicated"}
     share = open_rank_hetero_graph(directory, comm, **options, seed=config.seed, check=config.check)
 

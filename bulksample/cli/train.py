@@ -12,12 +12,14 @@ from ..data.open_store import is_heterogeneous
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..log import start_logging
-from ..methods.config import TrainConfig, unread_warning
+from ..methods.config import TrainConfig
+from ..methods.readers import unread_warning
 from .configured import Requested, config_beside, config_file, configured, write_config
 from .held import OverwriteOption
 from .output import JsonOption, LogLevel, emit, tell_launch
 from .uncollected import uncollected
 
+_OF_TRAINER = ("join", "token_file", "timeout", "quiet")  # options of a trainer that joins a run
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
 
 
@@ -40,7 +42,7 @@ def train(
         config.check_graph(str(directory), is_heterogeneous(directory))
     start_logging(log_level)
     if not quiet:
-        _tell_unused(requested, config.method)
+        _tell_unused(requested, config)
     from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
     from ..training.kept import owned
     from ..training.trackers import check_trackers, make_tracking
@@ -75,9 +77,9 @@ def train(
         raise typer.Exit(1)
 
 
-def _tell_unused(requested: Requested, method: str) -> None:
-    """Warn on rank 0 about sampling flags that the method ignores. Options from a file are not reported: it may serve several methods."""
-    warning = unread_warning(method, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
+def _tell_unused(requested: Requested, config: TrainConfig) -> None:
+    """Warn on rank 0 about flags of sampling or of hidden layers that the run ignores; options from a file may serve several runs."""
+    warning = unread_warning(config, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
     if warning and not launched().rank:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
 
@@ -99,6 +101,8 @@ def _config(requested: Requested) -> tuple[TrainConfig, bool]:
     if "join" not in requested:
         config: TrainConfig = requested.config(TrainConfig)
         return config, config.quiet
+    if others := [given.origin for name, given in requested.items() if name not in _OF_TRAINER and given.origin.startswith("--")]:
+        raise UsageError(f"--join takes the options of the run that it joins; got {', '.join(others)}: leave them out")
     from ..methods.averaging.remote_trainer import invited_config
 
     own: TrainConfig = Requested({key: given for key, given in requested.items() if key in ("timeout", "quiet")}).config(TrainConfig)

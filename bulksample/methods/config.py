@@ -5,7 +5,6 @@ A new method adds its options class to the bases of `TrainConfig`. No torch is i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
@@ -21,15 +20,9 @@ from .averaging.options import AVERAGING, AveragingOptions, LLCGOptions, SuperTM
 from .bns.options import BNSOptions
 from .cofree.options import CoFreeOptions
 from .grappa.options import GrappaOptions
+from .readers import check_read
 from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
-WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
-OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
-READERS = {  # options of what travels, and the runs that read them
-    "exchange": "draws from rows of other ranks: method sync, or evaluate sampled of full, bns, adaqp, cofree and grappa",
-    "form": "passes over the whole graph: methods full, bns, adaqp, cofree, or grappa with full_graph",
-    "overlap": "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",
-}
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
     "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"),
@@ -64,7 +57,7 @@ class TrainConfig(
         """Raise `ValueError` for options that do not fit the method."""
         self.check_groups(self.method)
         self._check_relational()
-        self._check_traffic()
+        check_read(self)
         if self.evaluation == "sampled" and self.method.startswith("retexo"):
             raise ValueError(f"{self.method} scores the rows of its layers, which it has; got evaluate sampled: use exact or none")
         if self.seed_locality and self.method != "sync":
@@ -75,22 +68,6 @@ class TrainConfig(
             if getattr(self, name) == "partitioned":
                 raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
-
-    def unread(self) -> tuple[str, ...]:
-        """Return the options of what travels that nothing in this run reads."""
-        method, sampled = self.method, self.evaluation == "sampled" and self.method not in AVERAGING
-        layered = method in ("full", "bns", "adaqp")
-        read = {
-            "exchange": method == "sync" or sampled, "form": layered or method == "cofree" or self.full_graph,
-            "overlap": layered or method == "grappa" or self.refine > 0,
-        }  # fmt: skip
-        return tuple(name for name in READERS if not read[name])
-
-    def _check_traffic(self) -> None:
-        """Raise `ValueError` for an option of what travels that nothing in this run reads."""
-        for name in self.unread():
-            if (found := getattr(self, name)) != TrainConfig.model_fields[name].default:
-                raise ValueError(f"{name} is for {READERS[name]}; got {name} {found} with method {self.method!r}: leave it out")
 
     def _check_relational(self) -> None:
         """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""
@@ -120,17 +97,3 @@ class TrainConfig(
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):
             raise ValueError("strategy last takes the newest neighbors; use it with sampler sage, without replace")
-
-
-def unread_warning(method: str, given: Mapping[str, str]) -> str:
-    """Return a warning about options of sampling for a method that samples nothing; empty if there are none.
-
-    `given` maps the names of the options that the user set to what the user wrote.
-    """
-    named = [spelled for name, spelled in given.items() if name in OF_SAMPLING or name == "fanouts"]
-    if method not in WHOLE_GRAPH or not named:
-        return ""
-    readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
-    layers = f"; of {given['fanouts']} it reads how many there are, its layers" if "fanouts" in given else ""
-    spelled = f"--method {method}" if any(one.startswith("--") for one in named) else f"method {method!r}"
-    return f"{spelled} samples nothing; without effect: {', '.join(named)}; they are for {readers}{layers}"

@@ -25,7 +25,8 @@ from ..training.loop import Trainer
 from ..training.source import Source
 from ..training.trackers import check_trackers, make_tracking
 from . import load
-from .config import TrainConfig, unread_warning
+from .config import TrainConfig
+from .readers import unread_warning
 
 
 def make_trainer(
@@ -58,8 +59,8 @@ def train(
         attempt.set_exception(error)
     if comm is None:
         comm = world() if attempt.exception() else world(attempt.result().config.timeout)
-    config, options, callbacks, module = together(comm, attempt.result)
-    if comm.rank == 0 and (warning := unread_warning(config.method, {name: name for name in options})):
+    config, options, given, callbacks, module = together(comm, attempt.result)
+    if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in given})):
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     lines = lines_of(config)
     configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
@@ -81,6 +82,7 @@ class _Asked(NamedTuple):
 
     config: TrainConfig
     options: dict[str, Any]
+    given: list[str]  # names of the options of the call; `options` also has those that a module determines
     callbacks: list[Callback]
     module: nn.Module | None
 
@@ -98,7 +100,7 @@ def _asked(graph: Source, callbacks: Sequence[Callback], options: dict[str, Any]
         missing = [event for event in ("begin", "step", "epoch", "end") if not callable(getattr(one, event, None))]
         if missing:
             raise UsageError(f"callbacks: {one!r} has no {', '.join(missing)}; derive its class from bulksample.Callback")
-    module = options.get("model")
+    module, given = options.get("model"), list(options)
     if isinstance(module, nn.Module):
         options = options_beside(module, options)
     elif module is not None and not isinstance(module, str):
@@ -107,7 +109,7 @@ def _asked(graph: Source, callbacks: Sequence[Callback], options: dict[str, Any]
         raise UsageError(f"model: got {found}; use a torch.nn.Module that has been made, the name of a model, or 'package.module:factory'")
     config = TrainConfig.of(**options)
     check_trackers(config.track)
-    return _Asked(config, options, callbacks, module if isinstance(module, nn.Module) else None)
+    return _Asked(config, options, given, callbacks, module if isinstance(module, nn.Module) else None)
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +127,8 @@ def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]
     if isinstance(module, Gnn):
         described = {
             "model": module.name, "layers": len(module.layers), "dropout": module.dropout, "input_dropout": module.input_dropout,
-            "heads": module.heads, **({"hidden": module.widths[1]} if len(module.widths) > 2 else {}),
+            **({"heads": module.heads} if module.name == "gat" else {}),
+            **({"hidden": module.widths[1]} if len(module.widths) > 2 else {}),
             "layer_norm": any(isinstance(norm, nn.LayerNorm) for norm in module.norms),
             "batch_norm": any(isinstance(norm, nn.BatchNorm1d) for norm in module.norms),
         }  # fmt: skip

@@ -53,6 +53,7 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
+    reads_frontier: ClassVar[bool] = True  # False: its subgraphs have one rule of their own
     fanouts: tuple[int, ...]
     frontier: Frontier = "all"
 
@@ -68,6 +69,8 @@ class Sampler(ABC):
             raise UsageError(f"fanouts must name 1 to {MAX_LAYERS - 1} hops; got {self.fanouts}")
         if self.frontier not in ("all", "new"):
             raise UsageError(f"frontier must be 'all' or 'new'; got {self.frontier!r}")
+        if self.frontier != "all" and not self.reads_frontier:
+            raise UsageError(f"frontier is for samplers of nested blocks; got {self.frontier} with {self.name}, of subgraphs: leave it out")
         for fanout in self.fanouts:
             check_fanout(fanout)
 

@@ -43,6 +43,7 @@ class Saint(NodeWise):
     """
 
     name: ClassVar[str] = "saint"
+    reads_frontier: ClassVar[bool] = False
     counted: ClassVar[Coefficients | None] = None
     walk_length: int = 2
     coverage: int = 0

@@ -38,6 +38,7 @@ class Shadow(Sage):
     """
 
     name: ClassVar[str] = "shadow"
+    reads_frontier: ClassVar[bool] = False
     layers: int = 0
 
     def __post_init__(self) -> None:

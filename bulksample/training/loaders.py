@@ -31,7 +31,7 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
     loader = _loader_of(
         config, view, context.sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=context.place, ranks=comm.size,
-        virtual_ranks=context.virtual_ranks, groups=groups, memory_budget=_budget(context), prefetch=context.threads.sample > 0,
+        virtual_ranks=context.virtual_ranks, groups=groups, memory_budget=_budget(context, config.bulk_size), prefetch=context.threads.sample > 0,
         handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
     sizes, grow = zip(*comm.gather_control([loader.bulk_size, loader.grows]), strict=True)
@@ -52,13 +52,13 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
     """Return a loader of the examples of a view, with the seed of the run plus an offset."""
     seed = (context.config.seed + seed_offset) % 2**64
     return _loader_of(
-        context.config, view, sampler, seed=seed, memory_budget=_budget(context), handed=view.stream_sync.bulk_sampled, **options
+        context.config, view, sampler, seed=seed, memory_budget=_budget(context, options["bulk_size"]), handed=view.stream_sync.bulk_sampled, **options
     )  # fmt: skip
 
 
-def _budget(context: TrainingContext) -> int | None:
-    """Return the bytes that sampled mini-batches may take; None leaves that to the loader."""
-    return context.config.memory_budget or context.compute.budget()
+def _budget(context: TrainingContext, bulk_size: int | str) -> int | None:
+    """Return the bytes that sampled mini-batches may take; None leaves that to the loader, or to a number of mini-batches in a bulk."""
+    return context.config.memory_budget or context.compute.budget() if bulk_size == "auto" else None
 
 
 def examples(task: str, view: View) -> int:

@@ -222,11 +222,13 @@ def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
 
 
 def check_splits(config: TrainOptions, view: View) -> None:
-    """Raise `UsageError` if the graph lacks a split to score; held-out edges are no splits of the graph."""
+    """Raise `UsageError` if the graph lacks a split to score, or to stop by; held-out edges are no splits of the graph."""
     has = view.share.masks
     for split in config.eval_splits if config.task == "nodes" else ():
         if split not in has:
             raise UsageError(f"eval_splits: graph {view.name!r} has no {split} split; it has {', '.join(has) or 'none'}")
+    if config.patience and config.task == "nodes" and "val" not in has:
+        raise UsageError(f"patience {config.patience} counts scores of val, and graph {view.name!r} has no val split; use patience 0")
 
 
 def check_seeds(name: str, seeds: np.ndarray, labels: np.ndarray | None) -> None:

@@ -34,7 +34,8 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"method": "adaqp", "bits": "4", "links": "a: b"}, {"lr": 1e-7, "fanouts": (-1, 5), "sampler_options": {"replace": True, "n": 3}},
+    {}, {"method": "adaqp", "bits": "uniform", "links": "a: b"},
+        {"lr": 1e-7, "fanouts": (-1, 5), "sampler_options": {"replace": True, "n": 3}},
     {"method": "grappa", "shrink": 0.25, "full_graph": True}, {"method": "grappa", "shrink": "ess", "halo_rows": 3},
     {"bulk_size": 7, "label": "null", "checkpoint": "yes", "partition": "# no comment", "seed": 2**64 - 1},
     {"method": "llcg", "interval": "12", "server_lr": 0.5, "task": "links", "metric": "hits@10"},

@@ -18,7 +18,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.ledger import PHASES, Ledger
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
-from bulksample.methods.config import WHOLE_GRAPH
+from bulksample.methods.readers import WHOLE_GRAPH
 from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
 from sweep.child import in_child
 from sweep.journal import Journal

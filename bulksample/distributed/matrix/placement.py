@@ -101,11 +101,12 @@ class Placement:
             raise UsageError(
                 f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file or a folder of parts; got {self.partition!r}"
             )
-        if self.seed_locality and not self.divided and self.partition != "block":
-            raise UsageError(
-                f"seed_locality draws from groups in the order of ids where nothing is in block rows; got partition {self.partition}: "
-                "use topology partitioned, or partition block"
-            )
+        for option, fits in (("partition", "block"), ("grid_order", "auto")) if not self.divided else ():
+            if (found := getattr(self, option)) != fits:
+                raise UsageError(
+                    f"{option} is for block rows; got {found} with the topology replicated and features {self.features}: use graph "
+                    f"partitioned, or features partitioned, or {option} {fits}"
+                )
 
     @staticmethod
     def of(options: PlacementOptions, prefers: str = "replicated") -> Placement:

@@ -96,7 +96,7 @@ class EpochLoading(Uncached, ABC):
         Ranks cannot share a sampler without a length, nor one that is divided already. `together` is True if sampling a bulk is collective,
         `seeded` if the seed was given.
         """
-        check_bulk_size(bulk_size)
+        check_bulk_size(bulk_size, memory_budget)
         for name, reason in _NOT_HERE.items():
             if options.get(name) is not None:
                 raise UsageError(f"{name} was given, but {reason}; leave it out")

@@ -1,0 +1,146 @@
+"""The options that are read in some runs only, and the runs that read them.
+
+`TrainConfig` refuses such an option elsewhere, if it differs from its default. Options that people keep for several methods, or for several
+numbers of layers, bring a warning instead. Whole groups of options name their methods themselves; see `Options.methods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..config import MODELS
+from . import METHODS
+from .averaging.options import AVERAGING
+
+if TYPE_CHECKING:
+    from .config import TrainConfig
+
+WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
+OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
+_OF_HIDDEN_LAYERS = ("hidden", "heads", "dropout", "batch_norm", "layer_norm")
+_LAYERED = ("full", "bns", "adaqp")
+_CHOSEN_BITS = ("uniform", "adaptive")
+_FLOATS = ("16", "32")  # bits that are not rounded to integers
+
+
+class Reader(NamedTuple):
+    """The runs that read an option.
+
+    Attributes
+    ----------
+    where : these runs, in words
+    reads : True for their configurations
+    beside : the options that decide it, which the message names
+    """
+
+    where: str
+    reads: Callable[[TrainConfig], bool]
+    beside: tuple[str, ...] = ("method",)
+
+
+READERS = {
+    "exchange": Reader(
+        "draws from rows of other ranks: method sync, or evaluate sampled of full, bns, adaqp, cofree and grappa",
+        lambda run: run.method == "sync" or (run.evaluation == "sampled" and run.method not in AVERAGING),
+    ),
+    "form": Reader(
+        "passes over the whole graph: methods full, bns, adaqp, cofree, or grappa with full_graph",
+        lambda run: run.method in (*_LAYERED, "cofree") or run.full_graph,
+    ),
+    "overlap": Reader(
+        "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",
+        lambda run: run.method in (*_LAYERED, "grappa") or run.refine > 0,
+    ),
+    "grid_order": Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING),
+    "feature_replication": Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING),
+    "heads": Reader("attention: models gat and hetero-gat", lambda run: run.model in ("gat", "hetero-gat"), ("model",)),
+    "memory_budget": Reader(
+        "bulks of a size to choose: bulk_size auto",
+        lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
+    ),
+    "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
+    "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),
+    "eval_memory": Reader(
+        "passes over the whole graph that score vertices: task nodes, all methods but retexo and retexo-federated",
+        lambda run: run.task == "nodes" and not run.method.startswith("retexo"), ("method", "task"),
+    ),
+    "reassign_every": Reader(
+        "bits that are chosen anew: bits random, uniform and adaptive", lambda run: run.bits in ("random", *_CHOSEN_BITS), ("bits",)
+    ),
+    "variance_weight": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
+    "noise_weights": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
+    "links": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
+    "message_header": Reader("rounded messages: bits below 16", lambda run: run.bits not in _FLOATS, ("bits",)),
+    "message_rounding": Reader("rounded messages: bits below 16", lambda run: run.bits not in _FLOATS, ("bits",)),
+    "edge_masks": Reader("masks that leave out edges: drop_edge above 0", lambda run: run.drop_edge > 0, ("drop_edge",)),
+    "view_chunks": Reader("views of several chunks: view strict and halo", lambda run: run.view != "base", ("view",)),
+    "swap_every": Reader(
+        "views that change: view strict and halo, or chunking fresh",
+        lambda run: run.view != "base" or run.chunking == "fresh", ("view", "chunking"),
+    ),
+    "weight_hops": Reader(
+        "weights by coverage: seed_weights node and batch", lambda run: run.seed_weights in ("node", "batch"), ("seed_weights",)
+    ),
+    "weight_cap": Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",)),
+    "shrink": Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",)),
+    "clusters": Reader(
+        "a partition that the method makes: partition block, or redivide_after",
+        lambda run: run.partition == "block" or run.redivide_after is not None, ("partition",),
+    ),
+    "server_lr": Reader("steps of the server: server_steps above 0", lambda run: run.server_steps > 0, ("server_steps",)),
+}  # fmt: skip
+
+
+def unread(run: TrainConfig) -> tuple[str, ...]:
+    """Return the options of `READERS` that nothing in a run reads."""
+    return tuple(name for name, reader in READERS.items() if not reader.reads(run))
+
+
+def check_read(run: TrainConfig) -> None:
+    """Raise `ValueError` for an option that is set, and that nothing in the run reads."""
+    for name in unread(run):
+        if (found := getattr(run, name)) != type(run).model_fields[name].default:
+            reader = READERS[name]
+            beside = " and ".join(f"{one} {value!r}" if one == "method" else f"{one} {value}" for one, value in _values(run, reader.beside))
+            raise ValueError(f"{name} is for {reader.where}; got {name} {found} with {beside}: leave it out")
+
+
+def _values(run: TrainConfig, names: tuple[str, ...]) -> list[tuple[str, object]]:
+    return [(name, getattr(run, name)) for name in names]
+
+
+def unread_warning(run: TrainConfig, given: Mapping[str, str]) -> str:
+    """Return a warning about options that a run does not read, and that one configuration for several runs may hold; empty without any.
+
+    These are options of sampling for a method that samples nothing, the numbers of fanouts for a sampler without any, and options of
+    hidden layers for a model without such. `given` maps the
+    names of the options that the user set to what the user wrote.
+    """
+    return "; ".join(filter(None, (told(run, given) for told in (_without_samples, _without_fanouts, _without_hidden_layers))))
+
+
+def _without_samples(run: TrainConfig, given: Mapping[str, str]) -> str:
+    scored = ("batch_size",) if run.evaluation == "sampled" else ()  # sampled scores take mini-batches of this size
+    named = [spelled for name, spelled in given.items() if name in (*OF_SAMPLING, "fanouts") and name not in scored]
+    if not (run.method in WHOLE_GRAPH or run.full_graph) or not named:
+        return ""
+    readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
+    layers = f"; of {given['fanouts']} it reads how many there are, its layers" if "fanouts" in given else ""
+    flags = any(one.startswith("--") for one in named)
+    spelled = f"--method {run.method}" if flags else f"method {run.method!r}"
+    whole = (" with --full-graph" if flags else " with full_graph") if run.full_graph else ""
+    return f"{spelled}{whole} samples nothing; without effect: {', '.join(named)}; they are for {readers}{layers}"
+
+
+def _without_fanouts(run: TrainConfig, given: Mapping[str, str]) -> str:
+    if "fanouts" not in given or run.sampler not in ("full", "saint") or run.method in WHOLE_GRAPH or set(run.fanouts) == {-1}:
+        return ""
+    return f"sampler {run.sampler} reads of {given['fanouts']} how many there are, its layers; write each as -1"
+
+
+def _without_hidden_layers(run: TrainConfig, given: Mapping[str, str]) -> str:
+    named = [spelled for name, spelled in given.items() if name in _OF_HIDDEN_LAYERS]
+    if run.layers > 1 or run.model not in MODELS or run.task == "links" or run.method.startswith("retexo") or not named:
+        return ""
+    return f"a model of one layer has no hidden layers; without effect: {', '.join(named)}; use more layers"
