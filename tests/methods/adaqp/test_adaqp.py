@@ -19,12 +19,13 @@ from bulksample.methods.adaqp import link_speeds
 from bulksample.methods.adaqp.assignment import Assignment
 from bulksample.methods.adaqp.link_speeds import links_of
 
-STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1, "reassign_every": 3}
+STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
 
 
 def trained(source, comm, **options):
     """Train, and return the losses of all epochs, all weights in one vector, and the report."""
-    report, recorder, trainer = run_training(source, comm, **{**STILL, **options})
+    chosen = {"reassign_every": 3} if options.get("bits", "adaptive") in ("adaptive", "uniform", "random") else {}
+    report, recorder, trainer = run_training(source, comm, **{**STILL, **chosen, **options})
     return recorder.losses, weights_of(trainer), report
 
 

@@ -41,7 +41,9 @@ def test_bytes_follow_the_tables_to_each_peer(stored, bits):
     p, messages = 4, {}
 
     def rank(comm):
-        trainer = make_trainer(TrainConfig.of(**{**STILL, "bits": bits}), stored / "plain", comm)
+        trainer = make_trainer(
+            TrainConfig.of(**{**STILL, "bits": bits, **({} if bits.isdigit() else {"reassign_every": 3})}), stored / "plain", comm
+        )
         rounded, pack = trainer.method._rounded, trainer.method._rounded.pack
 
         def noted(rows, peer, key):
@@ -72,7 +74,8 @@ def test_what_an_assignment_sends(stored):
 
     def rank(comm, **options):
         before = comm.tally["control"].bytes
-        trainer = make_trainer(TrainConfig.of(**{**STILL, "epochs": 5, "eval_every": 100, **options}), stored / "plain", comm)
+        chosen = {} if "bits" in options else {"reassign_every": 3}
+        trainer = make_trainer(TrainConfig.of(**{**STILL, **chosen, "epochs": 5, "eval_every": 100, **options}), stored / "plain", comm)
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         topology = comm.tally["topology"].bytes
         trainer.run()
