@@ -54,8 +54,8 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
         ({"virtual_ranks": False}, "^virtual_ranks: got False; use a number$"),
         ({"fanouts": [True, 3]}, r"^fanouts must be whole numbers; got \[True, 3\]$"),
         ({"layers": 2, "fanouts": (5,)}, "2 layers need as many fanouts; got 5"),
-        ({"resume": "auto"}, "give --checkpoint DIR"),
-        ({"checkpoint_every": 5}, "give --checkpoint DIR"),
+        ({"resume": "auto"}, "give checkpoint='DIR'"),
+        ({"checkpoint_every": 5}, "give checkpoint='DIR'"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_sentence(options, message):

@@ -25,7 +25,7 @@ from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from ...distributed.comm.agree import begin_together, made_alike
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.comm_pool import duplicates
-from ...errors import UsageError, is_whole
+from ...errors import UsageError
 from ...free_memory import free_memory
 from ...loader import COPIES
 from ...pickled import Uncached
@@ -102,8 +102,6 @@ class EpochLoading(Uncached, ABC):
                 raise UsageError(f"{name} was given, but {reason}; leave it out")
         if "batch_size" in options and options["batch_size"] is None:
             raise UsageError("batch_size was None; use a positive number")
-        if memory_budget is not None and not is_whole(memory_budget):
-            raise UsageError(f"memory_budget must be a positive whole number of bytes; got {memory_budget!r}")
         for name in ("sampler", "batch_sampler"):
             if isinstance(options.get(name), str):
                 raise UsageError(

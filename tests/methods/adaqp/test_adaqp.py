@@ -64,7 +64,7 @@ def test_alone_nothing_is_rounded(stored):
 # ---- what may not change a bit
 
 
-@sweep("options", [{"bits": "adaptive"}, {"bits": "random", "model": "gcn", "form": "naive"}, {"bits": "2", "heads": 2}])
+@sweep("options", [{"bits": "adaptive"}, {"bits": "random", "model": "gcn", "form": "naive"}, {"bits": "2", "model": "gat", "heads": 2}])
 def test_overlap_does_not_change_a_bit(stored, options):
     both = [of_threads(4, stored / "plain", dropout=0.5, overlap=overlap, **options) for overlap in (True, False)]
     assert same(*both)
