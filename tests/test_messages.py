@@ -14,15 +14,17 @@ PACKAGE = Path(bs.__file__).parent
 COMMANDS = {"cli", "plan", "report"}  # what they say is for the command line alone
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 KIND = re.compile(r"Error$|^BackendUnavailable$|^PeerLost$|^Damaged$")
-OF_A_COMMAND = re.compile(r"`[^`]*`|srun --\S+")  # a whole command, or that of another program
+OF_A_COMMAND = re.compile(r"`[^`]*`|srun --\S+|--resume auto, in Python|'--method")  # or of another program, or of both callers
 SMALL = {"fanouts": [3], "layers": 1, "hidden": 4, "batch_size": 64, "epochs": 1, "threads": 1}
 
 
 def errors(path):
-    """Yield the line and the text of every error that a module makes."""
+    """Yield the line and the text of every error that a module makes, and of every text that it gives a name to."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and KIND.search(node.func.id):
             yield node.lineno, ast.unparse(node)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.JoinedStr | ast.IfExp):
+            yield node.lineno, ast.unparse(node.value)
 
 
 def test_errors_of_the_package_cite_no_flags():

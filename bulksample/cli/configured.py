@@ -23,13 +23,13 @@ from ..data.atomic import is_device, write_file
 from ..data.result_places import companion
 from ..errors import UsageError
 from ..methods.config import TrainConfig
-from .output import JsonOption, Note
+from .output import JsonOption, Write
 from .published import IGNORED, PUBLISHED, SWITCHES
 from .usage import ParseError, explain
 
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
-_NOT_OF_A_CONFIGURATION = ("out", "overwrite", "schema", "scheme", "undirected", "vertices")  # options that messages name
+_NOT_OF_A_CONFIGURATION = ("out", "overwrite", "schema", "scheme", "skip", "undirected", "vertices")  # options that messages name
 _OFF = {"undirected": "--directed"}
 _OF_FILE = re.compile(r"\S+:\d+: ")  # a message about a line of a file
 _WIDE = 12  # characters of choices; longer ones go into the help text
@@ -92,8 +92,8 @@ def flag(name: str) -> str:
 def name_flags(message: str) -> str:
     """Return a message of the package with options as the command line spells them: ``cache_bytes`` as ``--cache-bytes``.
 
-    Keyword arguments are flags with their values: ``overwrite=True``, ``resume='auto'`` and ``vertices=N`` are ``--overwrite``,
-    ``--resume auto`` and ``--vertices N``. So is the option with which a message begins: ``model: got 'x'``, ``metrics writes .jsonl``.
+    Keyword arguments are flags with their values: ``overwrite=True``, ``resume='auto'`` and ``skip=1`` are ``--overwrite``,
+    ``--resume auto`` and ``--skip 1``. So is the option with which a message begins: ``model: got 'x'``, ``metrics writes .jsonl``.
     After the word "use" also an option of one word and its choice: ``use graph partitioned`` as ``use --graph partitioned``. Keys of a
     configuration file and the parts of ``source:name:destination`` stay as they are.
     """
@@ -101,7 +101,7 @@ def name_flags(message: str) -> str:
         return message
     fields = {name: field for options in (TrainConfig, SampleConfig) for name, (_, field) in options.by_name().items()}
     known = "|".join([*fields, *_NOT_OF_A_CONFIGURATION])
-    message = re.sub(rf"(?<![\w.'/:-])({known})=(?:(True|False)\b|'([^']*)'|([A-Z]+)\b)", _as_flag, message)
+    message = re.sub(rf"(?<![\w.'/:-])({known})=(?:(True|False)\b|'([^']*)'|([A-Z]+|\d+)\b)", _as_flag, message)
     message = re.sub(rf"^({known})(?=: got | writes | makes )", lambda found: flag(found[1]), message)
     joined = "|".join(name for name in fields if "_" in name)
     message = re.sub(rf"(?<![\w.'/:-])({joined})(?![\w.'/(=-]|:\S)", lambda found: flag(found[1]), message)
@@ -157,15 +157,14 @@ def as_arguments(config: Options) -> tuple[str, ...]:
 
 
 def write_config(
-    config: Options, requested: Requested, method: str | None, *files: Path | None, note: Note = lambda *_: None,
+    config: Options, requested: Requested, method: str | None, *files: Path | None, write_text: Write = write_file,
 ) -> None:  # fmt: skip
-    """Write the resolved configuration to each file, but never over the file that it was read from; call `note` before each."""
+    """Write the resolved configuration to each file, but never over the file that it was read from."""
     text = write(config, method)
     for file in files:
         try:
             if file := config_file(file, requested):
-                note(file, text)
-                write_file(file, text)
+                write_text(file, text)
         except OSError as error:
             print(f"bulksample: the configuration was not written: {error}", file=sys.stderr)
 

@@ -28,7 +28,7 @@ CheckOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
-Note = Callable[[Path, str], None]  # what a run that keeps checkpoints does before it writes a file
+Write = Callable[[Path, str], None]  # how a file is written; a run that keeps checkpoints notes what it writes
 _FILE_ONLY = ("config", "balance", "data", "environment", "warnings")  # parts of a report that are too long for the table
 
 
@@ -44,11 +44,11 @@ def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
 
 def emit(
     result: dict[str, Any], json_file: Path | None, title: str, table: bool = True, rows: Sequence[str] = (),
-    note: Note = lambda *_: None,
+    write: Write = write_file,
 ) -> None:  # fmt: skip
     """Write `result` to `json_file`, and print it as a table unless `table` is False or the JSON goes to standard output.
 
-    Before the file is written, `note` is called with it and its content. If `rows` names entries, the table has these alone, in this order.
+    `write` writes the file. If `rows` names entries, the table has these alone, in this order.
     """
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
@@ -56,8 +56,7 @@ def emit(
         return
     if json_file is not None:
         try:
-            note(json_file, text + "\n")
-            write_file(json_file, text + "\n")
+            write(json_file, text + "\n")
         except OSError as error:
             print(text)  # the work is done, so its result is not lost
             raise UsageError(f"cannot write {json_file}: {error.strerror or error}") from error

@@ -60,14 +60,14 @@ def train(
         written = [JsonLines(lines, outputs)] if lines else []
         trainer = make_trainer(config, directory, comm, [*written, *shown, tracking])
         if comm.rank == 0:
-            write_config(config, requested, config.method, *configs, note=outputs.note)
+            write_config(config, requested, config.method, *configs, write_text=outputs.write)
             context = trainer.context
             if comm.size > 1 and not quiet:
                 tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:
-            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report), outputs.note)
+            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report), outputs.write)
     if report["stopped"] and not report.get("ended"):
         then = "go on with --resume auto" if kept else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:

@@ -15,6 +15,7 @@ from .edges import EdgeTally, adjacency
 from .text import integers, strings, tables, weights
 
 IDS = ("integer", "text")
+_OF_NAMES = "; skip a line of names with skip=1"
 
 
 def read(
@@ -68,7 +69,7 @@ def read(
     pairs: list[np.ndarray] = []
     parts: list[np.ndarray] = []
     for table in tables(path, skip):
-        ends = [integers(path, table, 2)] if ids == "integer" else [strings(path, table, column)[:, None] for column in (0, 1)]
+        ends = [integers(path, table, 2, _OF_NAMES)] if ids == "integer" else [strings(path, table, column)[:, None] for column in (0, 1)]
         pairs.append(np.concatenate(ends, axis=1))
         if vertices is not None and len(bad := np.argwhere(pairs[-1] >= vertices)):
             row, column = bad[0]

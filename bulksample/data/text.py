@@ -115,13 +115,13 @@ def _table(path: Path, first: int, text: np.ndarray, skip: int, columns: tuple[i
     return Table(text, starts.reshape(shape), (ends - starts).reshape(shape), numbers), found
 
 
-def integers(path: Path, table: Table, columns: int) -> np.ndarray:
+def integers(path: Path, table: Table, columns: int, of_names: str = "") -> np.ndarray:
     """Return the first columns as integers 0 .. 2**63 - 1: int64, shape (rows, columns).
 
     Raises
     ------
     DataError
-        If a token is no such integer; the message names the first line.
+        If a token is no such integer; the message names the first line, and ends with `of_names` if that is line 1 and holds a name.
     """
     starts, lengths = table.starts[:, :columns], table.lengths[:, :columns]
     values, wrong = np.zeros(starts.shape, np.uint64), lengths > 19
@@ -139,8 +139,8 @@ def integers(path: Path, table: Table, columns: int) -> np.ndarray:
     if wrong.any():
         row, column = (int(place) for place in np.argwhere(wrong)[0])
         line, token = table.lines[row], table.token(row, column)
-        hint = "; skip a line of names with --skip 1" if line == 1 and not token[:1].isdigit() and token[:1] not in "-+." else ""
-        raise DataError(f"{path.name}: line {line}: {token!r} is not an integer from 0 to 2**63 - 1{hint}")
+        advice = of_names if line == 1 and token[:1] not in "-+.0123456789" else ""
+        raise DataError(f"{path.name}: line {line}: {token!r} is not an integer from 0 to 2**63 - 1{advice}")
     return values.astype(np.int64)
 
 

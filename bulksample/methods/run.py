@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..config.file import write
-from ..data.atomic import write_file
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world
@@ -70,9 +69,7 @@ def train(
         all_callbacks = [*callbacks, *([JsonLines(lines, outputs)] if lines else []), *shown, tracking]
         trainer = make_trainer(config, graph, comm, all_callbacks, module=module)
         for file in configs if comm.rank == 0 else ():
-            text = write(config, config.method)
-            outputs.note(file, text)
-            write_file(file, text)
+            outputs.write(file, write(config, config.method))
         with tracking:
             return tracking.finish(trainer.run())
 

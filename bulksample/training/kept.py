@@ -22,7 +22,7 @@ def owned(
 ) -> Iterator[Outputs]:
     """Hold the checkpoints and the files of a run while the block runs, on rank 0; collective when it begins.
 
-    The block notes what it writes in the `Outputs` that it gets, on rank 0. A run that goes on replaces the files that it has noted.
+    The block notes its files in the `Outputs` that it gets, on rank 0. A run that goes on replaces the files that it has noted.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def _beside(config: TrainOptions) -> list[Path]:
 
 
 def _goes_on_in_place(config: TrainOptions) -> bool:
-    """Return True if a run continues a checkpoint in its own folder, so its other files are its own too."""
+    """Return True if a run continues a checkpoint in its own folder."""
     if not (config.checkpoint and config.resume):
         return False
     folder, resumed = Path(config.checkpoint), Path(config.resume).resolve()

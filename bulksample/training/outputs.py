@@ -55,6 +55,11 @@ class Outputs:
             self._known = {**known, place: now}
             write_file(self._folder / FILE, json.dumps(self._known, indent=1) + "\n")
 
+    def write(self, file: Path, text: str) -> None:
+        """Note a file and write it. Raises OSError."""
+        self.note(file, text)
+        write_file(file, text)
+
     def hold(self, file: Path) -> bool:
         """Return True if the run wrote this file: it has no complete line, or begins as the run noted."""
         beginnings = (self._known or {}).get(self._place(file))

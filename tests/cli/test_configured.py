@@ -160,6 +160,7 @@ def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     ("bulk_size: got 'x'; use auto", "--bulk-size: got 'x'; use auto"),
     ("use resume='auto', another folder, or overwrite=True", "use --resume auto, another folder, or --overwrite"),
     ("use undirected=True or undirected=False; vertices=N keeps", "use --undirected or --directed; --vertices N keeps"),
+    ("skip a line of names with skip=1", "skip a line of names with --skip 1"),
     ("model: got 'a:b'; the model: got lost", "--model: got 'a:b'; the model: got lost"),
     ("metrics writes .jsonl; got /tmp/overwrite=True", "--metrics writes .jsonl; got /tmp/overwrite=True"),
     ("run.yaml:3: batch_size: input should be greater than 0", "run.yaml:3: batch_size: input should be greater than 0"),

@@ -151,7 +151,7 @@ def test_titles_are_skipped(tmp_path):
 def test_an_empty_list_is_a_graph_of_the_vertices_that_are_given(tmp_path):
     path = tmp_path / "e.txt"
     path.write_text("# nothing\n\n")
-    with pytest.raises(DataError, match=r"e\.txt: lists no edge; give the number of vertices \(--vertices\)"):
+    with pytest.raises(DataError, match=r"e\.txt: lists no edge; use vertices=N for a graph of N"):
         edgelist.read(path)
     assert edgelist.read(path, vertices=3).n == 3
 

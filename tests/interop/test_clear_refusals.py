@@ -7,8 +7,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 import bulksample as bs
-from bulksample.data import npz
-from bulksample.data.text import integers, tables
+from bulksample.data import edgelist, npz, ogb_raw
 from bulksample.interop.pyg import BulkSampler, ClusterData, ClusterLoader, LinkNeighborLoader, NeighborLoader
 
 EDGES = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
@@ -61,12 +60,17 @@ def test_the_file_of_a_scipy_matrix_names_the_way_in(tmp_path):
         npz.read(tmp_path / "s.npz")
 
 
-@pytest.mark.parametrize(("first", "hint"), [("source target", True), ("-1 2", False)])
-def test_a_line_of_names_is_to_be_skipped(tmp_path, first, hint):
-    (tmp_path / "e.txt").write_text(f"{first}\n0 1\n")
-    with pytest.raises(bs.DataError, match=r"line 1: .* is not an integer") as raised:
-        integers(tmp_path / "e.txt", next(tables(tmp_path / "e.txt")), 2)
-    assert ("--skip 1" in str(raised.value)) == hint
+@pytest.mark.parametrize(("lines", "read", "hint"), [
+    ("source target\n0 1\n", edgelist.read, True),
+    ("-1 2\n0 1\n", edgelist.read, False),
+    ("0 1\nsource target\n", edgelist.read, False),
+    ("source,target\n0,1\n", lambda path: ogb_raw.integer_table(path, 2), False),  # which skips no line
+])  # fmt: skip
+def test_a_line_of_names_is_to_be_skipped(tmp_path, lines, read, hint):
+    (tmp_path / "e.txt").write_text(lines)
+    with pytest.raises(bs.DataError, match=r"line [12]: .* is not an integer") as raised:
+        read(tmp_path / "e.txt")
+    assert ("skip=1" in str(raised.value)) == hint
 
 
 def test_lists_and_arrays_serve_as_tensors_do():
