@@ -30,8 +30,8 @@ from .batch_rows import GraphRows
 from .seeds import seed_vertices
 
 if TYPE_CHECKING:
-    from ..training.batches import MiniBatchSource
     from .shared_batches import SharedBatches
+    from .shared_steps import SharedSteps
 
 
 class Loader(Uncached, CopiedAlong):
@@ -136,9 +136,14 @@ class Loader(Uncached, CopiedAlong):
         if isinstance(self.graph, RankGraph):
             from .shared_batches import SharedBatches
 
+            def asked() -> Sampler:
+                _check_fetching(fetch_together, edge_ids)
+                if (rank, ranks) != (0, 1):
+                    raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+                return _sampler(sampler, fanouts, options)
+
             self._shared = SharedBatches(
-                self.graph, lambda: _of_world(rank, ranks, fetch_together, edge_ids, sampler, fanouts, options), seeds, backend, threads,
-                fetch_together, edge_ids, profile, seed_locality, **bulk,
+                self.graph, asked, seeds, backend, threads, fetch_together, edge_ids, profile, seed_locality, **bulk
             )  # fmt: skip
             self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
         else:
@@ -190,19 +195,16 @@ class Loader(Uncached, CopiedAlong):
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        if self._shared is None:
-            self.bulks.epoch = epoch
-        else:
-            self._shared.steps.go_to(epoch)
+        self._position.epoch = epoch
 
     @property
-    def _position(self) -> BulkLoader | MiniBatchSource:
-        """Knows the mini-batch in use: the loader of bulks, or the source that fetches ahead of use."""
-        return self.bulks if self._shared is None else self._shared.steps.source
+    def _position(self) -> BulkLoader | SharedSteps:
+        """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
+        return self.bulks if self._shared is None else self._shared.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return (self.bulks if self._shared is None else self._shared.steps).state_dict()
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
@@ -269,19 +271,8 @@ def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dic
     return made
 
 
-def _of_world(
-    rank: int, ranks: int, fetch_together: Any, edge_ids: Any, sampler: str | Sampler, fanouts: Sequence[int] | None,
-    options: dict[str, Any],
-) -> Sampler:  # fmt: skip
-    """Return the sampler of that name, for ranks that share a graph; they are not counted again. Check how they fetch."""
-    _check_fetching(fetch_together, edge_ids)
-    if (rank, ranks) != (0, 1):
-        raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
-    return _sampler(sampler, fanouts, options)
-
-
 def _check_fetching(fetch_together: Any, edge_ids: Any) -> None:
-    """Raise `UsageError` if the arguments that say how ranks fetch rows from each other are no number and no bool."""
+    """Raise `UsageError` unless `fetch_together` is a positive whole number and `edge_ids` a bool."""
     if not is_whole(fetch_together):
         raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
     check_switches(edge_ids=edge_ids)

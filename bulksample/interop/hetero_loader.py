@@ -28,6 +28,7 @@ from .relation_sampler import Fanouts, relation_sampler
 
 if TYPE_CHECKING:
     from .shared_hetero_batches import SharedHeteroBatches
+    from .shared_steps import SharedSteps
 
 
 class HeteroLoader(Uncached):
@@ -143,18 +144,20 @@ class HeteroLoader(Uncached):
     @property
     def epoch(self) -> int:
         """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self.bulks.epoch if self._shared is None else self._shared.steps.source.epoch
+        return self._position.epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        if self._shared is None:
-            self.bulks.epoch = epoch
-        else:
-            self._shared.steps.go_to(epoch)
+        self._position.epoch = epoch
+
+    @property
+    def _position(self) -> RelationLoader | SharedSteps:
+        """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
+        return self.bulks if self._shared is None else self._shared.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return (self.bulks if self._shared is None else self._shared.steps).state_dict()
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned, on any number of ranks; see `Loader.load_state_dict`."""

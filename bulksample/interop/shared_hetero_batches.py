@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import backends
-from ..distributed.comm.agree import agree, together
+from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..nn.aggregate import SparseRows
@@ -57,14 +57,17 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
         threads: int | None, **options: Any,
     ) -> None:  # fmt: skip
         comm = graph.comm
-        law, seeds = together(comm, asked)
-        columns: dict[str, list[np.ndarray | None]] = {"seeds": [seeds.vertices, seeds.places], "times": [seeds.times, seeds.starts]}
-        agree(comm, {
-            **law.settings, **{name: plain(value) for name, value in options.items()}, "threads": plain(threads),
-        }, {
-            "graph": graph.fingerprint,
-            **{name: [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in own] for name, own in columns.items()},
-        })  # fmt: skip
+
+        def compared() -> tuple[tuple[RelationSampler | UnionSampler | HGSampler, SeedList], dict[str, Any], dict[str, Any]]:
+            law, seeds = made = asked()
+            columns: dict[str, list[np.ndarray | None]] = {"seeds": [seeds.vertices, seeds.places], "times": [seeds.times, seeds.starts]}
+            hashes = {
+                name: [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in own] for name, own in columns.items()
+            }
+            settings = {**law.settings, **{name: plain(value) for name, value in options.items()}, "threads": plain(threads)}
+            return made, settings, {"graph": graph.fingerprint, **hashes}
+
+        law, seeds = made_alike(comm, compared)
         share = fair_threads(comm) if threads is None else threads
         engine = together(comm, lambda: backends.make(backend, share))
         self._graph, self.view = graph.graph, RelationalLoadingView(graph, engine)

@@ -105,8 +105,13 @@ class SharedSteps:
         self.source.continue_from(state, onward=True)
         self._told, self._left = ", where a state was loaded", None
 
-    def go_to(self, epoch: int) -> None:
-        """Go to the start of an epoch, the same on every rank, as by a state; an iteration under way cannot go on."""
+    @property
+    def epoch(self) -> int:
+        """The epoch of the mini-batch in use. Set it on every rank; an iteration under way cannot go on."""
+        return self.source.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
         self.source.loader.epoch = epoch
         self.source.continue_from(self.source.loader.state_dict())
         self._told, self._left = ", where an epoch was set", None
