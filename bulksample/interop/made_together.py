@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, cast
 
 from ..distributed.comm.agree import made_alike
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.comm_pool import duplicates
 from ..errors import UsageError
 
 P = ParamSpec("P")
@@ -23,6 +24,18 @@ class Shared(Protocol):
 
     def connect(self) -> None:
         """Make the communicators of this object; collective."""
+
+
+class OwnComm:
+    """A loader whose ranks have communicators of its own, so that another thread of each rank may use the one that was given."""
+
+    _comm: Comm | None
+
+    def connect(self) -> None:
+        """Take the communicators; collective."""
+        if self._comm is not None and self._comm.size > 1:
+            self._lease = duplicates(self._comm).lease()
+            self._comm = self._lease.lent
 
 
 def made_together(init: Callable[P, None]) -> Callable[P, None]:

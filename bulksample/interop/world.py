@@ -18,12 +18,11 @@ from ..graph import Graph
 from ..relations.graph import HeteroGraph
 
 _AGREED: list[Comm] = []  # communicators whose ranks gave the same arguments
-_TIMEOUT = 300.0
 _BACKENDS = ("gloo", "nccl")
 _OPTIONS = [*list(inspect.signature(open_rank_graph).parameters)[2:], "world"]
 
 
-def init(timeout: float = _TIMEOUT, process_group: str | None = None) -> Comm:
+def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
     """Connect the ranks that mpirun, srun or torchrun started; a program started without a launcher is alone.
 
     From then on an uncaught exception, an early exit or a stopped rank ends all ranks, with a message that names the rank.
@@ -56,7 +55,7 @@ def init(timeout: float = _TIMEOUT, process_group: str | None = None) -> Comm:
             raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
         return None, {"process_group": process_group, "timeout": timeout}, {}
 
-    comm = connect(timeout if is_timeout(timeout) else _TIMEOUT)  # the others wait for this rank, and are to be told
+    comm = connect(timeout) if is_timeout(timeout) else connect()  # the others wait for this rank, and are to be told
     if comm in _AGREED:
         checked()
     else:  # once, also if a part of the package connected this rank before

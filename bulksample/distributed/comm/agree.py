@@ -69,14 +69,14 @@ def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str,
 
 def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
     """Raise `UsageError` for the first difference between the settings, or else the hashes, of all ranks."""
-    for place, told in enumerate((_values, _others)):
+    for place, words in enumerate((_values, _others)):
         first = everyone[0][place]
         for rank, theirs in enumerate(both[place] for both in everyone):
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
-                    raise UsageError(f"the ranks do not agree on {key}: {told(first[key], theirs[key], rank)}; {remedy}")
-    for rank, every in enumerate(everyone):
-        if any(own.keys() != others.keys() for own, others in zip(everyone[0], every, strict=True)):
+                    raise UsageError(f"the ranks do not agree on {key}: {words(first[key], theirs[key], rank)}; {remedy}")
+    for rank, told in enumerate(everyone):
+        if any(own.keys() != others.keys() for own, others in zip(everyone[0], told, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
 
 
@@ -128,14 +128,14 @@ def _called(call: Callable[[], T]) -> tuple[T | None, _Fault]:
     except PeerLost:  # `call` has communicated, and nobody is left to tell
         raise
     except (*_SHARED, OSError) as error:
-        kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), "")
-        return None, _Fault([kind or type(error).__name__, str(error)])
+        kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), type(error).__name__)
+        return None, _Fault([kind, str(error)])
     except Exception as error:
         return None, _Fault([type(error).__name__, f"{type(error).__name__}: {error}"], error)
 
 
 def _raise_faults(everyone: list[list[str]], own: _Fault) -> None:
-    """Raise the fault of the lowest of some ranks that have one; a rank with an unforeseen fault raises its own."""
+    """Raise the fault of the lowest of these ranks that has one; a rank with an unforeseen fault raises its own."""
     if own.unforeseen is not None:
         raise own.unforeseen
     for rank, (kind, text) in enumerate(everyone):

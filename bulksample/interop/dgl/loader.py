@@ -12,14 +12,13 @@ from ... import backends
 from ...adjacency import LocalAdjacency
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
-from ...distributed.matrix.comm_pool import duplicates
 from ...errors import UsageError
 from ...loader import BulkLoader
 from ...pickled import Uncached
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from ..hand_split import warn_of_equal_draws
-from ..made_together import made_together
+from ..made_together import OwnComm, made_together
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 from .typed_blocks import TypedBlocks
@@ -31,7 +30,7 @@ _NOT_NEEDED = {
 }  # fmt: skip
 
 
-class DataLoader(Uncached):
+class DataLoader(OwnComm, Uncached):
     """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
 
     Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph.
@@ -101,7 +100,7 @@ class DataLoader(Uncached):
             "batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank,
             "ranks": ranks, "memory_budget": memory_budget,
         }  # fmt: skip
-        self._shared = {
+        self._settings = {
             **graph_sampler.sampler.settings, "fanouts": repr(graph_sampler.by_type or graph_sampler.sampler.fanouts),
             "prob": graph_sampler.prob, "batch_size": batch_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last,
         }  # fmt: skip
@@ -126,13 +125,7 @@ class DataLoader(Uncached):
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
         state = self._loader.state_dict()
-        return self._shared, {"graph": state.get("graph"), "indices": state["seeds"]}
-
-    def connect(self) -> None:
-        """Take communicators of this loader's own, so that another thread of each rank may use `comm`; collective."""
-        if self._comm is not None and self._comm.size > 1:
-            self._lease = duplicates(self._comm).lease()
-            self._comm = self._lease.lent
+        return self._settings, {"graph": state.get("graph"), "indices": state["seeds"]}
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch."""
@@ -140,7 +133,7 @@ class DataLoader(Uncached):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0. Set it before an iteration to take that epoch, from its start."""
+        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
         return self._loader.epoch
 
     @epoch.setter

@@ -20,6 +20,7 @@ from .epochs import EpochLoading
 class BulkLoading(EpochLoading):
     """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`; see `EpochLoading`."""
 
+    _sampler: SamplerOfBulks
     data: Any
     input_data: Any
     filter_per_worker: bool
@@ -30,16 +31,6 @@ class BulkLoading(EpochLoading):
         """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
         self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None, sampler.seeded)
-
-    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `made_together.Shared`; with the options and the graph of the sampler."""
-        (settings, graph), (own, hashes) = self._sampler.compared(), super().compared()
-        return {**settings, **own}, {**graph, **hashes}
-
-    def connect(self) -> None:
-        """Make the communicators of the loader and of its sampler; collective."""
-        self._sampler.connect()
-        super().connect()
 
     @abstractmethod
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:

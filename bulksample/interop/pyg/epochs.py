@@ -24,7 +24,6 @@ from ...ahead import Ahead
 from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from ...distributed.comm.agree import begin_together, made_alike
 from ...distributed.comm.base import Comm
-from ...distributed.matrix.comm_pool import duplicates
 from ...errors import UsageError
 from ...free_memory import free_memory
 from ...loader import COPIES
@@ -33,6 +32,8 @@ from ...position import EpochShare, Position
 from ...rng import Stream
 from ...shuffle import Shuffle
 from ..hand_split import warn_of_equal_draws
+from ..made_together import OwnComm
+from .bulk_sampler import SamplerOfBulks
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
 _NOT_HERE = {
@@ -56,7 +57,7 @@ class _Step(NamedTuple):
     order: str
 
 
-class EpochLoading(Uncached, ABC):
+class EpochLoading(OwnComm, Uncached, ABC):
     """The epochs of a drop-in loader, for subclasses of torch's `DataLoader`.
 
     Attributes
@@ -80,6 +81,7 @@ class EpochLoading(Uncached, ABC):
     num_workers: int
     prefetch_factor: int | None
     dataset: Sequence[Any]
+    _sampler: SamplerOfBulks | None = None  # its options and its graph are compared with those of the loader
 
     def set_up_epochs(
         self,
@@ -122,13 +124,15 @@ class EpochLoading(Uncached, ABC):
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
         own = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
-        return own, {_SPELLED.get(name, name): value for name, value in self._describe().items()}
+        hashes = {_SPELLED.get(name, name): value for name, value in self._describe().items()}
+        settings, graph = ({}, {}) if self._sampler is None else self._sampler.compared()
+        return {**settings, **own}, {**graph, **hashes}
 
     def connect(self) -> None:
-        """Take communicators of this loader's own, so that another thread of each rank may use `comm`; collective."""
-        if self._comm is not None and self._comm.size > 1:
-            self._lease = duplicates(self._comm).lease()
-            self._comm = self._lease.lent
+        """Make the communicators of the loader and of its sampler; collective."""
+        if self._sampler is not None:
+            self._sampler.connect()
+        super().connect()
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -166,7 +170,7 @@ class EpochLoading(Uncached, ABC):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, from 0; every iteration begins the next one. Set it to take that epoch, from its start, in the next one."""
+        """The current epoch, from 0; every iteration begins the next one. Set it to begin that epoch instead, from its start."""
         return self._position.epoch
 
     @epoch.setter

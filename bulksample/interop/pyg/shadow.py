@@ -60,6 +60,8 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     share random numbers.
     """
 
+    _sampler: BulkSampler
+
     @made_together
     def __init__(
         self,
@@ -82,7 +84,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         self.depth = whole("depth", depth, 1)
         self.num_neighbors = whole("num_neighbors", num_neighbors, -1 if num_neighbors == -1 else 1)
         self.data, self.replace = data, replace
-        self._drawn = BulkSampler(
+        self._sampler = BulkSampler(
             data,
             [self.num_neighbors] * self.depth,
             replace=replace,
@@ -92,27 +94,22 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
             backend=backend,
             comm=comm,
         )
-        chosen = torch.arange(self._drawn.num_nodes) if node_idx is None else ids_or_mask(node_idx, self._drawn.num_nodes)
+        chosen = torch.arange(self._sampler.num_nodes) if node_idx is None else ids_or_mask(node_idx, self._sampler.num_nodes)
         self.node_idx = chosen.nonzero().view(-1) if chosen.dtype == torch.bool else chosen
         self._gather = FeatureGather()
-        self.set_up_epochs(self._drawn.stream, bulk_size, memory_budget, options, comm, seeded=seed is not None)
+        self.set_up_epochs(self._sampler.stream, bulk_size, memory_budget, options, comm, seeded=seed is not None)
         options.pop("dataset", None), options.pop("collate_fn", None)
         super().__init__(range(len(self.node_idx)), collate_fn=self._collated, **options)  # type: ignore[arg-type]
 
-    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `made_together.Shared`; with the options and the graph of the draws."""
-        (settings, graph), (own, hashes) = self._drawn.compared(), super().compared()
-        return {**settings, **own}, {**graph, **hashes}
-
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         roots = self.node_idx.numpy()
-        return [_ascending(out) for out in self._drawn.sample_trees([roots[np.asarray(index)] for index in indices], ids, epoch)]
+        return [_ascending(out) for out in self._sampler.sample_trees([roots[np.asarray(index)] for index in indices], ids, epoch)]
 
     def _nbytes(self, sampled: SamplerOutput) -> int:
         return sum(part.nbytes for part in (sampled.node, sampled.row, sampled.col, sampled.edge, sampled.batch, sampled.metadata))
 
     def _describe(self) -> dict[str, Any]:
-        return {"inputs": hashed({"roots": self.node_idx}), **self._drawn.describe()}
+        return {"inputs": hashed({"roots": self.node_idx}), **self._sampler.describe()}
 
     def _collated(self, index: list[int]) -> Any:
         """Sample one batch of examples; used as `collate_fn`, which iteration over the loader does not call."""
