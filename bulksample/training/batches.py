@@ -153,10 +153,10 @@ class MiniBatchSource(BatchSource):
 
     def __iter__(self) -> Iterator[StepBatch]:
         with closing(iter(self.loader)) as remaining:
-            yield from self._remaining(remaining)
+            yield from self._fetched(remaining)
 
-    def _remaining(self, remaining: Iterator[MiniBatch | None]) -> Iterator[StepBatch]:
-        """Yield the steps of an iteration over the loader."""
+    def _fetched(self, remaining: Iterator[MiniBatch | None]) -> Iterator[StepBatch]:
+        """Yield the remaining steps of an iteration, whose mini-batches are those of the loader."""
         self._iteration = this = object()
         self._asked.clear()
         self._view.stream_sync.never_used(self._taken)

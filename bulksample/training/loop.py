@@ -119,12 +119,12 @@ class Trainer:
         threads = divide_threads(self.total_threads, config.sampling_threads, waits=placement.partitioned or compute.ahead)
         torch.set_num_threads(threads.compute)
 
-        def drawn() -> tuple[Backend, Sampler]:
+        def backend_and_sampler() -> tuple[Backend, Sampler]:
             if threads.sample and placement.partitioned:
                 self.comm.check_threads()
             return compute.backend(config, threads.sample or self.total_threads), make_sampler(config)
 
-        backend, sampler = together(self.comm, drawn)
+        backend, sampler = together(self.comm, backend_and_sampler)
         self.backend = backend.name
 
         mark = shared_fingerprint(graph, self.comm)
