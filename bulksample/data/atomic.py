@@ -68,11 +68,11 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     A link is followed. A pipe or a device is written directly, and so is a file in a folder that is not writable. The mode of an
     old file is kept. Missing parents are created. Raises OSError if a step fails.
     """
-    target = target.resolve()
     if _is_written_directly(target):
         with open(target, "wb") as stream:
             yield stream
         return
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
     made = _beside(target, "new")
@@ -89,8 +89,8 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
 
 
 def _is_written_directly(target: Path) -> bool:
-    """True for a pipe or a device, and for a file beside which no other one can be made."""
-    return target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK))
+    """True for a pipe or a device, also by a link that has no path of its own, and for a file beside which no other one can be made."""
+    return target.exists() and not (target.is_file() and os.access(target.resolve().parent, os.W_OK))
 
 
 def write_file(target: Path, data: bytes | memoryview | str) -> None:
@@ -118,7 +118,7 @@ def check_writable(target: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not _is_written_directly(target.resolve()):
+        if not _is_written_directly(target):
             with tempfile.TemporaryFile(dir=place):
                 pass
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links

@@ -55,7 +55,7 @@ class JsonLines(Callback):
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         kept = []
-        if epoch and self._path.exists():
+        if epoch and self._path.is_file():  # not a pipe
             kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _epoch_of(line) < epoch]
         self._empty = not kept
         self._outputs.note(self._path, "".join(line + "\n" for line in kept[:1]))
@@ -84,7 +84,7 @@ def lines_beside(json_file: Path | None) -> Path | None:
 
 def of_first_epoch(path: Path) -> bool:
     """Return True if a file holds at most the line of epoch 0, which a crash may have cut short; a run that goes on writes it again."""
-    if not path.exists():
+    if not path.is_file():
         return True
     begin, text = json.dumps({"epoch": 0})[:-1], path.read_text(encoding="utf-8", errors="replace")
     return text.count("\n") < 2 and (text.startswith(f"{begin},") or begin.startswith(text))

@@ -69,7 +69,7 @@ def owned(
         check()  # nobody else changes it from now on
         for file in filter(None, results):
             if file.is_file() and not outputs.hold(file):  # the run may replace it, also when it goes on after it was killed
-                outputs.note(file, file.read_bytes())
+                outputs.take_over(file, file.read_bytes())
 
     with ExitStack() as held:
         checked_on_rank_0(comm, take)

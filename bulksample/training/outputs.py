@@ -1,7 +1,8 @@
 """The files that a run has written, so that a run that goes on knows its own from those of other runs.
 
 The record lies with the checkpoints. A file is known by its place, as seen from there, and by how it began when the run wrote it: the whole
-of a report or a configuration, the first of the lines of epochs. A folder that moves together with its results keeps them.
+of a report or a configuration, the first of the lines of epochs. A folder that moves together with its results keeps them, and one that
+moves alone knows a file by its name and its beginning, as nothing lies where it was.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 import os
 from pathlib import Path
 
-from ..data.atomic import write_file
+from ..data.atomic import is_device, write_file
 from ..errors import DataError
 
 FILE = ".bulksample-outputs"
-_KEPT = 2  # beginnings of a file: it may be the one before, if the run is killed between its note and its write
+LINE = b'{"epoch": '  # how a line of an epoch begins
 
 
 class Outputs:
@@ -35,7 +36,7 @@ class Outputs:
 
     def __init__(self, folder: Path | None, goes_on: bool = False) -> None:
         self._folder = folder
-        self._known = _read(folder / FILE) if folder is not None and goes_on else None
+        self._known = self._stored = _read(folder / FILE) if folder is not None and goes_on else None
 
     @property
     def recorded(self) -> bool:
@@ -44,16 +45,21 @@ class Outputs:
 
     def note(self, file: Path, beginning: str | bytes) -> None:
         """Note that the run is about to write a file that begins with this text, or that is empty. Raises OSError."""
-        if self._folder is None:
+        if self._folder is None or is_device(file):
             return
+        self.take_over(file, beginning)
+        if self._known != self._stored:
+            write_file(self._folder / FILE, json.dumps(self._known, indent=1) + "\n")
+            self._stored = self._known
+
+    def take_over(self, file: Path, beginning: str | bytes) -> None:
+        """Note a file as `note` does, but write the record with the next note: a run that fails before leaves it as it was."""
         data = beginning.encode() if isinstance(beginning, str) else beginning
         known, place = self._known or {}, self._place(file)
-        before = known.get(place, [])
-        own = [(len(data), hashlib.sha256(data).hexdigest())] if data else []
-        now = [*[one for one in before if one not in own], *own][-_KEPT:]
-        if self._known is None or place not in known or now != before:
-            self._known = {**known, place: now}
-            write_file(self._folder / FILE, json.dumps(self._known, indent=1) + "\n")
+        now = [(len(data), hashlib.sha256(data).hexdigest())] if data else []
+        present = _content(file)  # it stays if the run is killed before it writes, or cannot write
+        before = [one for one in known.get(place, []) if one not in now and present is not None and _begins(present, one)]
+        self._known = {**known, place: [*before, *now]}
 
     def write(self, file: Path, text: str) -> None:
         """Note a file and write it. Raises OSError."""
@@ -61,18 +67,33 @@ class Outputs:
         write_file(file, text)
 
     def hold(self, file: Path) -> bool:
-        """Return True if the run wrote this file: it has no complete line, or begins as the run noted."""
-        beginnings = (self._known or {}).get(self._place(file))
-        if beginnings is None:
+        """Return True if the run wrote this file: it begins as the run noted, or holds at most a part of the line of an epoch."""
+        data, place, known = _content(file), self._place(file), self._known or {}
+        if data is None:
             return False
-        try:
-            data = file.read_bytes()
-        except OSError:
-            return False
-        return b"\n" not in data or any(hashlib.sha256(data[:size]).hexdigest() == digest for size, digest in beginnings)
+        if place in known and b"\n" not in data and (data.startswith(LINE) or LINE.startswith(data)):
+            return True
+        return any(_begins(data, one) for noted, own in known.items() if noted == place or self._moved(noted, place) for one in own)
+
+    def _moved(self, noted: str, place: str) -> bool:
+        """Return True if the file that was noted at one place may lie at another: the names agree, and nothing lies at the first."""
+        return os.path.basename(noted) == os.path.basename(place) and not os.path.lexists(os.path.join(self._folder or "", noted))
 
     def _place(self, file: Path) -> str:
         return os.path.relpath(os.path.realpath(file), os.path.realpath(self._folder or ""))
+
+
+def _content(file: Path) -> bytes | None:
+    """Return the content of a file; None if there is none, or if it is a pipe or a device, which would wait or be used up."""
+    try:
+        return file.read_bytes() if file.is_file() else None
+    except OSError:
+        return None
+
+
+def _begins(data: bytes, beginning: tuple[int, str]) -> bool:
+    size, digest = beginning
+    return len(data) >= size and hashlib.sha256(data[:size]).hexdigest() == digest
 
 
 def _read(record: Path) -> dict[str, list[tuple[int, str]]] | None:

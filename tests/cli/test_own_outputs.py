@@ -1,7 +1,10 @@
 """A run that goes on replaces the outputs that it wrote itself, and keeps those of other runs."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +71,55 @@ def test_a_checkpoint_without_a_record_goes_on_twice(runs, tmp_path):
         assert runs("a", epochs=epochs).code == 0
 
 
+def test_checkpoints_that_move_alone_keep_their_outputs(runs, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    shutil.move(tmp_path / "a", tmp_path / "scratch" / "a")
+    here = {"report": "a.json", "lines": "a.ndjson"}
+    assert runs("scratch/a", epochs=2, **here).code == 0
+    assert runs("scratch/a", epochs=3, **here).code == 0
+    assert "b.json exists already" in runs("scratch/a", epochs=4, report="b.json", lines="a.ndjson").err
+    shutil.copytree(tmp_path / "scratch", tmp_path / "copied" / "scratch")  # with its results, which it goes on with
+    for end in ("json", "ndjson", "config.yaml"):
+        shutil.copy(tmp_path / f"a.{end}", tmp_path / "copied")
+    assert "exists already" in runs("copied/scratch/a", epochs=4, **here).err
+
+
+def test_a_report_that_the_user_wrote_on_one_line_is_kept(runs, tmp_path):
+    report = json.loads((tmp_path / "a.json").read_text())
+    (tmp_path / "a.json").write_text(json.dumps({**report, "remark": "the best one"}))
+    assert "a.json exists already" in runs("a", epochs=2).err
+    assert json.loads((tmp_path / "a.json").read_text())["remark"] == "the best one"
+
+
+def test_a_run_that_fails_before_it_begins_leaves_the_record(runs, command, graph, tmp_path, monkeypatch):
+    from bulksample.methods import run
+
+    def fail(*_, **__):
+        raise DataError("no labels")
+
+    monkeypatch.setattr(run, "make_trainer", fail)
+    assert "no labels" in runs("a", "--overwrite", "--resume", "no", report="b.json").err
+    monkeypatch.undo()
+    assert "b.json exists already" in runs("a", epochs=2, report="b.json").err
+    assert runs("a", epochs=2).code == 0
+
+
+@pytest.mark.parametrize("metrics", [False, True])
+def test_going_on_with_a_pipe(graph, tmp_path, metrics):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    files = ["--metrics", pipe] if metrics else ["--json", pipe]
+    options = [*SMALL, "--checkpoint", tmp_path / "c", "--resume", "auto", *files]
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for epochs in 1, 2:
+            run = [sys.executable, "-m", "bulksample", "train", graph, *options, "--epochs", epochs]
+            subprocess.run([*map(str, run)], check=True, timeout=120)
+            found = json.loads(os.read(reader, 2**16))
+            assert found["epoch"] == epochs - 1 if metrics else found["config"]["epochs"] == epochs
+    finally:
+        os.close(reader)
+
+
 def test_python_keeps_them_too(graph, tmp_path):
     options = {"fanouts": [3], "layers": 1, "hidden": 4, "batch_size": 64, "threads": 1}
 
@@ -86,7 +138,16 @@ def test_python_keeps_them_too(graph, tmp_path):
 
 def test_a_file_is_known_by_its_place_and_how_it_begins(tmp_path):
     outputs, file = Outputs(tmp_path / "c"), tmp_path / "m.jsonl"
-    for written, held in ("", True), ("torn", True), ("line 1\n", True), ("line 1\nline 2\n", True), ("line 2\n", False), ("x\n", False):
+    for written, held in (
+        ("", True),
+        ('{"epo', True),
+        ('{"epoch": 0, "lo', True),
+        ("torn", False),
+        ("line 1\n", True),
+        ("line 1\nline 2\n", True),
+        ("line 2\n", False),
+        ("x\n", False),
+    ):
         outputs.note(file, "line 1\n")
         file.write_text(written)
         assert Outputs(tmp_path / "c", goes_on=True).hold(file) == held
@@ -96,8 +157,10 @@ def test_a_file_is_known_by_its_place_and_how_it_begins(tmp_path):
     moved.mkdir()
     shutil.copytree(tmp_path / "c", moved / "c"), (moved / "m.jsonl").write_text("line 1\n")
     assert Outputs(moved / "c", goes_on=True).hold(moved / "m.jsonl")
-    outputs.note(file, "line 2\n"), file.write_text("line 1\n")  # killed before the second write
-    assert outputs.hold(file)
+    file.write_text("line 1\n")
+    for number in range(2, 5):  # killed before each write, or the disk is full
+        outputs.note(file, f"line {number}\n")
+        assert outputs.hold(file)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"m": 1}', '{"m": [[1]]}', '{"m": [["x", "y"]]}'])

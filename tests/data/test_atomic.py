@@ -221,6 +221,17 @@ def test_a_link_is_followed_and_a_device_is_written_to(tmp_path):
     assert not Path(os.devnull).is_file()
 
 
+def test_a_link_to_a_pipe_without_a_path_is_written_to():
+    """As /dev/stdout is before a pipe, and >(command) in a shell."""
+    reader, writer = os.pipe()
+    try:
+        atomic.check_writable(target := Path(f"/dev/fd/{writer}"))
+        atomic.write_file(target, "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader), os.close(writer)
+
+
 def test_the_mode_of_a_file_is_kept(tmp_path):
     path = tmp_path / "secret"
     path.write_text("old")
