@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec, Protocol, cast
 
 from ..distributed.comm.agree import made_alike
@@ -49,12 +50,14 @@ def made_together(init: Callable[P, None]) -> Callable[P, None]:
         On every rank, if the constructor fails on one of them, or ranks were given different options.
     """
 
+    names = list(signature(init).parameters)
+
     @wraps(init)
     def make(*given: P.args, **options: P.kwargs) -> None:
         if _MAKING.get():
             init(*given, **options)
             return
-        own, comm = cast(Shared, given[0]), _ranks(**options)
+        own, comm = cast(Shared, given[0]), _ranks(**{**dict(zip(names, given, strict=False)), **options})
 
         def compared() -> tuple[None, dict[str, Any], dict[str, Any]]:
             init(*given, **options)

@@ -91,6 +91,16 @@ class Failing(list):
         raise RuntimeError("a file of mine is gone")
 
 
+class Speechless(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+class Muted(list):
+    def __iter__(self):
+        raise Speechless
+
+
 def own_order(comm, folder, fails=False):
     return next(iter(NeighborLoader(DATA, [2], batch_size=32, sampler=Failing(range(99)) if fails else range(99), comm=comm)))
 
@@ -121,6 +131,17 @@ def compute(comm, folder, fails=False):
     module = torch.nn.Linear(4, 3) if fails else None
     config = TrainConfig.of(method="retexo", fanouts=[2], layers=1, epochs=1, batch_size=8, threads=1, device="cpu")
     return make_trainer(config, folder.plain, comm, module=module)
+
+
+def sampler_by_place(comm, folder, size=8):
+    """Give a loader its sampler without the name of the argument, as torch_geometric allows."""
+    sampler = BulkSampler(DATA, [2], comm=comm)
+    others = [None, None, False, "directional", False, "uniform", *[None] * 4, False, None]
+    return NeighborLoader(DATA, [2], *others, sampler, batch_size=size)
+
+
+def without_words(comm, folder, fails=False):
+    return next(iter(NeighborLoader(DATA, [2], batch_size=32, sampler=Muted(range(99)) if fails else range(99), comm=comm)))
 
 
 ENTRIES = {  # a call, what is refused on one rank, and a part of the words
@@ -157,6 +178,7 @@ ENTRIES = {  # a call, what is refused on one rank, and a part of the words
         lambda comm, _, ids=(0, 1): DataLoader(dgl_graph(), torch.tensor(ids), NeighborSampler([2]), comm=comm), {"ids": (0, 0)}, "indices"
     ),
     "an order that fails": (own_order, {"fails": True}, "a file of mine is gone"),
+    "NeighborLoader, a sampler by its place": (sampler_by_place, {"size": None}, "batch_size was None"),
     "an order that changed": (changed_order, {"other": True}, "the order of your sampler is not the one of the loader's state"),
     "load, a mistyped option": (lambda comm, folder, **own: folder.opened(comm, **own), {"replicaton": 1}, "replication"),
     "load, a path": (lambda comm, folder, **own: folder.opened(comm, **own), {"path": "/none"}, "/none"),
@@ -199,6 +221,23 @@ def said():
     assert ended.code == 0, ended
     lines = [json.loads(line) for line in ended.out.splitlines() if line.startswith("[")]
     return {(rank, name, odd): words for rank, name, odd, words in lines}
+
+
+def test_a_sampler_by_its_place_is_compared():
+    def body(comm):
+        with pytest.raises(bs.UsageError, match="do not agree on batch_size: 8 on rank 0, 16 on rank 1"):
+            sampler_by_place(comm, None, 8 * (comm.rank + 1))
+
+    on_threads(2, body)
+
+
+def test_an_error_without_a_text_ends_every_rank():
+    def body(comm):
+        with pytest.raises(Speechless if comm.rank else bs.UsageError) as raised:
+            without_words(comm, None, fails=comm.rank == 1)
+        return "" if comm.rank else str(raised.value)
+
+    assert on_threads(2, body)[0] == "rank 1: Speechless: its text cannot be made, ValueError"
 
 
 @pytest.mark.long

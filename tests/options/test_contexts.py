@@ -76,7 +76,8 @@ NO_FIGURE = {  # of effects that these figures do not show; each has a test of i
 }  # fmt: skip
 ALIKE = {  # other values that change nothing on these graphs, by design or by chance
     "target_type", "time_by", "layer_norm", "vertex_cut", "lost_parts", "message_coding", "eval_every", "evaluate", "metric", "label",
-    "swap_every", "reassign_every", "frontier", "sampler", "bulk_size", "memory_budget", "fetch_together", "cache_by", "links", "noise_weights",
+    "swap_every", "reassign_every", "frontier", "sampler", "bulk_size", "memory_budget", "fetch_together", "cache_by",
+    "links", "noise_weights",
     "variance_weight", "edge_masks", "average_by", "interval_growth", "client_vertices",
 }  # fmt: skip
 

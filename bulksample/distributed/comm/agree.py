@@ -58,10 +58,14 @@ def together(comm: Comm, call: Callable[[], T]) -> T:
 
 def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str, Any]]], remedy: str = _ALIKE) -> T:
     """Call `call` as `together` does, and compare the settings and hashes that it returns besides as `agree` does, in one exchange."""
-    made, fault = _called(call)
-    value, settings, hashes = made or (None, {}, {})
-    readable = json.loads(json.dumps([settings, hashes], default=repr))  # so that no rank fails alone
-    everyone = comm.gather_control([fault.told, *readable])
+
+    def readable() -> tuple[T, list[dict[str, Any]]]:  # within the attempt, so that no rank fails alone
+        value, *compared = call()
+        return value, json.loads(json.dumps(compared, default=repr))
+
+    made, fault = _called(readable)
+    value, told = made or (None, [{}, {}])
+    everyone = comm.gather_control([fault.told, *told])
     _raise_faults([rank[0] for rank in everyone], fault)
     _compare([rank[1:] for rank in everyone], remedy)
     return cast(T, value)
@@ -129,9 +133,17 @@ def _called(call: Callable[[], T]) -> tuple[T | None, _Fault]:
         raise
     except (*_SHARED, OSError) as error:
         kind = next((name for name, one in _NAMED.items() if isinstance(error, one)), type(error).__name__)
-        return None, _Fault([kind, str(error)])
+        return None, _Fault([kind, _text(error)])
     except Exception as error:
-        return None, _Fault([type(error).__name__, f"{type(error).__name__}: {error}"], error)
+        return None, _Fault([type(error).__name__, f"{type(error).__name__}: {_text(error)}"], error)
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an exception, also of one whose class fails to make it."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"its text cannot be made, {type(another).__name__}"
 
 
 def _raise_faults(everyone: list[list[str]], own: _Fault) -> None:

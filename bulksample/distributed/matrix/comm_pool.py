@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from ..comm.base import Comm
 from .grid import Order, ProcessGrid
@@ -17,6 +17,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _MANY = 16  # made: look for garbage in reference cycles before making more
+_DUPLICATES = 8  # of gloo, each has a socket to every rank
 
 
 class CommPool(Generic[T]):
@@ -28,6 +29,10 @@ class CommPool(Generic[T]):
         The ranks that lend together.
     make : callable
         Makes communicators; collective.
+    most : int, optional
+        Communicators to make. Further users have `spare` together.
+    spare : optional
+        Of the kind that `make` makes.
 
     Notes
     -----
@@ -35,17 +40,22 @@ class CommPool(Generic[T]):
     they lend, which is a collective call anyway: all take the first communicators that are free on every rank, or make new ones.
     """
 
-    def __init__(self, comm: Comm, make: Callable[[], T]) -> None:
-        self._comm, self._make = comm, make
+    def __init__(self, comm: Comm, make: Callable[[], T], most: int | None = None, spare: T | None = None) -> None:
+        self._comm, self._make, self._most, self._spare = comm, make, most, spare
         self._made: list[T] = []
         self._free: set[int] = set()
+        self._many = _MANY if most is None else most
 
     def lend(self, use: Callable[[T], U]) -> U:
         """Return ``use(communicators)``; they are free again once that object is garbage. Collective."""
         number = self._first_free()
-        if number == len(self._made) >= _MANY:
+        if number == len(self._made) >= self._many:
             gc.collect()
             number = self._first_free()
+            if number == len(self._made):  # all are in use: look again when they have doubled
+                self._many = 2 * number
+        if number == self._most:
+            return use(cast(T, self._spare))
         if number == len(self._made):
             self._made.append(self._make())
         self._free.discard(number)
@@ -71,8 +81,11 @@ class Lease(Generic[T]):
 
 
 def duplicates(comm: Comm) -> CommPool[Comm]:
-    """Return the pool of communicators of the same ranks, for loaders that threads of a rank may use at once."""
-    made: CommPool[Comm] = comm.pools.setdefault("duplicates", CommPool(comm, comm.duplicate))
+    """Return the pool of communicators of the same ranks, for loaders that threads of a rank may use at once.
+
+    Eight loaders have communicators of their own; more at a time use `comm` itself.
+    """
+    made: CommPool[Comm] = comm.pools.setdefault("duplicates", CommPool(comm, comm.duplicate, _DUPLICATES, comm))
     return made
 
 
