@@ -269,7 +269,7 @@ class RunningOptions(Options):
     free: ClassVar[tuple[str, ...]] = ("backend", "threads", "timeout", "check")
     backend: str = Field("auto", description="Back end that samples: auto, native, reference or cuda.")
     threads: int | None = Field(None, ge=1, description="Threads of each rank; by default a fair share of the processors.")
-    timeout: float = Field(300.0, gt=0, description="Seconds that a rank waits for the others.")
+    timeout: float = Field(300.0, gt=0, lt=1e6, description="Seconds that a rank waits for the others.")
     check: Literal["auto", "full", "none"] = Field(
         "auto", description="Hashes of the store to check: of files that changed since the last time (auto), of all (full), or none.",
     )  # fmt: skip

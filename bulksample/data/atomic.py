@@ -34,6 +34,7 @@ from ..errors import UsageError
 from .files import sync, sync_folder
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-z_]{8}")
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 _REMOVED_AFTER = 86400.0  # seconds without a change, if the process ran on another host
 RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing folder is soon known to be abandoned
 
@@ -69,7 +70,7 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     old file is kept. Missing parents are created. Raises OSError if a step fails.
     """
     if _is_written_directly(target):
-        with open(target, "wb") as stream:
+        with _named(target), open(target, "wb") as stream:
             yield stream
         return
     target = target.resolve()
@@ -77,7 +78,7 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     sweep(target.parent)
     made = _beside(target, "new")
     try:
-        with open(made, "wb") as stream:
+        with _named(target), open(made, "wb") as stream:
             if target.exists():
                 os.fchmod(stream.fileno(), target.stat().st_mode & 0o777)
             yield stream
@@ -86,6 +87,17 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
         sync_folder(target.parent)
     finally:
         made.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Add the path to the error of a full or failing disk, which has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _OF_DISK:
+            error.filename = str(target)
+        raise
 
 
 def _is_written_directly(target: Path) -> bool:

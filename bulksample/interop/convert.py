@@ -121,7 +121,7 @@ def _check_found(name: str, weights: Any) -> None:
     values = as_array(name, weights).reshape(-1)
     bad = np.flatnonzero(~(values >= 0))
     if len(bad):
-        remedy = "weights are not negative; if these are no weights, use weight_attr=None"
+        remedy = "weights are numbers, 0 or more; if these are no weights, use weight_attr=None"
         raise DataError(f"{name}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
 
 

@@ -114,23 +114,31 @@ def unread_warning(run: TrainConfig, given: Mapping[str, str]) -> str:
     """Return a warning about options that a run does not read, and that one configuration for several runs may hold; empty without any.
 
     These are options of sampling for a method that samples nothing, the numbers of fanouts for a sampler without any, and options of
-    hidden layers for a model without such. `given` maps the
-    names of the options that the user set to what the user wrote.
+    hidden layers for a model without such. `given` maps the names of the options that the user set to what the user wrote.
     """
     return "; ".join(filter(None, (told(run, given) for told in (_without_samples, _without_fanouts, _without_hidden_layers))))
 
 
 def _without_samples(run: TrainConfig, given: Mapping[str, str]) -> str:
-    scored = ("batch_size",) if run.evaluation == "sampled" else ()  # sampled scores take mini-batches of this size
-    named = [spelled for name, spelled in given.items() if name in (*OF_SAMPLING, "fanouts") and name not in scored]
-    if not (run.method in WHOLE_GRAPH or run.full_graph) or not named:
+    if not (run.method in WHOLE_GRAPH or run.full_graph):
         return ""
-    readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
-    layers = f"; of {given['fanouts']} it reads how many there are, its layers" if "fanouts" in given else ""
-    flags = any(one.startswith("--") for one in named)
+    from ..training.setup import estimates_weighted_means, make_sampler
+
+    scored = ("batch_size",) if run.evaluation == "sampled" else ()  # sampled scores take mini-batches of this size
+    weighing = ("sampler", "sampler_options") if estimates_weighted_means(make_sampler(run)) else ()
+    named = [spelled for name, spelled in given.items() if name in (*OF_SAMPLING, "fanouts") and name not in (*scored, *weighing)]
+    weighs = [spelled for name, spelled in given.items() if name in weighing]
+    flags = any(one.startswith("--") for one in given.values())
     spelled = f"--method {run.method}" if flags else f"method {run.method!r}"
     whole = (" with --full-graph" if flags else " with full_graph") if run.full_graph else ""
-    return f"{spelled}{whole} samples nothing; without effect: {', '.join(named)}; they are for {readers}{layers}"
+    said = []
+    if named:
+        said.append(f"without effect: {', '.join(named)}; they are for {', '.join(name for name in METHODS if name not in WHOLE_GRAPH)}")
+    if "fanouts" in given:
+        said.append(f"of {given['fanouts']} it reads how many there are, its layers")
+    if weighs:
+        said.append(f"of {' and '.join(weighs)} it reads that means are by edge weight")
+    return "; ".join([f"{spelled}{whole} samples nothing", *said]) if said else ""
 
 
 def _without_fanouts(run: TrainConfig, given: Mapping[str, str]) -> str:

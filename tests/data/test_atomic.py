@@ -232,6 +232,12 @@ def test_a_link_to_a_pipe_without_a_path_is_written_to():
         os.close(reader), os.close(writer)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_told_with_the_path():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        atomic.write_file(Path("/dev/full"), b"x")
+
+
 def test_the_mode_of_a_file_is_kept(tmp_path):
     path = tmp_path / "secret"
     path.write_text("old")

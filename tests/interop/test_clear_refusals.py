@@ -91,3 +91,8 @@ def test_the_full_sampler_takes_all_edges_of_positive_weight():
     weighed = data(w=torch.tensor([1.0, 0, 2, 0, 3, 0]))
     loader = NeighborLoader(weighed, [-1], batch_size=6, neighbor_sampler=BulkSampler(weighed, [-1], sampler="full", weight_attr="w"))
     assert sorted(next(iter(loader)).e_id.tolist()) == [0, 2, 4]
+
+
+def test_what_a_sampler_of_the_user_has_may_be_said_again():
+    loader = NeighborLoader(data(), [1], batch_size=6, neighbor_sampler=BulkSampler(data(), [1], seed=3), seed=3)
+    assert len(list(loader)) == len(loader)

@@ -1,8 +1,10 @@
 """What one rank alone refuses ends every rank soon, in words that name it: each public call that ranks make together."""
 
+import atexit
 import importlib.machinery
 import itertools
 import json
+import shutil
 import sys
 import tempfile
 import threading
@@ -76,6 +78,7 @@ class Folder:
         path = comm.gather_control(tempfile.mkdtemp(prefix="bulksample-refuses-") if comm.rank == 0 else None)[0]
         self.plain, self.typed = f"{path}/plain", f"{path}/typed"
         if comm.rank == 0:
+            atexit.register(shutil.rmtree, path, ignore_errors=True)
             graph().save(self.plain)
             hetero().save(self.typed)
         comm.barrier()

@@ -227,6 +227,7 @@ def test_patience_needs_scores_to_wait_for():
     ({"sampler": "full"}, "fanouts", "sampler full reads of fanouts how many there are, its layers; write each as -1"),
     ({"method": "grappa", "full_graph": True}, "sampler", "method 'grappa' with full_graph samples nothing; without effect: sampler"),
     ({"method": "full"}, "batch_size", "method 'full' samples nothing; without effect: batch_size"),
+    ({"method": "full", "sampler": "ladies"}, "sampler", "method 'full' samples nothing; of sampler it reads that means are by edge"),
     ({"method": "full", "evaluate": "sampled"}, "batch_size", ""),
 ])  # fmt: skip
 def test_options_of_several_runs_bring_a_warning(options, given, told):
