@@ -20,9 +20,14 @@ SETTINGS = {
 }
 
 
-def make(setting, fanouts=(4, 3, 2), **more):
+def make(setting, fanouts=(4, 3, 2), frontier="all", **more):
+    """Return a sampler; those of subgraphs have one rule for the frontier, whichever is asked for."""
     name, options = SETTINGS[setting]
-    return samplers.make(name, fanouts, **options, **more)
+    return samplers.make(name, fanouts, frontier=frontier if frontier in frontiers(setting) else "all", **options, **more)
+
+
+def frontiers(setting):
+    return ("all", "new") if samplers.SAMPLERS[SETTINGS[setting][0]].reads_frontier else ("all",)
 
 
 def needs_weights(setting):

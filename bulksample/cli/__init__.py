@@ -57,8 +57,8 @@ def _run() -> None:
             flush_results()
             sys.exit(code)
     except tuple(_EXIT_CODES) as error:
-        code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        end_all_ranks(code, f"bulksample: {type(error).__name__}: {name_flags(str(error))}")
+        kind, code = next((kind, code) for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
+        end_all_ranks(code, f"bulksample: {kind.__name__}: {name_flags(str(error))}")
         sys.exit(code)
     except ParseError as error:
         sys.exit(_refuse(error))

@@ -157,14 +157,14 @@ def as_arguments(config: Options) -> tuple[str, ...]:
 
 
 def write_config(
-    config: Options, requested: Requested, method: str | None, *files: Path | None, write_text: Write = write_file,
+    config: Options, requested: Requested, method: str | None, *files: Path | None, writer: Write = write_file,
 ) -> None:  # fmt: skip
     """Write the resolved configuration to each file, but never over the file that it was read from."""
     text = write(config, method)
     for file in files:
         try:
             if file := config_file(file, requested):
-                write_text(file, text)
+                writer(file, text)
         except OSError as error:
             print(f"bulksample: the configuration was not written: {error}", file=sys.stderr)
 

@@ -60,7 +60,7 @@ def train(
         written = [JsonLines(lines, outputs)] if lines else []
         trainer = make_trainer(config, directory, comm, [*written, *shown, tracking])
         if comm.rank == 0:
-            write_config(config, requested, config.method, *configs, write_text=outputs.write)
+            write_config(config, requested, config.method, *configs, writer=outputs.write)
             context = trainer.context
             if comm.size > 1 and not quiet:
                 tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))

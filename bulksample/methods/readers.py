@@ -7,14 +7,13 @@ numbers of layers, bring a warning instead. Whole groups of options name their m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from ..config import MODELS
 from . import METHODS
 from .averaging.options import AVERAGING
 
-if TYPE_CHECKING:
-    from .config import TrainConfig
+Run = Any  # a `TrainConfig`, whose module imports this one
 
 WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
@@ -35,7 +34,7 @@ class Reader(NamedTuple):
     """
 
     where: str
-    reads: Callable[[TrainConfig], bool]
+    reads: Callable[[Run], bool]
     beside: tuple[str, ...] = ("method",)
 
 
@@ -92,12 +91,12 @@ READERS = {
 }  # fmt: skip
 
 
-def unread(run: TrainConfig) -> tuple[str, ...]:
+def unread(run: Run) -> tuple[str, ...]:
     """Return the options of `READERS` that nothing in a run reads."""
     return tuple(name for name, reader in READERS.items() if not reader.reads(run))
 
 
-def check_read(run: TrainConfig) -> None:
+def check_read(run: Run) -> None:
     """Raise `ValueError` for an option that is set, and that nothing in the run reads."""
     for name in unread(run):
         if (found := getattr(run, name)) != type(run).model_fields[name].default:
@@ -106,11 +105,11 @@ def check_read(run: TrainConfig) -> None:
             raise ValueError(f"{name} is for {reader.where}; got {name} {found} with {beside}: leave it out")
 
 
-def _values(run: TrainConfig, names: tuple[str, ...]) -> list[tuple[str, object]]:
+def _values(run: Run, names: tuple[str, ...]) -> list[tuple[str, object]]:
     return [(name, getattr(run, name)) for name in names]
 
 
-def unread_warning(run: TrainConfig, given: Mapping[str, str]) -> str:
+def unread_warning(run: Run, given: Mapping[str, str]) -> str:
     """Return a warning about options that a run does not read, and that one configuration for several runs may hold; empty without any.
 
     These are options of sampling for a method that samples nothing, the numbers of fanouts for a sampler without any, and options of
@@ -119,7 +118,7 @@ def unread_warning(run: TrainConfig, given: Mapping[str, str]) -> str:
     return "; ".join(filter(None, (told(run, given) for told in (_without_samples, _without_fanouts, _without_hidden_layers))))
 
 
-def _without_samples(run: TrainConfig, given: Mapping[str, str]) -> str:
+def _without_samples(run: Run, given: Mapping[str, str]) -> str:
     if not (run.method in WHOLE_GRAPH or run.full_graph):
         return ""
     from ..training.setup import estimates_weighted_means, make_sampler
@@ -130,7 +129,7 @@ def _without_samples(run: TrainConfig, given: Mapping[str, str]) -> str:
     weighs = [spelled for name, spelled in given.items() if name in weighing]
     flags = any(one.startswith("--") for one in given.values())
     spelled = f"--method {run.method}" if flags else f"method {run.method!r}"
-    whole = (" with --full-graph" if flags else " with full_graph") if run.full_graph else ""
+    whole = f" with {given.get('full_graph', 'full_graph')}" if run.full_graph else ""
     said = []
     if named:
         said.append(f"without effect: {', '.join(named)}; they are for {', '.join(name for name in METHODS if name not in WHOLE_GRAPH)}")
@@ -141,13 +140,13 @@ def _without_samples(run: TrainConfig, given: Mapping[str, str]) -> str:
     return "; ".join([f"{spelled}{whole} samples nothing", *said]) if said else ""
 
 
-def _without_fanouts(run: TrainConfig, given: Mapping[str, str]) -> str:
+def _without_fanouts(run: Run, given: Mapping[str, str]) -> str:
     if "fanouts" not in given or run.sampler not in ("full", "saint") or run.method in WHOLE_GRAPH or set(run.fanouts) == {-1}:
         return ""
     return f"sampler {run.sampler} reads of {given['fanouts']} how many there are, its layers; write each as -1"
 
 
-def _without_hidden_layers(run: TrainConfig, given: Mapping[str, str]) -> str:
+def _without_hidden_layers(run: Run, given: Mapping[str, str]) -> str:
     named = [spelled for name, spelled in given.items() if name in _OF_HIDDEN_LAYERS]
     if run.layers > 1 or run.model not in MODELS or run.task == "links" or run.method.startswith("retexo") or not named:
         return ""

@@ -57,11 +57,15 @@ def owned(
         check_outputs(True, *results)  # together, since two results need two files
         begun = not goes_on and _has_begun(config)
         outputs = Outputs(folder, goes_on or begun)
+
+        def is_own(file: Path) -> bool:
+            if not (goes_on or begun) or (outputs.recorded and not outputs.hold(file) and file not in _beside(config)):
+                return False
+            # a run that was killed before its first checkpoint has no report, and at most the line of its first epoch
+            return goes_on or file in configs or (file == lines and of_first_epoch(file))
+
         for file in filter(None, results):
-            own = (goes_on or begun) and (not outputs.recorded or outputs.hold(file) or file in _beside(config))
-            if begun:  # such a run has no report, and at most the line of its first epoch
-                own = own and (file in configs or (file == lines and of_first_epoch(file)))
-            check_outputs(overwrite or own, file)
+            check_outputs(overwrite or is_own(file), file)
 
     def take() -> None:
         check()

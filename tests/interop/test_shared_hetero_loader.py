@@ -243,7 +243,7 @@ def test_real_ranks_of_two_processes(stored):
     ({"replication": True}, "replication: got True; use a whole number, 1 or more"),
     ({"feature_replication": 0}, "feature_replication: got 0; use a whole number, 1 or more"),
     ({"seed": -1}, "seed: got -1; use a whole number, 0 or more"),
-    ({"topology": "replicated", "features": "replicated", "partition": "random"}, "partition describes block rows"),
+    ({"topology": "replicated", "features": "replicated", "partition": "random"}, "partition is for block rows"),
 ])  # fmt: skip
 def test_what_no_rank_can_load_is_refused_on_every_rank(stored, options, message):
     folder, _ = stored

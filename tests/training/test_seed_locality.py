@@ -184,7 +184,7 @@ def test_off_and_one_group_of_the_ids_are_alike(folder):
         ({"task": "links"}, "link prediction draws edges, not seeds; got seed_locality 4: leave it out"),
         ({"model": "hetero-sage"}, "got seed_locality 4; leave it out"),
         ({"virtual_ranks": 3}, "seed_locality 4 does not fit steps of 3 mini-batches"),
-        ({"partition": "random"}, "nothing is in block rows; got partition random: use topology partitioned, or partition block"),
+        ({"partition": "random"}, "partition is for block rows; got random with the topology replicated"),
         ({"seed_locality": 1000}, "seed_locality 1000 needs as many seeds; got"),
         ({"sampler": "saint", "sampler_options": {"coverage": 2}}, "coverage counts subgraphs"),
     ],

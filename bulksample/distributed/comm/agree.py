@@ -73,12 +73,12 @@ def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str,
 
 def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
     """Raise `UsageError` for the first difference between the settings, or else the hashes, of all ranks."""
-    for place, words in enumerate((_values, _others)):
+    for place, in_words in enumerate((_values, _others)):
         first = everyone[0][place]
         for rank, theirs in enumerate(both[place] for both in everyone):
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
-                    raise UsageError(f"the ranks do not agree on {key}: {words(first[key], theirs[key], rank)}; {remedy}")
+                    raise UsageError(f"the ranks do not agree on {key}: {in_words(first[key], theirs[key], rank)}; {remedy}")
     for rank, told in enumerate(everyone):
         if any(own.keys() != others.keys() for own, others in zip(everyone[0], told, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")

@@ -62,7 +62,7 @@ def test_one_rank_is_standard_training_to_the_bit(stored, options):
 @pytest.mark.parametrize(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("plain", "gat"), ("sparse", "sage")])
 @pytest.mark.parametrize("form", ["strong", "naive"])
 def test_one_rank_on_its_whole_view_is_full_graph_training_to_the_bit(stored, name, model, form):
-    asked = {"model": model, "heads": 2, "form": form, "partition": "random"}
+    asked = {"model": model, "form": form, "partition": "random", **({"heads": 2} if model == "gat" else {})}
     found, _ = weights_and_report(stored / name, None, **{**GRAPPA, **asked, "full_graph": True})
     expected, _ = weights_and_report(stored / name, None, **{**SMALL, **asked, "method": "full"})
     assert torch.equal(found, expected)
