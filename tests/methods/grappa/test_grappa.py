@@ -46,7 +46,7 @@ def apart(count, n=60):
 
 
 @sweep("options", [
-    {}, {"seed_weights": "batch"}, {"seed_weights": "none"}, {"view": "strict"}, {"view": "base"}, {"chunking": "fresh"},
+    {}, {"seed_weights": "batch"}, {"seed_weights": "none"}, {"view": "strict"}, {"view": "base", "swap_every": 10}, {"chunking": "fresh"},
     {"chunking": "fresh", "seed_weights": "tree"}, {"weight_cap": 0.9, "shrink": 0.5}, {"model": "gcn"}, {"model": "gat", "heads": 2},
     {"sampler": "ladies", "fanouts": (30, 30)},
 ], quick=4)  # fmt: skip
@@ -75,7 +75,11 @@ def losses(directory, comm, **options):
     return watched.losses, weights_of(trainer)
 
 
-@sweep("options", [{"view": "strict"}, {"view": "halo"}, {"view": "base"}, {"view": "strict", "seed_weights": "batch"}], quick=2)
+@sweep(
+    "options",
+    [{"view": "strict"}, {"view": "halo"}, {"view": "base", "swap_every": 10}, {"view": "strict", "seed_weights": "batch"}],
+    quick=2,
+)
 @pytest.mark.parametrize("whole", [True, False])
 def test_without_an_edge_between_chunks_it_is_synchronous_training(islands, options, whole):
     """On all rows at once `full`, on minibatches `sync`: one step an epoch with all neighbours, whoever has which seed."""

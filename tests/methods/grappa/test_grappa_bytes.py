@@ -76,7 +76,9 @@ def moved(method, graph, turn):
     return topology, features
 
 
-@sweep("options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base"}], quick=2)
+@sweep(
+    "options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base", "swap_every": 10}], quick=2
+)
 @pytest.mark.parametrize("overlap", [True, False])
 def test_new_views_send_the_rows_that_others_hold_as_reported(stored, options, overlap):
     p, graph = 4, store.load(stored / "plain")
