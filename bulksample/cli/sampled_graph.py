@@ -34,7 +34,7 @@ class Rows(Protocol):
 
 
 class SampledGraph(NamedTuple):
-    """What an epoch of sampling needs of a graph.
+    """The parts of a graph that an epoch of sampling needs.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def test_a_file_that_another_run_has_replaced_since_is_kept(runs, tmp_path):
 
 
 def test_a_checkpoint_without_a_record_goes_on_twice(runs, tmp_path):
-    """Of an earlier version; the second time there is a record, of what the first time began with."""
+    """An earlier version kept no record; the second time there is one, of the files that the first time began with."""
     (tmp_path / "a" / FILE).unlink()
     for epochs in 2, 3:
         assert runs("a", epochs=epochs).code == 0

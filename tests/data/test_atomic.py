@@ -222,7 +222,7 @@ def test_a_link_is_followed_and_a_device_is_written_to(tmp_path):
 
 
 def test_a_link_to_a_pipe_without_a_path_is_written_to():
-    """As /dev/stdout is before a pipe, and >(command) in a shell."""
+    """Such links are /dev/stdout before a pipe, and >(command) in a shell."""
     reader, writer = os.pipe()
     try:
         atomic.check_writable(target := Path(f"/dev/fd/{writer}"))

@@ -1,4 +1,4 @@
-"""What one rank alone refuses ends every rank soon, in words that name it: each public call that ranks make together."""
+"""A refusal of one rank alone ends every rank soon, in words that name it: each public call that ranks make together."""
 
 import atexit
 import importlib.machinery
@@ -219,7 +219,7 @@ def program():
 
 @pytest.fixture(scope="module")
 def said():
-    """What each of two processes heard, by rank, call, and whether rank 1 was given what it refuses."""
+    """Return the words that each of two processes heard, by rank, call, and whether rank 1 was given what it refuses."""
     ended = run_ranks(2, "import test_one_rank_refuses as own; own.program()")
     assert ended.code == 0, ended
     lines = [json.loads(line) for line in ended.out.splitlines() if line.startswith("[")]

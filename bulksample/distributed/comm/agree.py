@@ -1,4 +1,4 @@
-"""Comparison of settings over ranks, made before the first step, while a difference can still be explained."""
+"""Compare settings over ranks before the first step, and tell all ranks what one of them refuses."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:
 
 
 class _Fault(NamedTuple):
-    """What a rank raised: its kind and its text, empty for none, and the exception itself if ranks do not share its class."""
+    """The fault of a rank: its kind and its text, empty for none, and the exception itself if ranks do not share its class."""
 
     told: list[str]
     unforeseen: Exception | None = None

@@ -41,9 +41,8 @@ def sampler_for(
     if given is not None:
         if not isinstance(given, SamplerOfBulks):
             raise UsageError(f"neighbor_sampler must be a BulkSampler or a TypedSampler; got {type(given).__name__}")
-        own = {"comm": comm is given.comm, "grid": grid == given.grid, "seed": options["seed"] == given.stream.seed}
-        asked = {"comm": comm, "grid": grid, "seed": options["seed"]}
-        if several := [name for name, alike in own.items() if asked[name] is not None and not alike]:
+        pairs = {"comm": (comm, given.comm), "grid": (grid, given.grid), "seed": (options["seed"], given.stream.seed)}
+        if several := [name for name, (asked, own) in pairs.items() if asked is not None and asked != own]:
             raise UsageError(f"{', '.join(several)}: the neighbor_sampler has its own; give them to it, and leave them out here")
         return given
     form = subgraph_type if directed else "induced"
