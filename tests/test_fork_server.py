@@ -160,7 +160,7 @@ def test_the_server_outlives_a_rank_that_is_killed_before_it_is_answered(half):
         SERVER._process.send_signal(signal.SIGCONT)
     until(lambda: not SERVER.ask(alive=MARK)["alive"])
     assert ends(["-c", "print('said')"]) == (0, "said\n", "")
-    until(lambda: open_files() == before)
+    until(lambda: open_files() <= before)  # fewer, if a launch of an earlier test has ended meanwhile
 
 
 def test_a_launch_that_leaves_a_process_fails(monkeypatch):
