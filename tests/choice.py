@@ -44,6 +44,7 @@ INPUTS = {  # by the beginning of a test's name: files and folders
         "setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "Dockerfile", ".ci", "csrc", "bulksample/backends/sources.py",
     ),
     "tests/test_imports.py": ("bulksample",),
+    "tests/test_goldens.py": ("bulksample", "csrc", "tests/goldens.py", "tests/goldens.json", "tests/goldens.tar.xz"),
     "tests/docs/test_links.py": (
         "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench", "bulksample", "csrc", "examples", "slurm", "tests",
     ),
