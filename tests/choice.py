@@ -33,6 +33,7 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     "tests/bench/": ("bench", "tests/bench"),
     "tests/sweep/": ("tests/sweep",),
     "tests/docs/test_pages.py::test_a_page_runs_as_it_is_shown": ("docs", "README.md", "bulksample/cli"),
+    "tests/docs/test_kinds.py": ("bulksample", "docs/kinds.md", "tests/kinds_table.py"),
     "tests/docs/test_pages.py::test_the_pages_form_a_site_without_a_dead_link": ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     "tests/csrc/test_kernels.py::": ("csrc", "bulksample/backends/cuda"),
     "tests/emulation/": ("csrc", "tests/emulation", "bulksample/backends/cuda"),
