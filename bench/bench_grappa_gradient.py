@@ -94,7 +94,7 @@ def gradients(directory: Path, comm: Comm, asked: dict[str, Any], weights: dict[
 
 def sampled_target(directory: Path, asked: dict[str, Any], weights: dict[str, Any], draws: int) -> np.ndarray:
     """Return the mean gradient of steps on the whole graph whose vertices draw their neighbors."""
-    trainer = make_trainer(TrainConfig.of(**asked, method="sync", epochs=draws), directory)
+    trainer = make_trainer(TrainConfig.of(**asked | {"method": "sync", "partition": "block"}, epochs=draws), directory)
     trainer.model.load_state_dict(weights)
     found = []
     for epoch in range(draws):

@@ -134,7 +134,7 @@ def test_ladies_draws_from_the_union_of_relations(monkeypatch, tmp_path):
     (("--sampler", "ladies", "--fanouts", "5"), "ladies draws from all relations together, whatever their times: use sage, labor or full"),
     (("--seed-times", "when"), "seed_times: type 'paper' has no column 'when'; use asked, other"),
     (("--exchange", "rows"), "exchange is for a topology in block rows; got rows with the topology replicated"),
-    (("--seed-locality", 2), "seed_locality: .* holds several vertex types"),
+    (("--seed-locality", 2), "seed_locality is for graphs of one vertex type; .* is heterogeneous"),
     (("--target-type", "venue"), "known of each; it has no column of whole numbers that could say so: make the graph with"),
 ])  # fmt: skip
 def test_what_does_not_suit_the_graph_is_refused(monkeypatch, tmp_path, arguments, message):
