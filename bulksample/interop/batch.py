@@ -1,4 +1,4 @@
-"""One sampled mini-batch with its features and labels: as numpy arrays (`Batch`), or as torch tensors (`TensorBatch`)."""
+"""One sampled mini-batch of a plain graph with its features and labels as numpy arrays; `to` makes torch tensors of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import UsageError
 from ..minibatch import Block, MiniBatch
 from ..views.edges import EdgeRows
 from .batch_rows import BatchRows, HeldRows
+from .tensor_batch import TensorBatch, device_of
 
 if TYPE_CHECKING:
     import torch
 
-    from ..nn.tensor_block import TensorBlock
     from .dialects import EdgeLayout
 
 
@@ -175,119 +175,3 @@ class Batch:
         ``dstdata["label"]`` unless a seed repeats. Raises ImportError if DGL is missing.
         """
         return self.to().to_dgl()
-
-
-class _Converted:
-    """An array of a `Batch` as a tensor; it is converted when it is first read."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, batch: TensorBatch, owner: type) -> torch.Tensor:
-        tensor = batch.__dict__[self.name] = _tensor(getattr(batch.batch, self.name), batch.device)
-        return tensor
-
-
-class _ConvertedParts(_Converted):
-    """A tuple of arrays of a `Batch`, one per block, as tensors; they are converted when they are first read."""
-
-    def __get__(self, batch: TensorBatch, owner: type) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
-        parts = batch.__dict__[self.name] = tuple(_tensor(part, batch.device) for part in getattr(batch.batch, self.name))
-        return parts
-
-
-@dataclass(frozen=True, eq=False)
-class TensorBatch:
-    """A `Batch` as torch tensors on one device. Each attribute is converted when it is first read; of a pickle or a copy, anew.
-
-    Parameters
-    ----------
-    batch : Batch
-    device : torch.device, or what makes one
-
-    Attributes
-    ----------
-    vertices, seeds, seed_rows, x, y : torch.Tensor
-        The arrays of `Batch`; integers as int64.
-    e_id, edge_attr : tuple of torch.Tensor
-        One per block, as in `Batch`.
-    """
-
-    batch: Batch
-    device: Any
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TensorBatch, (self.batch, self.device)
-
-    @property
-    def id(self) -> int:
-        """The number of the mini-batch within its epoch."""
-        return self.batch.id
-
-    @property
-    def epoch(self) -> int:
-        """The epoch the mini-batch belongs to."""
-        return self.batch.epoch
-
-    @cached_property
-    def seed_weights(self) -> torch.Tensor | None:
-        """`Batch.seed_weights` on this device."""
-        weights = self.batch.seed_weights
-        return None if weights is None else _tensor(weights, self.device)
-
-    vertices = _Converted()
-    seeds = _Converted()
-    seed_rows = _Converted()
-    x = _Converted()
-    y = _Converted()
-    e_id = _ConvertedParts()
-    edge_attr = _ConvertedParts()
-
-    @property
-    def repeated(self) -> bool:
-        """`Batch.repeated`."""
-        return self.batch.repeated
-
-    def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
-        """Return `Batch.to_pyg` on this device."""
-        from .dialects import to_pyg
-
-        return to_pyg(self, layout)
-
-    def to_dgl(self) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """Return `Batch.to_dgl` on this device."""
-        from .dialects import to_dgl
-
-        return to_dgl(self)
-
-    @cached_property
-    def blocks(self) -> tuple[TensorBlock, ...]:
-        """The sampled edges, one block a layer, from the input layer to the output layer."""
-        from ..nn.tensor_block import TensorBlock
-
-        return tuple(TensorBlock(block, self.device) for block in self.batch.blocks)
-
-    def digest(self) -> str:
-        """Return `Batch.digest`."""
-        return self.batch.digest()
-
-
-def _tensor(array: NDArray[Any], device: Any) -> torch.Tensor:
-    """Return an array as a tensor on a device: integers as int64; read-only arrays are copied."""
-    import torch
-
-    wide = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else array
-    return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
-
-
-def device_of(given: Any) -> torch.device:
-    """Return a device of torch; raises `UsageError` if there is none of that name."""
-    import torch
-
-    try:
-        device = torch.device(given)
-    except (RuntimeError, TypeError, ValueError):
-        raise UsageError(f"device: got {given!r}, which torch does not know; use 'cpu', 'cuda' or 'cuda:0'") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device: got {given!r}, but torch sees no GPU; use 'cpu'")
-    return device

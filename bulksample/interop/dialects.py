@@ -42,15 +42,15 @@ def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
     if minibatch.nested:
         data.num_sampled_edges = np.diff([0, *(block.num_edges for block in outwards)]).tolist()
         name = "edge_index" if layout in ("edge_index", "EdgeIndex") else "adj_t"
-        data[name] = _edges(blocks[0], blocks[0].num_sources, layout, batch.device)
-        found: dict[str, Any] = {"e_id": ids[0], "edge_attr": attr[0], "edge_weight": _weights(blocks[0], batch.device)}
+        data[name] = edges_as(blocks[0], blocks[0].num_sources, layout, batch.device)
+        found: dict[str, Any] = {"e_id": ids[0], "edge_attr": attr[0], "edge_weight": edge_weights(blocks[0], batch.device)}
     else:
         data.num_sampled_edges = [block.num_edges for block in outwards]
         adj = require("torch_geometric.loader.neighbor_sampler", "pyg").EdgeIndex
-        sparse = [_edges(block, block.num_destinations, layout, batch.device) for block in blocks]
+        sparse = [edges_as(block, block.num_destinations, layout, batch.device) for block in blocks]
         sizes = [(block.num_sources, block.num_destinations) for block in blocks]
         data.adjs = [adj(*one) for one in zip(sparse, ids, sizes, strict=True)]
-        found = {"layer_edge_attr": attr, "layer_edge_weight": [_weights(block, batch.device) for block in blocks]}
+        found = {"layer_edge_attr": attr, "layer_edge_weight": [edge_weights(block, batch.device) for block in blocks]}
         found = {name: parts for name, parts in found.items() if parts[0] is not None}
     for name, value in found.items():
         if value is not None:
@@ -73,7 +73,7 @@ def to_dgl(batch: Any) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
             block.edata[dgl.EID] = batch.e_id[i]
         if edges.features is not None:
             block.edata["feat"] = batch.edge_attr[i]
-        if (weights := _weights(own, batch.device)) is not None:
+        if (weights := edge_weights(own, batch.device)) is not None:
             block.edata["weight"] = weights
         made.append(block)
     if rows.has_features:
@@ -86,7 +86,7 @@ def to_dgl(batch: Any) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
     return vertices, vertices[:outputs], made
 
 
-def _edges(block: Block, rows: int, layout: EdgeLayout, device: torch.device) -> Any:
+def edges_as(block: Block, rows: int, layout: EdgeLayout, device: torch.device) -> Any:
     """Return the edges of a block as torch_geometric has them, into `rows` destinations; those beyond the block's have no edge."""
     columns = shared(block.indices, device)
     if layout in ("edge_index", "EdgeIndex"):
@@ -97,7 +97,7 @@ def _edges(block: Block, rows: int, layout: EdgeLayout, device: torch.device) ->
         made = require("torch_geometric", "pyg").EdgeIndex
         return made(index, sparse_size=(block.num_sources, rows), sort_order="col")
     pointers = np.concatenate([block.indptr, np.full(rows - block.num_destinations, block.indptr[-1])])
-    weights = _weights(block, device)
+    weights = edge_weights(block, device)
     if layout == "SparseTensor":
         kind = require("torch_sparse", None, "use layout adj_t, which needs no torch-sparse").SparseTensor
         whole = {"rowptr": torch.from_numpy(pointers).to(device), "col": columns.long(), "value": weights}
@@ -109,7 +109,8 @@ def _edges(block: Block, rows: int, layout: EdgeLayout, device: torch.device) ->
         return torch.sparse_csr_tensor(start, columns, values, size=(rows, block.num_sources), check_invariants=False)
 
 
-def _weights(block: Block, device: torch.device) -> torch.Tensor | None:
+def edge_weights(block: Block, device: torch.device) -> torch.Tensor | None:
+    """Return the weights of the edges of a block; None if they are all alike."""
     return None if block.weights is None else shared(block.weights, device)
 
 

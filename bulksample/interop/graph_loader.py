@@ -6,7 +6,6 @@ import difflib
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import backends, samplers
@@ -16,25 +15,25 @@ from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
-from ..errors import UsageError, check_switches, is_whole
+from ..errors import UsageError, check_switches
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
-from ..pickled import CopiedAlong, Uncached
 from ..profiling import Profile
 from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from .batch import Batch, TensorBatch, device_of
+from .batch import Batch
 from .batch_rows import GraphRows
+from .epoch_loader import EpochLoader, check_fetching, check_whole
 from .seeds import seed_vertices
+from .tensor_batch import TensorBatch
 
 if TYPE_CHECKING:
     from .shared_batches import SharedBatches
-    from .shared_steps import SharedSteps
 
 
-class Loader(Uncached, CopiedAlong):
+class Loader(EpochLoader[Batch, TensorBatch]):
     """A loader that samples k mini-batches in one call and gives them out with their features and labels.
 
     Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
@@ -133,11 +132,13 @@ class Loader(Uncached, CopiedAlong):
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
         self._shared: SharedBatches | None = None
+        self._profile = profile
         if isinstance(self.graph, RankGraph):
             from .shared_batches import SharedBatches
 
             def asked() -> Sampler:
-                _check_fetching(fetch_together, edge_ids)
+                check_fetching(fetch_together)
+                check_switches(edge_ids=edge_ids)
                 if (rank, ranks) != (0, 1):
                     raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
                 return _sampler(sampler, fanouts, options)
@@ -145,9 +146,14 @@ class Loader(Uncached, CopiedAlong):
             self._shared = SharedBatches(
                 self.graph, asked, seeds, backend, threads, fetch_together, edge_ids, profile, seed_locality, **bulk
             )  # fmt: skip
-            self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
+            self._steps, self.bulks, ranks = self._shared.steps, self._shared.steps.source.loader, self.graph.comm.size
         else:
-            _check_alone(fetch_together, edge_ids)
+            check_whole(fetch_together)
+            check_switches(edge_ids=edge_ids)
+            if edge_ids:
+                raise UsageError(
+                    "edge_ids is for a graph that ranks share, load(path, world=...); leave it out, Batch.e_id is there without it"
+                )
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
             law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
             groups = None if seed_locality is None else SeedGroups(seed_locality, vertices)
@@ -157,101 +163,12 @@ class Loader(Uncached, CopiedAlong):
             found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
             raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
 
-    def __len__(self) -> int:
-        """Return the number of mini-batches that this rank yields in an epoch."""
-        return self.bulks.steps
+    def _batch(self, minibatch: MiniBatch, repeated: bool) -> Batch:
+        return Batch(minibatch, self._rows, repeated)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
-
-        Raises `UsageError` while another thread iterates over this loader.
-        """
-        if self._shared is not None:
-            yield from self._shared
-            return
-        began: dict[str, Any] = {}
-        for i, minibatch in enumerate(self._sampled()):
-            began = began or self.bulks.bare_position  # the position of the first mini-batch; a newer iteration has its own
-            yield Batch(minibatch, self._rows, self.bulks.repeats(began, i))
-
-    def _sampled(self) -> Iterator[MiniBatch]:
-        """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
-        with closing(iter(self.bulks)) as remaining:
-            while True:
-                with self._rows.phase("sample"):
-                    minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
-                if minibatch is None:
-                    return
-                yield minibatch
-
-    def to(self, device: Any = "cpu") -> TensorLoader:
-        """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`."""
-        return TensorLoader(self, device_of(device))
-
-    @property
-    def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self._position.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._position.epoch = epoch
-
-    @property
-    def _position(self) -> BulkLoader | SharedSteps:
-        """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
-        return self.bulks if self._shared is None else self._shared.steps
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self._position.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
-
-        `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
-        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins.
-
-        Raises
-        ------
-        UsageError
-            If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
-            earlier versions name no graph and are accepted.
-        """
-        if self._shared is None:
-            self.bulks.load_state_dict(state, onward=True)
-        else:
-            self._shared.steps.load_state_dict(state)
-
-
-class TensorLoader(Uncached):
-    """A `Loader` whose batches are torch tensors on one device; `Loader.to` makes it. Both have one position."""
-
-    def __init__(self, loader: Loader, device: Any) -> None:
-        self.loader, self.device = loader, device
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[TensorBatch]:
-        return (batch.to(self.device) for batch in self.loader)
-
-    @property
-    def epoch(self) -> int:
-        """`Loader.epoch`."""
-        return self.loader.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self.loader.epoch = epoch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return `Loader.state_dict`."""
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position; see `Loader.load_state_dict`."""
-        self.loader.load_state_dict(state)
+    def _fetched(self) -> Iterator[Batch]:
+        assert self._shared is not None
+        return iter(self._shared)
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
@@ -269,22 +186,6 @@ def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dic
     made = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
     drawn_fanouts(made.fanouts)
     return made
-
-
-def _check_fetching(fetch_together: Any, edge_ids: Any) -> None:
-    """Raise `UsageError` unless `fetch_together` is a positive whole number and `edge_ids` a bool."""
-    if not is_whole(fetch_together):
-        raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
-    check_switches(edge_ids=edge_ids)
-
-
-def _check_alone(fetch_together: int, edge_ids: bool) -> None:
-    """Raise `UsageError` for arguments that say how ranks fetch rows from each other, as this process holds the whole graph."""
-    _check_fetching(fetch_together, edge_ids)
-    if fetch_together != 1:
-        raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
-    if edge_ids:
-        raise UsageError("edge_ids is for a graph that ranks share, load(path, world=...); leave it out, Batch.e_id is there without it")
 
 
 def _load(path: str | os.PathLike[str]) -> Graph:

@@ -13,25 +13,28 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
-from ..pickled import Uncached
+from ..profiling import Profile
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
 from ..relations.loader import RelationLoader
+from ..relations.minibatch import HeteroMiniBatch
 from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
 from ..samplers import Sampler
+from ..seed_groups import SeedGroups
+from .epoch_loader import EpochLoader, check_fetching, check_whole
 from .hetero_batch import HeteroBatch, rows_of_types
 from .relation_sampler import Fanouts, relation_sampler
+from .tensor_batch import TensorHeteroBatch
 
 if TYPE_CHECKING:
     from .shared_hetero_batches import SharedHeteroBatches
-    from .shared_steps import SharedSteps
 
 
-class HeteroLoader(Uncached):
+class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
     """A loader that samples heterogeneous mini-batches in bulks and gives them out with their features and labels.
 
     Mini-batches depend on the graph, the sampler, the seeds and their times, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
@@ -57,6 +60,9 @@ class HeteroLoader(Uncached):
         ``TimeRule()`` if times are given; that of a `RelationSampler` is its own.
     disjoint : bool, optional
         Give each seed a tree of its own; by default so with times.
+    seed_locality : int, optional
+        G groups of seeds, in the order of their places in the lists of their types; see `bulksample.Loader`. The groups are those of even
+        block rows, ``partition="block"``.
     **options
         Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, …
 
@@ -85,6 +91,7 @@ class HeteroLoader(Uncached):
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
+        seed_locality: int | None = None,
         rank: int = 0,
         ranks: int = 1,
         backend: str = "auto",
@@ -92,6 +99,8 @@ class HeteroLoader(Uncached):
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         prefetch: bool = True,
+        fetch_together: int = 1,
+        profile: Profile | None = None,
         **options: Any,
     ) -> None:
         if isinstance(graph, Graph | RankGraph):
@@ -102,6 +111,7 @@ class HeteroLoader(Uncached):
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
 
         def asked() -> tuple[RelationSampler | UnionSampler | HGSampler, SeedList]:
+            check_fetching(fetch_together)
             if share and (rank, ranks) != (0, 1):
                 raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
             listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
@@ -110,61 +120,30 @@ class HeteroLoader(Uncached):
             return _law(self.graph, sampler, fanouts, time, times is not None, disjoint, options), listed
 
         self._shared: SharedHeteroBatches | None = None
-        self.bulks: RelationLoader
+        self._profile = profile
         if share:
             from .shared_hetero_batches import SharedHeteroBatches
 
-            self._shared = SharedHeteroBatches(share, asked, backend, threads, **bulk)
-            self.bulks, ranks = self._shared.loader, share.comm.size
+            self._shared = SharedHeteroBatches(share, asked, backend, threads, fetch_together, profile, seed_locality, **bulk)
+            self._steps, self.bulks, ranks = self._shared.steps, self._shared.steps.source.loader, share.comm.size
         else:
+            check_whole(fetch_together)
             law, listed = asked()
             adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
-            self.bulks = RelationLoader(adjacency, law, listed, rank=rank, ranks=ranks, even=True, **bulk)
-            self._rows = rows_of_types(adjacency, listed, threads or len(processor_ids()))
+            groups = None if seed_locality is None else SeedGroups(seed_locality, listed.part_order(self.graph))
+            self.bulks = RelationLoader(adjacency, law, listed, rank=rank, ranks=ranks, even=True, groups=groups, **bulk)
+            self._rows = rows_of_types(adjacency, listed, threads or len(processor_ids()), profile)
         if not self.bulks.steps:
             raise UsageError(
                 f"drop_last leaves no mini-batch of {self.bulks.examples} seeds; use drop_last=False, a lower batch_size or fewer ranks"
             )
 
-    def __len__(self) -> int:
-        """Return the number of mini-batches that this rank yields in an epoch."""
-        return self.bulks.steps
+    def _batch(self, minibatch: HeteroMiniBatch, repeated: bool) -> HeteroBatch:
+        return HeteroBatch(minibatch, self.graph, self._rows, repeated)
 
-    def __iter__(self) -> Iterator[HeteroBatch]:
-        """Yield the mini-batches of an epoch; see `bulksample.Loader`."""
-        if self._shared is not None:
-            yield from self._shared
-            return
-        began: dict[str, Any] = {}
-        for i, minibatch in enumerate(self.bulks):
-            assert minibatch is not None  # every step of an even loader has a mini-batch
-            began = began or self.bulks.bare_position
-            yield HeteroBatch(minibatch, self.graph, self._rows, self.bulks.repeats(began, i))
-
-    @property
-    def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self._position.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._position.epoch = epoch
-
-    @property
-    def _position(self) -> RelationLoader | SharedSteps:
-        """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
-        return self.bulks if self._shared is None else self._shared.steps
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self._position.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned, on any number of ranks; see `Loader.load_state_dict`."""
-        if self._shared is None:
-            self.bulks.load_state_dict(state, onward=True)
-        else:
-            self._shared.steps.load_state_dict(state)
+    def _fetched(self) -> Iterator[HeteroBatch]:
+        assert self._shared is not None
+        return iter(self._shared)
 
 
 def _law(

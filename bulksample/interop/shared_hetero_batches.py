@@ -13,8 +13,10 @@ from .. import backends
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
+from ..errors import UsageError
 from ..nn.aggregate import SparseRows
 from ..pickled import CopiedAlong, Unpicklable
+from ..profiling import Profile
 from ..relations.adjacency import RelationAdjacency
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
@@ -22,6 +24,7 @@ from ..relations.loader import RelationLoader
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
+from ..seed_groups import SeedGroups
 from ..training.batches import StepBatch
 from ..views.loading import RelationalLoadingView
 from .batch_rows import TableRows, VerticesAndSeeds, no_features
@@ -41,6 +44,8 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
     backend : str
     threads : int, optional
         By default a fair share of the processors that this rank may use.
+    fetch_together, profile, seed_locality
+        See `SharedBatches`.
     **options
         Of `BulkLoader`.
 
@@ -54,7 +59,7 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
 
     def __init__(
         self, graph: RankHeteroGraph, asked: Callable[[], tuple[RelationSampler | UnionSampler | HGSampler, SeedList]], backend: str,
-        threads: int | None, **options: Any,
+        threads: int | None, fetch_together: int, profile: Profile | None, seed_locality: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         comm = graph.comm
 
@@ -64,7 +69,10 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
             hashes = {
                 name: [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in own] for name, own in columns.items()
             }
+            if seed_locality is not None and graph.placement.partition != "block":
+                raise UsageError(f"seed_locality follows even block rows; got partition {graph.placement.partition}: use partition='block'")
             settings = {**law.settings, **{name: plain(value) for name, value in options.items()}, "threads": plain(threads)}
+            settings |= {"fetch_together": plain(fetch_together), "seed_locality": plain(seed_locality)}
             return made, settings, {"graph": graph.fingerprint, **hashes}
 
         law, seeds = made_alike(comm, compared)
@@ -72,9 +80,11 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
         engine = together(comm, lambda: backends.make(backend, share))
         self._graph, self.view = graph.graph, RelationalLoadingView(graph, engine)
         relations = cast(RelationAdjacency, self.view.adjacency)
-        self.loader = RelationLoader(relations, law, seeds, rank=comm.rank, ranks=comm.size, even=True, **options)
-        self._rows = rows_of_types(relations, seeds, share)
-        self.steps = SharedSteps(comm, self.view, self.loader)
+        groups = None if seed_locality is None else SeedGroups(seed_locality, seeds.part_order(graph.graph))
+        rank = comm.rank if groups is None else graph.placement.place(comm)
+        loader = RelationLoader(relations, law, seeds, rank=rank, ranks=comm.size, even=True, groups=groups, **options)
+        self._rows = rows_of_types(relations, seeds, share, profile)
+        self.steps = SharedSteps(comm, self.view, loader, fetch_together, profile)
 
     def __iter__(self) -> Iterator[HeteroBatch]:
         for step, repeated in self.steps:

@@ -28,7 +28,7 @@ class RelationLoader(BulkLoader):
     sampler : RelationSampler, UnionSampler or HGSampler
     seeds : SeedList
     **options
-        Those of `BulkLoader`: batch_size, bulk_size, seed, shuffle, drop_last, rank, ranks, even, memory_budget, prefetch, handed.
+        Those of `BulkLoader`: batch_size, bulk_size, seed, shuffle, drop_last, rank, ranks, even, memory_budget, prefetch, groups, handed.
 
     Raises
     ------
@@ -43,8 +43,6 @@ class RelationLoader(BulkLoader):
             raise UsageError(f"sampler: got {sampler!r}; use a RelationSampler, a UnionSampler or an HGSampler")
         if isinstance(sampler, RelationSampler) and sampler.time is not None and seeds.times is None:
             raise UsageError("time counts in this sampler, but the seeds have no times; give the time of each seed")
-        if options.get("groups") is not None:
-            raise UsageError("seed_locality groups the seeds of a homogeneous graph; leave it out for relations")
         self._list = seeds
         super().__init__(adjacency, cast(Any, sampler), seeds.vertices, **options)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import islice, repeat
+from itertools import accumulate, islice, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,19 +167,17 @@ class MiniBatchSource(BatchSource):
             window = upcoming.window
             with self._ledger.phase("fetch"):
                 rows, edges = upcoming.wait()
-            first = first_edge = 0
+            each, first_edge = _rows_of_each(rows, window.minibatches), 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
                     self._start(remaining)
-                last = first + (0 if minibatch is None else len(minibatch.vertices))
                 last_edge = first_edge + (0 if minibatch is None or edges is None else minibatch.num_edges)
                 self._move_to(position)
-                own = rows if len(window.minibatches) == 1 else rows[first:last]
-                yield StepBatch(minibatch, own, edges.part(first_edge, last_edge) if edges else None)
+                yield StepBatch(minibatch, each[i], edges.part(first_edge, last_edge) if edges else None)
                 if self._iteration is not this:
                     raise UsageError("these mini-batches were left for others: `drop`, a new position or a new iteration; iterate anew")
                 self._view.stream_sync.after_use(self._taken.popleft())
-                first, first_edge = last, last_edge
+                first_edge = last_edge
         self._move_to(self.loader.state_dict())
 
     def drop(self) -> None:
@@ -256,11 +254,29 @@ class MiniBatchSource(BatchSource):
 
 
 def _vertices(minibatches: list[MiniBatch | None]) -> Any:
-    """Return the vertices of all mini-batches one after another: an array, or a tensor on the device of the mini-batches."""
+    """Return the vertices of all mini-batches one after another: arrays, or tensors on the device of the mini-batches; dicts by type."""
     lists: list[Any] = [minibatch.vertices for minibatch in minibatches if minibatch is not None]
     if len(lists) < 2:
         return lists[0] if lists else np.empty(0, np.int32)
+    return {name: _joined([one[name] for one in lists]) for name in lists[0]} if isinstance(lists[0], dict) else _joined(lists)
+
+
+def _joined(lists: list[Any]) -> Any:
     return torch.cat(lists) if isinstance(lists[0], torch.Tensor) else np.concatenate(lists)
+
+
+def _rows_of_each(rows: Any, minibatches: list[MiniBatch | None]) -> list[Any]:
+    """Divide the rows of `_vertices` among the mini-batches again; dicts by type stay dicts."""
+    if len(minibatches) == 1:
+        return [rows]
+    if isinstance(rows, dict):
+        of_types = {name: _cut(own, [0 if one is None else len(one.vertices[name]) for one in minibatches]) for name, own in rows.items()}
+        return [{name: parts[i] for name, parts in of_types.items()} for i in range(len(minibatches))]
+    return _cut(rows, [0 if one is None else len(one.vertices) for one in minibatches])
+
+
+def _cut(rows: Any, sizes: list[int]) -> list[Any]:
+    return [rows[first:last] for first, last in pairwise([0, *accumulate(sizes)])]
 
 
 def _edge_ends(minibatches: list[MiniBatch | None]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,14 +6,16 @@ import json
 import pickle
 import sys
 import traceback
+from itertools import chain, pairwise
 
 import dgl
 import numpy as np
 import torch
 
-from bulksample import UsageError, from_dgl
+from bulksample import HeteroLoader, UsageError, from_dgl
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.interop.dgl import DataLoader, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
+from bulksample.relations.hgt import HGSampler
 
 SAMPLERS = {
     "sage": lambda: NeighborSampler([3, 5]),
@@ -399,6 +401,33 @@ def a_heterograph_becomes_a_graph_with_times_and_parallel_edges():
     np.testing.assert_allclose(cited.adjacency.values * cited.weight_unit, np.array([1.0, 3.0])[cited.edge_ids])
 
 
+def batches_of_a_heterograph_are_blocks():
+    """`HeteroBatch.to_dgl` gives blocks whose edges, features and labels are those of the graph."""
+    graph = heterograph_of()
+    typed = from_dgl(graph)
+    for frontier in ("all", "new"):
+        options = {"seeds": {"paper": np.arange(30)}, "batch_size": 7, "seed": 1}
+        hgt = HGSampler({"paper": (5, 4), "author": (3, 3), "venue": (2, 2)})
+        for batch in chain(HeteroLoader(typed, fanouts=[3, 2], frontier=frontier, **options), HeteroLoader(typed, hgt, **options)):
+            inputs, outputs, blocks = batch.to_dgl()
+            assert outputs["paper"].tolist() == batch.minibatch.rows["paper"].seeds.tolist()
+            for name, ids in inputs.items():
+                assert torch.equal(blocks[0].srcnodes[name].data[dgl.NID], ids)
+                assert ids.tolist() == batch.vertices[name].tolist()
+            for name, x in batch.x_dict.items():
+                np.testing.assert_array_equal(blocks[0].srcnodes[name].data["feat"].numpy(), x)
+            for first, second in pairwise(blocks):
+                for name in inputs:
+                    assert torch.equal(first.dstnodes[name].data[dgl.NID], second.srcnodes[name].data[dgl.NID])
+            for block in blocks:
+                for key in block.canonical_etypes:
+                    source, destination = block.edges(etype=key)
+                    found = graph.find_edges(block.edges[key].data[dgl.EID].to(graph.idtype), etype=key)
+                    assert found[0].tolist() == block.srcnodes[key[0]].data[dgl.NID][source.long()].tolist()
+                    assert found[1].tolist() == block.dstnodes[key[2]].data[dgl.NID][destination.long()].tolist()
+            assert sum(block.num_edges() for block in blocks[:1]) == sum(one.num_edges for one in batch.blocks[0].values()) > 0
+
+
 CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
@@ -407,7 +436,7 @@ CHECKS = [
     masks_and_lengths, narrow_ids_stay_narrow, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
     layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
-    a_heterograph_becomes_a_graph_with_times_and_parallel_edges,
+    a_heterograph_becomes_a_graph_with_times_and_parallel_edges, batches_of_a_heterograph_are_blocks,
 ]  # fmt: skip
 
 

@@ -11,10 +11,7 @@ from zoo import ZOO
 import bulksample as bs
 from bulksample import UsageError, samplers
 from bulksample.relations.adjacency import RelationAdjacency, union_of
-from bulksample.relations.loader import RelationLoader
 from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
-from bulksample.seed_groups import SeedGroups
 
 SEEDS = {"paper": np.arange(40), "venue": [1, 6, 1]}
 TIMES = {"paper": np.arange(40) + 5, "venue": [40, 10, 30]}
@@ -156,16 +153,6 @@ def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
 def test_what_does_not_fit_is_refused(call, says):
     with pytest.raises(UsageError, match=says):
         call()
-
-
-def test_groups_of_seeds_are_refused():
-    graph = library()
-    adjacency, seeds = (
-        RelationAdjacency(graph, bs.backends.make("reference")),
-        SeedList(np.arange(4, dtype=np.int32), np.arange(4), None, None, graph.n),
-    )
-    with pytest.raises(UsageError, match="seed_locality groups the seeds of a homogeneous graph; leave it out for relations"):
-        RelationLoader(adjacency, RelationSampler(samplers.make("sage", (2,))), seeds, batch_size=2, groups=SeedGroups(2, np.arange(4)))
 
 
 def test_the_union_of_relations_adds_the_weights_of_parallel_edges():
