@@ -24,10 +24,14 @@ from ..loader import BulkLoader, in_bulks
 from ..nn.check_module import ModelFault
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.model import Model
+from ..nn.relational import RelationalGnn
 from ..rng import Stream
 from ..samplers import Sampler
+from ..samplers.full import Full
 from ..shuffle import Shuffle
+from ..views.relational import RelationalView
 from ..views.view import View, as_index
+from .by_layers import fits_layers, logits_by_layers
 from .evaluate import score_logits, scored_masks
 
 
@@ -50,6 +54,11 @@ class BatchScoring:
     batch_size: int
     seed: int = 0
     most: int = 0
+
+    @property
+    def takes_all(self) -> bool:
+        """True if scores are those of all neighbors."""
+        return isinstance(self.sampler, Full)
 
     def options(self, view: View, comm: Comm) -> dict[str, Any]:
         """Return the options of a loader of this rank's mini-batches: every p-th one, in bulks of equal sizes on all ranks."""
@@ -89,13 +98,14 @@ def evaluate_by_batches(
     Notes
     -----
     All ranks gather the ids, the labels and the splits of the vertices to score (kind "activations"); then each mini-batch samples and
-    fetches its rows as in training (kinds "topology" and "features"), and logits are scored as in `evaluate`.
+    fetches its rows as in training (kinds "topology" and "features"), and logits are scored as in `evaluate`. Of a heterogeneous graph
+    without times, exact logits come from `by_layers` instead, where its rows fit in memory.
     """
     view = view.all_rows()
     vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
     found, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
     with evaluation_mode(model):
-        for positions, logits in logits_by_batches(model, view, comm, vertices, scoring):
+        for positions, logits in _logits(model, view, comm, vertices, scoring):
             found.append(logits)
             rows.append(positions)
     own = np.concatenate(rows)
@@ -104,6 +114,13 @@ def evaluate_by_batches(
         if (accuracy := scores.get(f"{split}_accuracy")) is not None:
             scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
     return scores
+
+
+def _logits(model: Model, view: View, comm: Comm, vertices: np.ndarray, scoring: BatchScoring) -> list[tuple[np.ndarray, torch.Tensor]]:
+    """Return this rank's logits, each with positions in `vertices`: layer by layer where all neighbors count and memory allows it."""
+    if scoring.takes_all and isinstance(model, RelationalGnn) and isinstance(view, RelationalView) and fits_layers(model, view, comm):
+        return [logits_by_layers(model, view, comm, vertices)]
+    return logits_by_batches(model, view, comm, vertices, scoring)
 
 
 def _drawn(

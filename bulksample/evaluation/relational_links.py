@@ -1,12 +1,13 @@
 """Link prediction scores on a relation: the rank of a held-out edge among its negatives, all asked about at the time of the edge.
 
-The rows of the ends come from mini-batches of their neighborhoods, of all neighbors (exact) or of sampled ones. Without times a vertex has
-one row for all edges; with times it has one for each time at which it is asked about.
+Without times a vertex has one row for all edges, which exact scores compute layer by layer. With times it has one for each time at which it
+is asked about: rows then come from mini-batches of their neighborhoods, as those of sampled neighbors do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from ..data.relational.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
+from ..nn.relational import RelationalGnn
 from ..relations.times import with_times
 from ..rng import Stream
 from ..shuffle import Shuffle
@@ -23,6 +25,7 @@ from ..sparse import runs
 from ..views.relational_links import RelationalLinkView
 from ..views.view import as_index
 from .by_batches import BatchScoring, with_rows
+from .by_layers import fits_layers, gathered, infer_by_layers
 from .links import ranks, scores_of_sums, sums_of_ranks
 
 _ENDS = 2**17  # rows of ends in memory at once, if each is that of one time
@@ -86,9 +89,23 @@ def _rows_of(
     asked = 0 if view.rule is None or links.times is None else links.times[split][edges][:, None]
     distinct, place = np.unique(with_times(ends, asked), return_inverse=True)
     times = None if view.rule is None else np.ascontiguousarray(distinct["time"])
-    z = _rows_by_batches(model, view, np.ascontiguousarray(distinct["key"]), times, comm, scoring)
+    vertices = np.ascontiguousarray(distinct["key"])
+    encoder = cast(RelationalGnn, model.encoder)
+    if scoring.takes_all and times is None and fits_layers(encoder, view, comm):
+        z = _rows_by_layers(encoder, view, vertices, comm)
+    else:
+        z = _rows_by_batches(model, view, vertices, times, comm, scoring)
     place = place.reshape(ends.shape)
     return z, place[:, :2], place[:, 2:]
+
+
+def _rows_by_layers(model: RelationalGnn, view: RelationalLinkView, vertices: np.ndarray, comm: Comm) -> torch.Tensor:
+    """Return the row of each vertex, ascending in the numbering of all types, on every rank: float32, shape (m, width)."""
+    offsets = view.graph.offsets
+    bounds = np.searchsorted(vertices, offsets)
+    wanted = {kind.name: vertices[bounds[t] : bounds[t + 1]] - offsets[t] for t, kind in enumerate(view.graph.types)}
+    rows = gathered(infer_by_layers(model, view, comm, wanted).outputs, comm)
+    return torch.cat([rows[kind.name] for kind in view.graph.types if kind.name in rows])
 
 
 def _rows_by_batches(

@@ -2,7 +2,7 @@
 
     logits_v = model(x, blocks of all neighbors of the L hops around v, as they were at the time of v)
 
-Rows come from mini-batches, as exact scores do in training.
+Rows are computed layer by layer, or in time from mini-batches, as exact scores are in training.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .. import backends
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.by_batches import BatchScoring, with_rows
+from ..evaluation.by_layers import fits_layers, infer_by_layers
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, Schema
@@ -125,6 +126,10 @@ def _check_relations(trained: dict[str, Any], graph: HeteroGraph, folder: Path) 
 @torch.no_grad()
 def _outputs_of(model: RelationalGnn, view: RelationalView, config: TrainConfig) -> TypeOutputs:
     """Return the outputs of every vertex of the target type of a view."""
+    name, deep = view.kind.name, config.layers > 1
+    if fits_layers(model, view, SerialComm()):
+        all_rows = infer_by_layers(model, view, SerialComm(), {name: np.arange(view.kind.count)})
+        return TypeOutputs(all_rows.outputs[name], all_rows.hidden[name].numpy() if deep else None, None)
     scoring = BatchScoring(Full((-1,) * config.layers), config.batch_size)
     loader = view.loader(scoring.sampler, np.arange(view.kind.count), **scoring.options(view, SerialComm()))
     hidden, logits = [torch.empty(0, config.hidden)], [torch.empty(0, model.outputs)]
@@ -132,10 +137,10 @@ def _outputs_of(model: RelationalGnn, view: RelationalView, config: TrainConfig)
         for minibatch, x in with_rows(loader, view, model):
             before, after = model.last_rows(minibatch.blocks, x)
             rows = as_index(minibatch.seed_rows)
-            logits.append(after[view.kind.name][rows])
-            hidden.append(before[view.kind.name][rows] if config.layers > 1 else hidden[0])
+            logits.append(after[name][rows])
+            hidden.append(before[name][rows] if deep else hidden[0])
     times = None if view.times is None else view.times.of_vertex
-    return TypeOutputs(torch.cat(logits), torch.cat(hidden).numpy() if config.layers > 1 else None, times)
+    return TypeOutputs(torch.cat(logits), torch.cat(hidden).numpy() if deep else None, times)
 
 
 def _loaded(

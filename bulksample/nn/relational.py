@@ -108,14 +108,25 @@ class RelationalLayer(nn.Module):
 
     def forward(self, block: RelationBlock, x: Rows) -> Rows:
         """Return the new rows of each type among the destinations of the layer."""
-        kept = {name: x[name][: block.destinations[name]] for name in self.destinations}
-        out = {
-            name: torch.addmm(bias, kept[name], own) for name, own, bias in zip(self.destinations, self.own, self.bias, strict=True)
-        }  # fmt: skip
+        return {name: self.rows_of(name, block.relations, x, x[name][: block.destinations[name]]) for name in self.destinations}
+
+    def rows_of(self, name: str, edges: Mapping[Key, Block], x: Rows, own: torch.Tensor) -> torch.Tensor:
+        """Return the new rows of some vertices of a type.
+
+        Parameters
+        ----------
+        edges : dict of Block by (source, name, destination)
+            The edges of each relation into these vertices.
+        x : dict by type
+            The rows of the sources of the blocks.
+        own : shape (D, width_in)
+            The rows of the vertices themselves.
+        """
+        place = self.destinations.index(name)
+        out = torch.addmm(self.bias[place], own, self.own[place])
         for number, key in enumerate(self.relations):
-            edges = block.relations[key]
-            if edges.num_edges:
-                out[key[2]] = out[key[2]] + self.message(number, edges, x[key[0]], kept[key[2]])
+            if key[2] == name and edges[key].num_edges:
+                out = out + self.message(number, edges[key], x[key[0]], own)
         return out
 
 
@@ -273,12 +284,20 @@ class RelationalGnn(Model):
         if len(blocks) != len(self.layers):
             fits = "use one fanout for each layer"
             raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
-        h = before = {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
+        h = before = self.input_rows(x)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             before, h = h, layer(block, h)
             if i < len(self.layers) - 1:
-                h = {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
+                h = self.between(i, h)
         return before, h
+
+    def input_rows(self, x: Mapping[str, Input]) -> Rows:
+        """Return the rows that enter the first layer, of features and learned rows; see `forward`."""
+        return {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
+
+    def between(self, i: int, h: Rows) -> Rows:
+        """Return the rows that enter layer i + 1, of those that layer i gives: norm, activation and dropout."""
+        return {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
 
     def _input(self, own: nn.Module, x: Input) -> torch.Tensor:
         learned = isinstance(own, TypeInput) and own.bias is None

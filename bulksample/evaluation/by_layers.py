@@ -1,0 +1,150 @@
+"""Exact inference on a heterogeneous graph without times: each layer once, over the rows that the wanted ones need.
+
+    R_L = the wanted vertices;    R_(l-1) = R_l and all neighbors of R_l by relations of layer l
+    H_l[R_l] = layer_l(A[R_l, R_(l-1)], H_(l-1)[R_(l-1)])
+
+So a vertex has one row in each layer, where mini-batches compute it once for every mini-batch whose neighborhoods meet it. Ranks share the
+rows of every type and gather those of each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..distributed.comm.base import Comm
+from ..minibatch import Block
+from ..nn.evaluation_mode import evaluation_mode
+from ..nn.relational import RelationalGnn, RelationalLayer, Rows
+from ..relations.graph import HeteroGraph, Key
+from ..views.relational import RelationalView
+from .exact import fair_memory
+
+_EDGES = 2**20  # of the rows that a layer computes at once
+
+Ids = dict[str, np.ndarray]  # of some vertices of each type, ascending
+
+
+class LayerOutputs(NamedTuple):
+    """Rows of this rank's share of the wanted vertices, type by type."""
+
+    ids: Ids
+    hidden: Rows  # those that enter the last layer
+    outputs: Rows
+
+
+def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm) -> bool:
+    """Return True if the rows of a pass by layers fit in a share of the free memory on every rank; collective.
+
+    False at once if seeds have times, since a vertex then has a row for each of them, if relations lie in block rows, or on a device.
+    """
+    if view.times is not None or view.relations.collective or next(model.parameters()).device.type != "cpu":
+        return False
+    rows = sum(model.schema.counts[name] for name in model.types[0])
+    widest = max(layer.width_in + layer.width_out for layer in model.layers if isinstance(layer, RelationalLayer))
+    return not any(comm.gather_control(4 * rows * widest > fair_memory(comm)))
+
+
+@torch.no_grad()
+def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, wanted: Mapping[str, np.ndarray]) -> LayerOutputs:
+    """Compute the rows of some vertices of the target types from all their neighbors; collective.
+
+    Parameters
+    ----------
+    wanted : dict of int32 by type
+        Distinct vertices, ascending; the same on every rank.
+
+    Notes
+    -----
+    Each rank fetches the features of its share of R_0 (kinds "topology" and "features") and computes its share of every R_l. All ranks
+    gather those of R_0 .. R_(L-1): 4 width_l (p - 1) bytes for each row (kind "activations").
+    """
+    graph, layers = view.graph, [layer for layer in model.layers if isinstance(layer, RelationalLayer)]
+    needed = _needed(graph, layers, {name: np.asarray(wanted.get(name, ()), np.int32) for name in model.types[-1]})
+    with evaluation_mode(model):
+        inputs: Any = {name: _share(needed[0][name], comm) for name in model.types[0]}
+        x = view.features.ask([inputs])[0]().wait()
+        rows = model.input_rows(model.look_up(x))
+        for i, (layer, (sources, destinations)) in enumerate(zip(layers, pairwise(needed), strict=True)):
+            h = gathered(rows if i == 0 else model.between(i - 1, rows), comm)
+            places = _places(graph, sources)
+            own = {name: _share(destinations[name], comm) for name in layer.destinations}
+            rows = {name: _new_rows(graph, layer, name, places, ids, h) for name, ids in own.items()}
+    return LayerOutputs(own, {name: h[name][_index(places[name][ids])] for name, ids in own.items()}, rows)
+
+
+def _share(ids: np.ndarray, comm: Comm) -> np.ndarray:
+    """Return this rank's share of some vertices."""
+    return np.array_split(ids, comm.size)[comm.rank]
+
+
+def _index(positions: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(positions).long()
+
+
+def _needed(graph: HeteroGraph, layers: list[RelationalLayer], wanted: Ids) -> list[Ids]:
+    """Return the vertices of R_0 .. R_L of each type."""
+    needed = [wanted]
+    for layer in reversed(layers):
+        met = {kind.name: np.zeros(kind.count, bool) for kind in graph.types}
+        for name, ids in needed[0].items():
+            met[name][ids] = True
+        for key in layer.relations:
+            rows = needed[0].get(key[2], np.empty(0, np.int32))
+            for first, last in _chunks(graph, (key,), rows):
+                met[key[0]][graph.relation(key).adjacency.take(rows[first:last]).indices] = True
+        needed.insert(0, {name: np.flatnonzero(mask).astype(np.int32) for name, mask in met.items()})
+    return needed
+
+
+def _new_rows(
+    graph: HeteroGraph, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
+) -> torch.Tensor:
+    """Compute the rows that a layer gives some vertices of a type; `places` are those of the rows of `h`."""
+    keys, found = tuple(key for key in layer.relations if key[2] == name), [torch.empty(0, layer.width_out)]
+    for first, last in _chunks(graph, keys, ids):
+        part, blocks = ids[first:last], dict[Key, Block]()
+        for key in keys:
+            edges = graph.relation(key).adjacency.take(part)
+            blocks[key] = Block(edges.indptr, places[key[0]][edges.indices], None, len(h[key[0]]))
+        found.append(layer.rows_of(name, blocks, h, h[name][_index(places[name][part])]))
+    return torch.cat(found)
+
+
+def _chunks(graph: HeteroGraph, keys: tuple[Key, ...], rows: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of consecutive rows with some `_EDGES` edges of the relations, or of one row that has more."""
+    edges = np.cumsum(np.sum([graph.relation(key).adjacency.degrees[rows] for key in keys], axis=0) + np.ones(len(rows), np.int64))
+    first = 0
+    while first < len(rows):
+        done = edges[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(edges, done + _EDGES, side="right")))
+        yield first, last
+        first = last
+
+
+def _places(graph: HeteroGraph, ids: Ids) -> dict[str, np.ndarray]:
+    """Return the position of each vertex among the ids of its type: int32, shape (n,); 0 where it is not among them."""
+    places = {kind.name: np.zeros(kind.count, np.int32) for kind in graph.types if kind.name in ids}
+    for name, place in places.items():
+        place[ids[name]] = np.arange(len(ids[name]), dtype=np.int32)
+    return places
+
+
+def gathered(rows: Rows, comm: Comm) -> Rows:
+    """Return the rows of all ranks, type by type, in the order of ranks; collective."""
+    found: Rows = {}
+    for name, own in rows.items():
+        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
+        found[name] = torch.from_numpy(comm.allgather_rows(np.ascontiguousarray(own.float().numpy()), counts, "activations"))
+    return found
+
+
+def logits_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+    """Return the logits of this rank's share of some vertices of the target type, with their positions among them; collective."""
+    name = view.kind.name
+    found = infer_by_layers(model, view, comm, {name: vertices})
+    return _share(np.arange(len(vertices)), comm), found.outputs[name].float()
