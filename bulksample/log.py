@@ -1,8 +1,15 @@
-"""The logger ``bulksample``, and how its records are shown."""
+"""Warnings on standard error, and the logger ``bulksample`` with the way its records are shown."""
 
 from __future__ import annotations
 
 import logging
+import sys
+
+
+def warn(*warnings: str) -> None:
+    """Print warnings on standard error, each on a line of its own."""
+    for warning in warnings:
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
 
 
 def start_logging(level: str = "INFO") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ import typer
 from ..data.edges import EdgeTally
 from ..graph import Graph
 from ..labels import gap_warning
+from ..log import warn
 from ..relations.graph import HeteroGraph
 from ..vertex_table import VertexTable
 from .held import ending, hold_checked, hold_outputs
@@ -69,10 +69,9 @@ def tell_reverses(share: float, relations: str = "") -> None:
     """Warn if held-out edges keep their reverses in the graph for training; `share` is the largest of a split or a relation."""
     if share:
         where = f" ({relations})" if relations else ""
-        print(
-            f"bulksample: warning: {share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them "
-            "away; use --hold-out both",
-            file=sys.stderr,
+        warn(
+            f"{share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them away; "
+            "use --hold-out both"
         )
 
 
@@ -90,8 +89,7 @@ def finish(
     if tally is not None or read is not None:
         result["read"] = read if tally is None else asdict(tally)
     gaps = [found for part in _parts_of(graph) if (found := gap_warning(part.labels, part.num_classes))]
-    for warning in gaps:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    warn(*gaps)
     if gaps:
         result["warnings"] = gaps
     emit(result, json_file, f"wrote {out}")

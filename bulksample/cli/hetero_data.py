@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError
+from ..log import warn
 from .data_options import (
     AddReverseOption,
     BackendOption,
@@ -135,8 +135,7 @@ def split_relation(
     left = reverses_left(split)
     figures["reverses_left"] = {":".join(key): share for key, share in left.items()}
     tell_reverses(max(left.values(), default=0.0), ", ".join(":".join(key) for key in left))
-    for warning in split.warnings:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    warn(*split.warnings)
     if split.warnings:
         figures["warnings"] = list(split.warnings)
     emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")

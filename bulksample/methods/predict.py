@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -21,6 +20,7 @@ from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies, overlap_warnings, score_logits
 from ..evaluation.exact import exact_rows
 from ..graph import Graph
+from ..log import warn
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
 from ..relations.graph import HeteroGraph, VertexType
@@ -124,7 +124,7 @@ def predict(
     scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
     warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
     embeddings = None if hidden is None else hidden.numpy()
-    return Prediction(logits.numpy(), embeddings, scores, config, step, folder, warnings=_told(warnings))
+    return Prediction(logits.numpy(), embeddings, scores, config, step, folder, warnings=_warned(warnings))
 
 
 def _typed_prediction(
@@ -140,20 +140,19 @@ def _typed_prediction(
     warnings = [] if same or not learned else [_OTHER_ROWS.format(", ".join(learned))]
     if config.task == "links":
         named = {f"embeddings.{kind.name}": outputs.logits.numpy() for kind, outputs in found}
-        return Prediction(None, None, {}, config, step, folder, named, _told(warnings))
+        return Prediction(None, None, {}, config, step, folder, named, _warned(warnings))
     ((kind, outputs),) = found
     scores: dict[str, float] = {}
     if kind.labels is not None or config.label in kind.extra:
         kind = kind.with_label(config.label, config.target)
         scores = _scores(outputs.logits, kind, config.metric)
     warnings += overlap_warnings(scores, config.seeds) if same else []
-    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, _told(warnings))
+    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, _warned(warnings))
 
 
-def _told(warnings: list[str]) -> list[str]:
+def _warned(warnings: list[str]) -> list[str]:
     """Print warnings, and return them."""
-    for warning in warnings:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    warn(*warnings)
     return warnings
 
 

@@ -22,7 +22,7 @@ from ..views.relational import RelationalView
 from ..views.relational_links import RelationalLinkView
 from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_features import TypeFeatures, block_features, whole_features
-from .relational_source import target_of_run
+from .source import target_of_run
 
 
 def relational_view(

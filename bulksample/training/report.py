@@ -2,64 +2,37 @@
 
 from __future__ import annotations
 
-import math
-import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..distributed.comm.launchers import launched
 from ..distributed.comm.ledger import balance, combine
-from ..distributed.matrix.placement import Placement
 from ..evaluation.evaluate import overlap_warnings, undefined_warnings
+from ..log import warn
 from .context import TrainingContext
 from .environment import environment
-from .method import Method
+from .opening import OpenRun
+from .record import RunRecord, none_for_nan
 from .setup import sampled_scoring
 
 
-class Run(NamedTuple):
-    """Hold the figures of a run that the loop counts, for its report.
+def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -> dict[str, Any]:
+    """Return the report of a run as a JSON object, and print warnings about its scores; collective.
 
     Parameters
     ----------
+    opened : OpenRun
+    record : RunRecord
     epochs : int
-        Trained in this run, with `steps` optimizer steps.
+        Trained in this run.
     seconds : float
-        From the first step to the last evaluation; `epoch_seconds` are those of each epoch, without evaluation.
-    warnings : list of str
-        Printed so far; on rank 0.
-    data : dict
-        Sizes of the graph.
-    backend, threads : str, int
-        The back end that samples, and its threads.
+        From the first step to the last evaluation.
     """
-
-    epochs: int
-    seconds: float
-    epoch_seconds: list[float]
-    steps: int
-    resumed: bool
-    stopped: bool
-    failed_saves: int
-    warnings: list[str]
-    data: dict[str, Any]
-    placement: Placement
-    backend: str
-    threads: int
-
-
-def told(scores: dict[str, float]) -> dict[str, float | None]:
-    """Return scores as reports and callbacks give them: None for one that is not defined."""
-    return {name: None if math.isnan(value) else value for name, value in scores.items()}
-
-
-def report_of(context: TrainingContext, method: Method, run: Run) -> dict[str, Any]:
-    """Return the report of a run as a JSON object, and print what is to be said of its scores; collective."""
+    choices, context, method = opened.choices, opened.context, opened.choices.method
     config, comm, progress = context.config, context.comm, context.progress
     warnings = undefined_warnings(progress.best_scores)
-    scores = told(progress.best_scores)
+    scores = none_for_nan(progress.best_scores)
     warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
-    for warning in warnings if comm.rank == 0 else ():
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    warn(*warnings if comm.rank == 0 else ())
     ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.held_bytes())
     read = comm.gather_control(context.view.read_bytes)
     return {
@@ -72,7 +45,7 @@ def report_of(context: TrainingContext, method: Method, run: Run) -> dict[str, A
         "virtual_ranks": context.virtual_ranks,
         "launcher": launched().launcher,
         "epochs": context.epoch,
-        "epochs_in_this_run": run.epochs,
+        "epochs_in_this_run": epochs,
         "steps": progress.steps,
         "train_loss": progress.last_loss,
         "test_accuracy": scores.get("test_accuracy"),
@@ -82,29 +55,29 @@ def report_of(context: TrainingContext, method: Method, run: Run) -> dict[str, A
         "evaluation": _evaluation(context),
         **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
         "best_epoch": progress.best_epoch,
-        "seconds_per_epoch": sum(run.epoch_seconds) / max(1, len(run.epoch_seconds)),
-        "seconds": run.seconds,
+        "seconds_per_epoch": sum(record.epoch_seconds) / max(1, len(record.epoch_seconds)),
+        "seconds": seconds,
         **(spent := combine(ledgers)),
-        "collectives_per_step": spent["training_collectives"]["total"] / max(1, run.steps),
+        "collectives_per_step": spent["training_collectives"]["total"] / max(1, record.steps),
         "balance": balance(ledgers),
-        **run.placement.describe(comm),
+        **choices.placement.describe(comm),
         "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},
         "read_bytes": read,
         "parameters": context.model.size,
         **context.model.describe(),
-        "backend": run.backend,
+        "backend": choices.backend.name,
         **context.compute.describe(),
         "device_comm": context.tensor_comm.name,
-        "threads": run.threads,
+        "threads": choices.all_threads,
         "thread_division": context.threads._asdict(),
         **context.batches.describe(),
         **method.describe(),
         "seed": config.seed,
-        "resumed": run.resumed,
-        "stopped": run.stopped,
-        "failed_saves": run.failed_saves,
-        "warnings": [*run.warnings, *warnings],
-        "data": run.data,
+        "resumed": opened.resumed,
+        "stopped": record.stopped,
+        "failed_saves": record.failed_saves,
+        "warnings": [*opened.warnings, *warnings],
+        "data": opened.data,
         "config": config.model_dump(mode="json"),
         "environment": environment(),
     }

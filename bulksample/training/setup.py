@@ -23,6 +23,7 @@ from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout, 
 from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
+from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..labels import has_label
 from ..relations.graph import HeteroGraph
@@ -198,7 +199,7 @@ def _remote_features(config: TrainOptions, request: ViewRequest, grid: ProcessGr
 
 
 def _directory(source: Source) -> str:
-    assert not isinstance(source, Graph)  # see `temporary_store.readable`
+    assert not isinstance(source, Graph)  # see `source.readable`
     return str(source)
 
 
@@ -221,8 +222,10 @@ def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
     return BatchScoring(Sage(fanouts, weighted=weighted), config.batch_size, (config.seed + _SCORING_SEED) % 2**64, config.eval_seeds)
 
 
-def check_splits(config: TrainOptions, view: View) -> None:
-    """Raise `UsageError` if the graph lacks a split to score, or to stop by; held-out edges are no splits of the graph."""
+def check_scores(config: TrainOptions, view: View) -> None:
+    """Raise `UsageError` if the graph lacks a split or the classes to score, or to stop by; held-out edges are no splits of the graph."""
+    if config.metric == "rocauc" and config.target == "class":
+        check_two_classes(view.num_classes)
     has = view.share.masks
     for split in config.eval_splits if config.task == "nodes" else ():
         if split not in has:

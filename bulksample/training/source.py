@@ -1,25 +1,78 @@
-"""Open the graph of a run, given in memory or as the directory of a store."""
+"""Open the graph of a run, given in memory or as the directory of a store: check it, identify it, and choose what to predict."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
+from ..data.atomic import temporary_folder
 from ..data.files import folder_of
+from ..data.open_store import is_heterogeneous
 from ..data.parts_manifest import graph_manifest, is_parts
+from ..data.relational import hetero_store
+from ..data.relational.held_out_links import load_links
 from ..data.store_files import open_array
-from ..distributed.comm.agree import fingerprint, made_alike
+from ..distributed.comm.agree import fingerprint, made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
 from ..graph import Graph
 from ..labels import as_labels, gap_warning, outputs_of, target_of
+from ..relations.adjacency import fingerprint_of
 from ..relations.graph import HeteroGraph, VertexType
-from .relational_source import AnySource, relational_fingerprint, target_of_run
+from ..sparse import CSR, spaced
+from ..vertex_table import fits_label
 
-Source = AnySource
+Source = Graph | HeteroGraph | str | os.PathLike[str]
+
+
+def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
+    """Open the store of a heterogeneous graph, and return other sources as they are; collective.
+
+    The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store.
+    The adjacency and the columns of a graph in memory are checked.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if the model does not suit the graph, or the store has no held-out edges to predict.
+    DataError
+        On every rank, if features, labels, masks or other columns of a graph in memory are malformed.
+    """
+
+    def known() -> bool:
+        """Return True if the source is a store of a heterogeneous graph; check a graph in memory."""
+        if isinstance(source, Graph | HeteroGraph):
+            config.check_graph(source.name, isinstance(source, HeteroGraph))
+            if isinstance(source, HeteroGraph):
+                source.check_structure()
+            else:
+                source.check_rows()
+            source.check_columns(mapped=False)
+            return False
+        heterogeneous = is_heterogeneous(source)
+        config.check_graph(str(source), heterogeneous)
+        return heterogeneous
+
+    def opened() -> HeteroGraph:
+        assert not isinstance(source, Graph | HeteroGraph)
+        divided = (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
+        graph = hetero_store.load(source, check="none", structure=not divided)
+        checked = graph.validate() if config.check == "full" and not divided else graph
+        return load_links(checked, source, absent=not divided) if config.task == "links" else checked
+
+    if not together(comm, known):
+        return source
+    assert not isinstance(source, Graph | HeteroGraph)
+    verify_together(source, comm, config.check)
+    return together(comm, opened)
 
 
 def preferred(source: Source, topologies: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,10 +104,59 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
     return made_alike(comm, known)
 
 
+def relational_fingerprint(graph: HeteroGraph) -> str:
+    """Return 16 hex digits that identify a graph: a SHA-256 of its schema, and of parts of every array that training reads."""
+    sha = hashlib.sha256(fingerprint_of(graph).encode())
+    for kind in graph.types:
+        x = kind.features
+        if isinstance(x, CSR):
+            sha.update(f"{kind.name} {x.fingerprint}".encode())
+        columns = {"features": None if isinstance(x, CSR) else x, "labels": kind.labels, **kind.masks, **kind.extra}
+        for name, column in columns.items():
+            if column is not None:
+                sha.update(f"{kind.name} {name} {column.dtype.str} {column.shape} {kind.num_classes}".encode() + spaced(np.asarray(column)))
+    return sha.hexdigest()[:16]
+
+
 def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. `held` does so with other sources."""
+    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so with a heterogeneous one."""
     if not isinstance(source, Graph | HeteroGraph):
         verify_together(source, comm, check)
+
+
+def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
+    """Return the graph in a form that ranks can open; collective.
+
+    If they need a store (see `Method.needs_store`), a graph in memory is written as one in the folder for temporary files, once on each
+    machine. All ranks have the same graph. No bytes of it travel.
+
+    Returns
+    -------
+    source : Source
+        As it was given, or the path of the store.
+    folder : TemporaryDirectory, optional
+        On a rank that wrote a store, which is deleted with this object, at the latest when the process ends in good order. A process that
+        is killed, or exits at once because a peer was lost, leaves the folder behind; the next run on that machine removes it.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if the disk is full or cannot be written.
+    """
+    if not isinstance(source, Graph) or not needs_store:
+        return source, None
+    writer = [int((comm.machine_of == machine).argmax()) for machine in comm.machine_of][comm.rank]
+
+    def write() -> TemporaryDirectory[str] | None:
+        if writer != comm.rank:
+            return None
+        folder = temporary_folder("graph")
+        store.save(source, f"{folder.name}/graph")
+        return folder
+
+    folder = together(comm, write)
+    paths = comm.gather_control(f"{folder.name}/graph" if folder else "")
+    return paths[writer], folder
 
 
 def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none", features: bool = True) -> Graph:
@@ -101,6 +203,30 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
     return [] if warning is None else [warning]
 
 
+def target_of_run(graph: HeteroGraph, name: str | None, label: str | None) -> VertexType:
+    """Return the type to predict: the named one, or the only one with the label.
+
+    Raises
+    ------
+    UsageError
+        If there is no such type, or it has no such label; if none is named, and none or several have the label.
+    """
+    fit, what = [kind for kind in graph.types if _has_label(kind, label)], "labels" if label is None else f"a column {label!r} of numbers"
+    if name is not None:
+        kind = graph.type(name)
+        if kind not in fit:
+            raise UsageError(f"target_type: type {name!r} has no {what}; use {', '.join(one.name for one in fit) or 'a graph with some'}")
+        return kind
+    if len(fit) != 1:
+        if not fit:
+            raise UsageError(
+                f"no type of graph {graph.name!r} has {what}; use a graph with some, or task links on a store that holds out edges"
+            )
+        found = ", ".join(kind.name for kind in fit)
+        raise UsageError(f"target_type: {found} of graph {graph.name!r} have {what}; name one of them")
+    return fit[0]
+
+
 def _table(source: Graph | HeteroGraph, config: TrainOptions) -> Graph | VertexType:
     """Return the vertices to predict."""
     return target_of_run(source, config.target_type, config.label) if isinstance(source, HeteroGraph) else source
@@ -115,3 +241,8 @@ def _target(source: Source, config: TrainOptions) -> str | None:
         return None if column is None else target_of(column.dtype, column.ndim)
     entry = graph_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
     return None if entry is None else target_of(entry.dtype, len(entry.shape))
+
+
+def _has_label(kind: VertexType, label: str | None) -> bool:
+    column = kind.labels if label is None else kind.extra.get(label)
+    return column is not None and fits_label(column.dtype, column.ndim)

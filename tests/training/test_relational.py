@@ -15,7 +15,7 @@ from bulksample.data.store_files import Sums
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.training.relational_source import relational_fingerprint
+from bulksample.training.source import relational_fingerprint
 
 QUICK = {"model": "hetero-sage", "fanouts": (4, 3), "hidden": 8, "epochs": 2, "batch_size": 16, "dropout": 0.0, "threads": 1}
 

@@ -10,7 +10,7 @@ RUN = """
 import os, signal, sys
 from communities import community_graph
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.training.temporary_store import readable
+from bulksample.training.source import readable
 path, folder = readable(community_graph(), True, SerialComm())
 print(path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == "killed" else None

@@ -22,9 +22,8 @@ from ...sparse import CSR
 from ...training.link_batches import edges_of
 from ...training.link_loss import without_labels
 from ...training.relational_setup import whole_relational_view
-from ...training.relational_source import target_of_run
 from ...training.setup import ViewRequest, check_labels, check_seeds
-from ...training.source import load_graph
+from ...training.source import load_graph, target_of_run
 from ...views.induced import local_graph, part_of
 from ...views.relational import RelationalView, schema_of
 from ...views.view import View, as_weighed

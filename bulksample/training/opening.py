@@ -1,0 +1,207 @@
+"""Open a run on one rank: agree on the options, choose where it computes, read its checkpoint, open its view, and make its context.
+
+Every rank takes these steps in this order. What one rank refuses, all ranks raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ..backends.base import Backend
+from ..config.train import TrainOptions
+from ..distributed.comm.agree import agree, together
+from ..distributed.comm.base import Comm
+from ..distributed.comm.ledger import Ledger, Sent, sent_by
+from ..distributed.comm.thread_budget import ThreadBudget, divide_threads, fair_threads
+from ..distributed.matrix.grid import choose_order
+from ..distributed.matrix.placement import Placement
+from ..errors import UsageError
+from ..graph import Graph
+from ..log import warn
+from ..relations.graph import HeteroGraph
+from ..samplers import Sampler
+from ..version import __version__
+from ..views.view import View
+from . import checkpoint
+from .choose_device import make_compute_context
+from .compute import ComputeContext
+from .context import TrainingContext
+from .method import Method
+from .setup import ViewRequest, check_scores, make_sampler
+from .source import Source, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of, verify
+from .state import read, restore
+from .virtual_ranks import virtual_ranks
+from .weights import has_batch_norm
+
+
+class Choices(NamedTuple):
+    """Everything that a run decides before it opens its view: what to train, and where and with what.
+
+    Parameters
+    ----------
+    config : TrainOptions
+        With its target and metric.
+    method : Method
+    placement : Placement
+    compute : ComputeContext
+    all_threads : int
+        The threads of this rank, which `threads` divides.
+    threads : ThreadBudget
+    backend : Backend
+        The back end that samples.
+    sampler : Sampler
+    """
+
+    config: TrainOptions
+    method: Method
+    placement: Placement
+    compute: ComputeContext
+    all_threads: int
+    threads: ThreadBudget
+    backend: Backend
+    sampler: Sampler
+
+
+class OpenRun(NamedTuple):
+    """A run that is ready for its next step, on one rank.
+
+    Parameters
+    ----------
+    choices : Choices
+    context : TrainingContext
+    data : dict
+        The name of the graph and its sizes.
+    store : str, optional
+        The folder that the graph was given as; None for a graph in memory.
+    resumed : bool
+        True if the run continues a checkpoint.
+    warnings : list of str
+        Printed so far, on rank 0.
+    temporary : TemporaryDirectory, optional
+        The store of a graph in memory, which is deleted with this object.
+    """
+
+    choices: Choices
+    context: TrainingContext
+    data: dict[str, str | int]
+    store: str | None
+    resumed: bool
+    warnings: list[str]
+    temporary: TemporaryDirectory[str] | None
+
+
+def open_run(
+    config: TrainOptions, graph: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None
+) -> OpenRun:
+    """Open a run, and restore it if it is to be resumed; collective. See `Trainer` for the parameters.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if an option does not fit this graph, or the ranks were given different options.
+    """
+    before = sent_by(comm)
+    agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
+    source = open_source(graph, config, comm)
+    choices = _choose(config, source, comm, compute, method, module)
+    config, own, placement = choices.config, choices.method, choices.placement
+
+    mark = shared_fingerprint(source, comm)
+    verify(source, comm, config.check)
+    snapshot = read(config, comm)
+    virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
+    opened, temporary = readable(source, own.needs_store(placement), comm)
+    store = None if isinstance(graph, Graph | HeteroGraph) else str(graph)
+    gather = choices.threads.gather
+    view = own.open(ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store))
+    warnings = gaps(source, config) if comm.rank == 0 else []
+    warn(*warnings)
+    check_scores(config, view)
+
+    context = _make_context(choices, comm, view, virtual, before)
+    if comm.rank == 0 and config.seed_locality and has_batch_norm(context.model):
+        warnings.append(
+            f"batch norm takes its statistics from mini-batches, and seed_locality {config.seed_locality} draws each from a part of "
+            "the graph; use layer_norm"
+        )
+        warn(warnings[-1])
+    if snapshot is not None:
+        restore(context, own, *snapshot)
+    data = {**sizes_of(source), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
+    return OpenRun(choices, context, data, store, snapshot is not None, warnings, temporary)
+
+
+def _choose(
+    config: TrainOptions, source: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None
+) -> Choices:
+    """Choose where and with what a run samples and computes; collective."""
+
+    def method_and_place() -> tuple[TrainOptions, Method, Placement, ComputeContext]:
+        fits = fitted(config, source)
+        if fits.checkpoint or fits.resume:
+            checkpoint.require()
+        own = method(fits)
+        if module is not None:
+            own.train_module(module)
+        placement = _placement(fits, method, preferred(source, method.graphs), comm)
+        return fits, own, placement, compute or make_compute_context(fits)
+
+    fits, own, placement, place = together(comm, method_and_place)
+    placement = placement.on_devices(comm) if place.has_device else placement
+    all_threads = fits.threads or fair_threads(comm)
+    threads = divide_threads(all_threads, fits.sampling_threads, waits=placement.partitioned or place.ahead)
+    torch.set_num_threads(threads.compute)
+
+    def backend_and_sampler() -> tuple[Backend, Sampler]:
+        if threads.sample and placement.partitioned:
+            comm.check_threads()
+        return place.backend(fits, threads.sample or all_threads), make_sampler(fits)
+
+    return Choices(fits, own, placement, place, all_threads, threads, *together(comm, backend_and_sampler))
+
+
+def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before: dict[str, Sent]) -> TrainingContext:
+    """Make the context of a run, with the view on the compute device, the steps of an epoch and the model of the first stage; collective.
+
+    `before` is what the communicator had sent when the run began.
+    """
+    config, method, compute = choices.config, choices.method, choices.compute
+    ledger, tensor_comm = Ledger(comm, view.sampling, compute.phase, before), method.tensor_comm(compute, comm)
+    place = choices.placement.place(comm) if config.seed_locality else comm.rank
+    context = TrainingContext(config, comm, compute, tensor_comm, choices.sampler, choices.threads, ledger, view, virtual, place)
+    method.view(context)
+    context.batches = method.batches(context)
+    if context.batches.together != config.fetch_together:
+        raise UsageError(
+            f"method {method.name!r} fetches features of one mini-batch at a time; got fetch_together {config.fetch_together}: use 1"
+        )
+    context.set_model(method.model(context, 0))
+    return context
+
+
+def _placement(config: TrainOptions, method: type[Method], topologies: Sequence[str], comm: Comm) -> Placement:
+    """Return the placement that the options of a run name; sends nothing.
+
+    Parameters
+    ----------
+    topologies : sequence of str
+        Those on which the method can train; the first is its default.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if the method cannot train there, or the placement does not fit the ranks.
+    """
+    if config.graph not in (None, *topologies):
+        raise UsageError(f"the method {method.name!r} needs a {' or '.join(topologies)} graph; got graph {config.graph}")
+    placement = Placement.of(config, topologies[0])
+    for what, where, fits in (("topology", placement.topology, topologies), ("features", placement.features, method.feature_placements)):
+        if where not in fits:
+            raise UsageError(f"the method {method.name!r} needs {what} {' or '.join(fits)}; got {what} {where}")
+    choose_order(comm, placement.grid_order)
+    return placement

@@ -1,0 +1,141 @@
+"""The books of a run on one rank: sums of its steps, best weights, lines for its callbacks, and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from ..config.metrics import is_better
+from ..distributed.comm.ledger import combine
+from . import checkpoint
+from .callbacks import Callback
+from .opening import OpenRun
+from .shards import shards_to_rank_0
+from .state import capture
+from .step_sums import StepSums
+
+
+class RunRecord:
+    """The books of a run, which the loop keeps and the report reads.
+
+    Parameters
+    ----------
+    opened : OpenRun
+    callbacks : sequence of Callback
+        Empty on all ranks but rank 0.
+    explain : callable
+        Raises the error for a loss that is not finite, given the loss, the epoch and the step; see `Stepper.explain`.
+
+    Attributes
+    ----------
+    epoch_seconds : list of float
+        One for each epoch of this run, without evaluation.
+    steps : int
+        Steps of this run; `Progress.steps` counts those before it too.
+    stopped : bool
+        True if a signal on any rank asked to stop.
+    failed_saves : int
+        Checkpoints that could not be written.
+    """
+
+    def __init__(self, opened: OpenRun, callbacks: Sequence[Callback], explain: Callable[[float, int, int], NoReturn]) -> None:
+        self._context, self._method, self._resumed, self._explain = opened.context, opened.choices.method, opened.resumed, explain
+        self._folder, self._sums, self.callbacks = opened.context.config.checkpoint, StepSums(opened.context.compute), list(callbacks)
+        self.epoch_seconds: list[float] = []
+        self.steps, self.stopped, self.failed_saves = 0, False, 0
+
+    def begin(self, epochs: int) -> None:
+        """Call the callbacks; a run that begins anew removes the checkpoints that it replaces."""
+        if self._folder and not self._resumed and self._context.comm.rank == 0:
+            checkpoint.clear(self._folder)  # with the lines of their epochs, which a callback replaces now
+        for callback in self.callbacks:
+            callback.begin(self._context.epoch, epochs, self._context.batches.steps)
+
+    def end(self) -> None:
+        """Call the callbacks; the run has ended, complete or not."""
+        for callback in self.callbacks:
+            callback.end()
+
+    def add_step(self, step: int, sums: torch.Tensor) -> None:
+        """Take the sums of the newest step, which the host may know later."""
+        self._sums.add(step, sums)
+        self.steps += 1
+        self._context.progress.steps += 1
+
+    def count(self, epoch: int, now: bool) -> None:
+        """Count the steps whose sums are on the host; with `now`, or if one of them asks to stop, all of them."""
+        progress = self._context.progress
+        with self._context.ledger.phase("step"):
+            known = self._sums.read(now)
+            if any(one.sums[2] > 0 for one in known):
+                known += self._sums.read(now=True)
+        for step, sums, late in known:
+            if late and not torch.isfinite(sums[1]):
+                self._explain(float(sums[1]), epoch, step)
+            progress.seeds += float(sums[0])
+            progress.loss += float(sums[1])
+            for callback in self.callbacks:
+                callback.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
+            self.stopped = self.stopped or bool(sums[2] > 0)
+
+    def end_epoch(self, seconds: float) -> None:
+        """Close the loss of an epoch whose steps have been counted."""
+        progress = self._context.progress
+        self.epoch_seconds.append(seconds)
+        if progress.seeds or progress.last_loss is None:  # a method may count the seeds of some epochs later
+            progress.last_loss = progress.loss / max(1.0, progress.seeds)
+        progress.seeds = progress.loss = 0.0
+        progress.rounds += 1
+
+    def keep_best(self, epoch: int, scores: dict[str, float]) -> None:
+        """Keep the weights of the best validation score; without one, or if none is defined, the newest."""
+        context, progress, metric = self._context, self._context.progress, self._method.metric
+        key = f"val_{metric}"
+        kept = progress.best_scores if progress.best_epoch >= 0 else {}
+        if key in scores and not math.isnan(kept.get(key, math.nan)) and not is_better(metric, scores[key], kept[key]):
+            progress.since_best += 1
+            progress.finished = 0 < context.config.patience <= progress.since_best
+            return
+        progress.best_epoch, progress.best_scores, progress.since_best = epoch, scores, 0
+        context.best_weights = {name: tensor.detach().clone() for name, tensor in context.model.state_dict().items()}
+
+    def tell_epoch(self, epoch: int, scores: dict[str, float]) -> None:
+        """Give the callbacks the line of an epoch; collective."""
+        context, progress = self._context, self._context.progress
+        spent = combine(context.comm.gather_control(context.ledger.take()))
+        loss, seconds = progress.last_loss, self.epoch_seconds[-1]
+        line = {"epoch": epoch, "steps": progress.steps, "loss": loss, "seconds": seconds, **none_for_nan(scores), **spent}
+        for callback in self.callbacks:
+            callback.epoch(line)
+
+    def save(self) -> None:
+        """Write a checkpoint on rank 0, if the run keeps any. Print the first failure and continue; the report counts all failures."""
+        if not self._folder:
+            return
+        context = self._context
+        with context.ledger.phase("checkpoint"):
+            self._method.before_save(context)
+            shards = shards_to_rank_0(context)
+            if not context.comm.rank:
+                self._write(self._folder, shards)
+            for _ in shards:  # on other ranks, and those that rank 0 could not write
+                pass
+
+    def _write(self, folder: str, shards: Iterator[dict[str, torch.Tensor]]) -> None:
+        """Write a checkpoint; `shards` may be taken in part if it fails."""
+        steps = self._context.progress.steps
+        try:
+            checkpoint.save(folder, steps, *capture(self._context, self._method), shards)
+        except OSError as error:
+            if not self.failed_saves:
+                print(f"bulksample: no checkpoint at step {steps}, going on: {error}", file=sys.stderr)
+            self.failed_saves += 1
+
+
+def none_for_nan(scores: dict[str, float]) -> dict[str, Any]:
+    """Return scores as reports and callbacks give them: None for one that is not defined."""
+    return {name: None if math.isnan(value) else value for name, value in scores.items()}
