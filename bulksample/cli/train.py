@@ -11,7 +11,7 @@ import typer
 from ..data.open_store import is_heterogeneous
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
-from ..log import start_logging
+from ..log import start_logging, warn
 from ..methods.config import TrainConfig
 from ..methods.readers import unread_warning
 from .configured import Requested, config_beside, config_file, configured, write_config
@@ -44,32 +44,31 @@ def train(
     if not quiet:
         _tell_unused(requested, config)
     from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
-    from ..training.kept import owned
-    from ..training.trackers import check_trackers, make_tracking
+    from ..training.outputs import CONFIG, among_checkpoints
+    from ..training.overwrite import owned
+    from ..training.trackers import check_trackers
 
     check_trackers(config.track)
-    kept, lines = Path(config.checkpoint) if config.checkpoint else None, lines_of(config, json_file)
+    lines = lines_of(config, json_file)
     shown: list[Callback] = [] if quiet else [EpochLog() if log_level == LogLevel.debug else progress_shown()]
-    configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
+    configs = [config_file(file, requested) for file in (config_beside(json_file), among_checkpoints(config, CONFIG))]
 
     with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs) as outputs:
         with uncollected():
-            from ..methods.run import make_trainer
+            from ..methods.run import train_tracked
+            from ..training.loop import Trainer
 
-        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        written = [JsonLines(lines, outputs)] if lines else []
-        trainer = make_trainer(config, directory, comm, [*written, *shown, tracking])
-        if comm.rank == 0:
+        def begun(trainer: Trainer) -> None:
             write_config(config, requested, config.method, *configs, writer=outputs.write)
             context = trainer.context
             if comm.size > 1 and not quiet:
                 tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))
-        with tracking:
-            report = tracking.finish(trainer.run())
+
+        report = train_tracked(config, directory, comm, [*([JsonLines(lines, outputs)] if lines else []), *shown], begun)
         if comm.rank == 0:
             emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report), outputs.write)
     if report["stopped"] and not report.get("ended"):
-        then = "go on with --resume auto" if kept else "nothing was kept; use --checkpoint DIR to keep a run"
+        then = "go on with --resume auto" if config.checkpoint else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:
             print(f"bulksample: stopped by a signal after step {report['steps']}; {then}", file=sys.stderr)
         raise typer.Exit(EXIT_PEER_LOST)
@@ -81,7 +80,7 @@ def _tell_unused(requested: Requested, config: TrainConfig) -> None:
     """Warn on rank 0 about flags of sampling or of hidden layers that the run ignores; options from a file may serve several runs."""
     warning = unread_warning(config, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
     if warning and not launched().rank:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def _ten_rows(report: dict[str, Any]) -> list[str]:

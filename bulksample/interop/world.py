@@ -9,8 +9,7 @@ from typing import Any, overload
 from ..data.open_store import is_heterogeneous
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
-from ..distributed.comm.world import check_timeout, is_timeout
-from ..distributed.comm.world import world as connect
+from ..distributed.comm.world import check_timeout, meet_first
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
 from ..errors import UsageError, instead_of
@@ -55,7 +54,7 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
             raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
         return None, {"process_group": process_group, "timeout": timeout}, {}
 
-    comm = connect(timeout) if is_timeout(timeout) else connect()  # the others wait for this rank, and are to be told
+    comm = meet_first(timeout)
     if comm in _AGREED:
         checked()
     else:  # once, also if a part of the package connected this rank before

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -13,14 +10,16 @@ from torch import nn
 from ..config.file import write
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
-from ..distributed.comm.world import world
+from ..distributed.comm.world import meet_first
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
+from ..log import warn
 from ..nn.model import Gnn
 from ..training.callbacks import Callback, JsonLines, lines_of, progress_shown
 from ..training.compute import ComputeContext
-from ..training.kept import owned
 from ..training.loop import Trainer
+from ..training.outputs import CONFIG, among_checkpoints
+from ..training.overwrite import owned
 from ..training.source import Source
 from ..training.trackers import check_trackers, make_tracking
 from . import load
@@ -51,27 +50,33 @@ def train(
     """
     if comm is not None and not isinstance(comm, Comm):
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
-    attempt: Future[_Asked] = Future()  # the ranks may not have met: they do so first, and are told what one of them refuses
-    try:
-        attempt.set_result(_asked(graph, callbacks, options))
-    except Exception as error:
-        attempt.set_exception(error)
-    if comm is None:
-        comm = world() if attempt.exception() else world(attempt.result().config.timeout)
-    config, options, given, callbacks, module = together(comm, attempt.result)
+    comm = comm or meet_first(options.get("timeout"))
+    config, options, given, callbacks, module = together(comm, lambda: _asked(graph, callbacks, options))
     if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in given})):
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
-    lines = lines_of(config)
-    configs = [Path(config.checkpoint) / "config.yaml"] if config.checkpoint else []  # as the command line keeps it
-    with owned(config, overwrite, comm, lines, None, *configs) as outputs:
-        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
-        all_callbacks = [*callbacks, *([JsonLines(lines, outputs)] if lines else []), *shown, tracking]
-        trainer = make_trainer(config, graph, comm, all_callbacks, module=module)
-        for file in configs if comm.rank == 0 else ():
-            outputs.write(file, write(config, config.method))
-        with tracking:
-            return tracking.finish(trainer.run())
+        warn(warning)
+    lines, kept = lines_of(config), among_checkpoints(config, CONFIG)
+    shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
+
+    def begun(trainer: Trainer) -> None:
+        if kept is not None:
+            outputs.write(kept, write(config, config.method))
+
+    with owned(config, overwrite, comm, lines, None, kept) as outputs:
+        written = [JsonLines(lines, outputs)] if lines else []
+        return train_tracked(config, graph, comm, [*callbacks, *written, *shown], begun, module)
+
+
+def train_tracked(
+    config: TrainConfig, graph: Source, comm: Comm, callbacks: Sequence[Callback], begun: Callable[[Trainer], None],
+    module: nn.Module | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train with the trackers of the configuration, and return the report; rank 0 calls `begun` with the trainer before the first step."""
+    tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
+    trainer = make_trainer(config, graph, comm, [*callbacks, tracking], module=module)
+    if comm.rank == 0:
+        begun(trainer)
+    with tracking:
+        return tracking.finish(trainer.run())
 
 
 class _Asked(NamedTuple):

@@ -13,7 +13,7 @@ from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
 from ..data.result_places import companion
 from ..log import ensure_logging
-from .outputs import Outputs
+from .outputs import LINES, Outputs, among_checkpoints
 
 
 class Callback(Protocol):
@@ -71,10 +71,8 @@ class JsonLines(Callback):
 
 
 def lines_of(config: TrainOptions, json_file: Path | None = None) -> Path | None:
-    """Return the file for the lines of a run: `metrics`, metrics.jsonl among its checkpoints, or the file beside the report, if any."""
-    if config.metrics:
-        return Path(config.metrics)
-    return Path(config.checkpoint) / "metrics.jsonl" if config.checkpoint else lines_beside(json_file)
+    """Return the file for the lines of a run: `metrics`, `LINES` among its checkpoints, or the file beside the report, if any."""
+    return Path(config.metrics) if config.metrics else among_checkpoints(config, LINES) or lines_beside(json_file)
 
 
 def lines_beside(json_file: Path | None) -> Path | None:

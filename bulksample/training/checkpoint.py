@@ -49,7 +49,7 @@ def save(
 ) -> Path:  # fmt: skip
     """Write one checkpoint; remove later ones, which this run does not continue, and all but the newest two of the others.
 
-    Whoever calls it holds the folder and has asked whether what is there may be removed; see `training.kept`.
+    Whoever calls it holds the folder and has asked whether what is there may be removed; see `training.overwrite`.
 
     Parameters
     ----------

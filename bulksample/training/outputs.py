@@ -12,9 +12,11 @@ import json
 import os
 from pathlib import Path
 
+from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
 from ..errors import DataError
 
+CONFIG, LINES = "config.yaml", "metrics.jsonl"  # what a run keeps among its checkpoints: its options, and the lines of its epochs
 FILE = ".bulksample-outputs"
 LINE = b'{"epoch": '  # how a line of an epoch begins
 
@@ -81,6 +83,11 @@ class Outputs:
 
     def _place(self, file: Path) -> str:
         return os.path.relpath(os.path.realpath(file), os.path.realpath(self._folder or ""))
+
+
+def among_checkpoints(config: TrainOptions, name: str) -> Path | None:
+    """Return the path of a file in the folder of the checkpoints; None for a run without checkpoints."""
+    return Path(config.checkpoint) / name if config.checkpoint else None
 
 
 def _content(file: Path) -> bytes | None:

@@ -74,6 +74,11 @@ def world(timeout: float = 300.0) -> Comm:
     return _world
 
 
+def meet_first(timeout: Any) -> Comm:
+    """Return the `world`, with its default timeout if it refuses this one: the ranks meet, and the caller then tells all what is wrong."""
+    return world(timeout) if is_timeout(timeout) else world()
+
+
 def is_timeout(timeout: Any) -> bool:
     """Return True for seconds that a wait may take."""
     return isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout < _LONGEST_SECONDS

@@ -1,4 +1,4 @@
-"""A run owns the places of its results, and loses nothing of an earlier run that was given the same places."""
+"""Refuse to overwrite another run: a run owns the places of its results, and what lies there stays unless it continues that run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from . import checkpoint
 from .callbacks import of_first_epoch
-from .outputs import Outputs
+from .outputs import CONFIG, LINES, Outputs, among_checkpoints
 
 
 @contextmanager
@@ -47,6 +47,7 @@ def owned(
     """
     folder = Path(config.checkpoint) if config.checkpoint else None
     outputs, results = Outputs(folder), (json_file, *configs, lines)
+    beside = [among_checkpoints(config, name) for name in (CONFIG, LINES)]
 
     def check() -> None:
         nonlocal outputs
@@ -59,7 +60,7 @@ def owned(
         outputs = Outputs(folder, goes_on or begun)
 
         def is_own(file: Path) -> bool:
-            if not (goes_on or begun) or (outputs.recorded and not outputs.hold(file) and file not in _beside(config)):
+            if not (goes_on or begun) or (outputs.recorded and not outputs.hold(file) and file not in beside):
                 return False
             # a run that was killed before its first checkpoint has no report, and at most the line of its first epoch
             return goes_on or file in configs or (file == lines and of_first_epoch(file))
@@ -107,11 +108,6 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
         )
 
 
-def _beside(config: TrainOptions) -> list[Path]:
-    """Return the files that a run keeps in the folder of its checkpoints: its configuration, and the lines of its epochs."""
-    return [Path(config.checkpoint) / name for name in ("config.yaml", "metrics.jsonl")] if config.checkpoint else []
-
-
 def _goes_on_in_place(config: TrainOptions) -> bool:
     """Return True if a run continues a checkpoint in its own folder."""
     if not (config.checkpoint and config.resume):
@@ -122,4 +118,5 @@ def _goes_on_in_place(config: TrainOptions) -> bool:
 
 def _has_begun(config: TrainOptions) -> bool:
     """Return True if the run to resume was killed before its first checkpoint: it has kept its configuration alone."""
-    return config.resume == "auto" and (Path(config.checkpoint or "") / "config.yaml").exists()
+    kept = among_checkpoints(config, CONFIG)
+    return config.resume == "auto" and kept is not None and kept.exists()
