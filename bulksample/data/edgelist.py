@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..sparse import MAX_VERTICES
 from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
-from .text import integers, strings, tables, weights
+from .text import tables
 
 IDS = ("integer", "text")
 _OF_NAMES = "; skip a line of names with skip=1"
@@ -67,17 +67,16 @@ def read(
         raise UsageError(f"got vertices = {vertices} with {ids} ids; use integer ids and 0 to {MAX_VERTICES} vertices")
     path = Path(path)
     pairs: list[np.ndarray] = []
-    parts: list[np.ndarray] = []
-    for table in tables(path, skip):
-        ends = [integers(path, table, 2, _OF_NAMES)] if ids == "integer" else [strings(path, table, column)[:, None] for column in (0, 1)]
-        pairs.append(np.concatenate(ends, axis=1))
-        if vertices is not None and len(bad := np.argwhere(pairs[-1] >= vertices)):
+    weights: list[np.ndarray] = []
+    for table in tables(path, skip, ids=ids, of_names=_OF_NAMES):
+        pairs.append(table.ids)
+        if vertices is not None and len(bad := np.argwhere(table.ids >= vertices)):
             row, column = bad[0]
             raise DataError(
-                f"{path.name}: line {table.lines[row]}: vertex {pairs[-1][row, column]} is out of range; use 0 to {vertices - 1}"
+                f"{path.name}: line {table.lines[row]}: vertex {table.ids[row, column]} is out of range; use 0 to {vertices - 1}"
             )
-        if table.starts.shape[1] == 3:
-            parts.append(weights(path, table, 2))
+        if table.weights is not None:
+            weights.append(table.weights)
     sources, targets = (np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)).T
     pairs.clear()
     names = np.arange(vertices) if vertices is not None else None
@@ -87,7 +86,7 @@ def read(
         names, sources, targets = _relabelled(sources, targets, path.name)
     try:
         matrix, unit = adjacency(
-            sources, targets, len(names), np.concatenate(parts) if parts else None,
+            sources, targets, len(names), np.concatenate(weights) if weights else None,
             undirected=undirected, self_loops=self_loops, duplicates=duplicates, ids=names, tally=tally,
         )  # fmt: skip
     except DataError as error:

@@ -1,6 +1,7 @@
 """Read Matrix Market files: the sparse matrix is the adjacency, and row i aggregates from its columns.
 
-scipy's reader is not used: it trusts the sizes in the header, and on a damaged file it can end the process with a signal.
+scipy's reader is not used: it takes ``1 1.5 2`` for the entry (1, 1), ``2x`` for 2, and leaves out columns beyond the last. It also
+allocates as many entries as the header promises.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..sparse import MAX_VERTICES
 from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
 from .npy import regular_size
-from .text import integers, tables, weights
+from .text import tables
 
 _FIELDS = ("pattern", "integer", "real")
 _SYMMETRIES = ("general", "symmetric")
@@ -69,16 +70,16 @@ def read(
     """
     path = Path(path)
     header = _header(path)
-    pairs, parts = [np.empty((0, 2), np.int64)], [np.empty(0)]
+    pairs, weights = [np.empty((0, 2), np.int64)], [np.empty(0)]
     for table in tables(path, skip=header.lines, columns=(3 if header.weighted else 2,)):
-        pairs.append(integers(path, table, 2))
-        bad = np.argwhere((pairs[-1] < 1) | (pairs[-1] > header.n))
+        pairs.append(table.ids)
+        bad = np.argwhere((table.ids < 1) | (table.ids > header.n))
         if len(bad):
             raise DataError(
-                f"{path.name}: line {table.lines[bad[0][0]]}: {pairs[-1][tuple(bad[0])]} is no row or column; use 1 to {header.n}"
+                f"{path.name}: line {table.lines[bad[0][0]]}: {table.ids[tuple(bad[0])]} is no row or column; use 1 to {header.n}"
             )
-        if header.weighted:
-            parts.append(weights(path, table, 2))
+        if table.weights is not None:
+            weights.append(table.weights)
     places = np.concatenate(pairs) - 1
     if len(places) != header.entries:
         raise DataError(f"{path.name}: line {header.lines} promises {header.entries} entries; the file has {len(places)}")
@@ -87,7 +88,7 @@ def read(
         rows, columns = columns, rows
     try:
         a, unit = adjacency(
-            columns, rows, header.n, np.concatenate(parts) if header.weighted else None,
+            columns, rows, header.n, np.concatenate(weights) if header.weighted else None,
             undirected=undirected or header.symmetric, self_loops=self_loops, duplicates=duplicates, tally=tally,
         )  # fmt: skip
     except DataError as error:

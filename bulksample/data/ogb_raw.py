@@ -21,7 +21,7 @@ from ..mapped import pieces
 from ..sparse import MAX_VERTICES
 from .edge_rows import PIECE_ROWS
 from .npy import Archive, regular_size
-from .text import integers, tables
+from .text import tables
 
 
 class RawFiles(NamedTuple):
@@ -119,11 +119,12 @@ def integer_table(path: Path, columns: int) -> np.ndarray:
     """Read a table of integers >= 0, a row in every line: int64, shape (columns, rows)."""
     parts, rows = [np.empty((0, columns), np.int64)], 0
     for table in tables(path, columns=(columns,)):
-        left_out = np.flatnonzero(table.lines != np.arange(rows + 1, rows + 1 + len(table.lines)))
-        if len(left_out):
-            raise DataError(f"{path.name}: line {rows + 1 + left_out[0]} holds no number; use {columns} in every line")
-        parts.append(integers(path, table, columns))
-        rows += len(table.lines)
+        if table.first != rows + 1 or table.text.count(b"\n") != len(table.ids):
+            left_out = [expected for expected, line in enumerate(table.lines, rows + 1) if line != expected]
+            if left_out:
+                raise DataError(f"{path.name}: line {left_out[0]} holds no number; use {columns} in every line")
+        parts.append(table.ids)
+        rows += len(table.ids)
     return np.concatenate(parts).T
 
 

@@ -1,13 +1,14 @@
-"""Read tables of numbers in text with numpy operations on blocks of bytes.
+"""Read tables of edges in text: numpy parses the blocks that match a regular expression, Python the others line by line.
 
-A block is a few MiB of whole lines. Comparing neighboring bytes finds the tokens, and their digits become integers
-column by column, so ten million lines take seconds without a compiled reader. Every token keeps its line number, so an
-error names the line without a second pass.
+numpy alone is not strict: it takes ``+1``, ``1.5`` and ``1e3`` for integers. The expression admits only what numpy and Python
+read alike. Python names the line of an error, and reads the few rows that are sound but do not match, such as a weight ``1_000``.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,27 +19,32 @@ import numpy as np
 from ..errors import DataError
 from .npy import regular_size
 
-_BLOCK = 2**22
+_BLOCK = 2**20
 _LONGEST_LINE, _LONGEST_TOKEN = 2**26, 2**8
-_NEWLINE, _SEPARATORS, _COMMENTS = ord("\n"), b" \t\r,\n\v\f", b"#%"
-_IS_SEPARATOR = np.zeros(256, bool)
-_IS_SEPARATOR[list(_SEPARATORS)] = True
+_MOST = 2**63 - 1
+_BLANKS = bytes.maketrans(b"\t\r,\v\f", b"     ")
+_ID = {"integer": rb"\d{1,19}+", "text": rb"\S{1,256}+"}
+_ROW = {k: b" *+" + b" ++".join([b"%(id)b"] * min(k, 2) + [rb"[-+.\deE]{1,256}+"] * (k == 3)) + b" *+\n" for k in (1, 2, 3)}
+_CLEAN = {(ids, k): re.compile(b"(?:" + row % {b"id": _ID[ids]} + b")*+") for ids in _ID for k, row in _ROW.items()}
+_NOISE = re.compile(rb"\n *+(?:[#%][^\n]*+)?(?=\n)")  # a line that is blank or a comment, behind the line before
+_WEIGHTED = np.dtype([("ids", np.uint64, 2), ("weight", np.float64)])
 
 
 class Table(NamedTuple):
-    """The tokens of a block, with the same number of columns in every line. Blank lines and comments are left out."""
+    """The rows of a block. Blank lines and comments are left out."""
 
-    text: np.ndarray  # uint8: the block
-    starts: np.ndarray  # int64, shape (rows, columns): start of each token
-    lengths: np.ndarray  # int64, shape (rows, columns): bytes of each token
-    lines: np.ndarray  # int64, shape (rows,): line numbers in the file, from 1
+    ids: np.ndarray  # int64 or byte strings, shape (rows, 1 or 2)
+    weights: np.ndarray | None  # float64, shape (rows,): the third column, finite and >= 0
+    first: int  # number of the first line of the block, from 1
+    text: bytes  # the whole block
 
-    def token(self, row: int, column: int) -> str:
-        start = self.starts[row, column]
-        return bytes(self.text[start : start + self.lengths[row, column]]).decode("utf-8", "replace")
+    @property
+    def lines(self) -> list[int]:
+        """The line number of each row."""
+        return [line for line, _ in _rows(self.first, self.text)]
 
 
-def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3)) -> Iterator[Table]:
+def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: str = "integer", of_names: str = "") -> Iterator[Table]:
     """Yield the blocks of a text file, plain or gzip.
 
     Parameters
@@ -47,40 +53,44 @@ def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3)) -> Iter
     skip : int
         Lines at the top to ignore.
     columns : tuple of int
-        The allowed numbers of columns; all lines must have the same number.
+        The allowed numbers of columns; all lines must have the same number. The third is a weight, the others are ids.
+    ids : {"integer", "text"}
+        Integers are 0 .. 2**63 - 1.
+    of_names : str
+        Advice for the error of a name in line 1 where an integer must be.
 
     Raises
     ------
     DataError
-        If a line has another number of columns, or compressed data ends early; the message names the line.
+        If a line has another number of columns, a token is no id or weight, or compressed data ends early; the message names the line.
     """
     regular_size(path, path.name or str(path))
     found = 0
-    for first, text in _blocks(path):
-        table, found = _table(path, first, text, skip, columns, found)
-        if len(table.lines):
-            yield table
+    for first, text in _blocks(path, skip):
+        pure = text
+        parsed = None if b"#" in text or b"%" in text else _parse(text, found, columns, ids)
+        if parsed is None:
+            pure = _NOISE.sub(b"", b"\n" + text)[1:]
+            if not pure:
+                continue
+            parsed = _parse(pure, found, columns, ids) or _parse_by_hand(path, first, text, found, columns, ids, of_names)
+        found = found or len(pure.partition(b"\n")[0].split())
+        yield Table(*parsed, first, text)
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number of the first line and the bytes of consecutive blocks of whole lines."""
-    first, rest = 1, b""
+def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the first line and the text of consecutive blocks of whole lines, with a blank for every separator."""
+    first = 1
     try:
         with _opened(path) as stream:
-            while piece := stream.read(_BLOCK):
-                head, newline, tail = piece.rpartition(b"\n")
-                if newline:
-                    whole = rest + head + newline
-                    yield first, np.frombuffer(whole, np.uint8)
-                    first, rest = first + whole.count(b"\n"), tail
-                else:
-                    rest += tail
-                if len(rest) > _LONGEST_LINE:
-                    raise DataError(f"{path.name}: line {first} is longer than {_LONGEST_LINE} bytes")
+            while first <= skip and _rest_of_line(path, stream, first):
+                first += 1
+            while text := stream.read(_BLOCK):
+                text = (text + _rest_of_line(path, stream, first + text.count(b"\n"))).translate(_BLANKS)
+                yield first, text if text.endswith(b"\n") else text + b"\n"
+                first += text.count(b"\n")
     except (OSError, EOFError, zlib.error) as error:  # a BadGzipFile is an OSError
         raise DataError(f"{path.name}: cannot be read beyond line {first}: {error}") from error
-    if rest:
-        yield first, np.frombuffer(rest, np.uint8)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -89,86 +99,70 @@ def _opened(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
 
 
-def _table(path: Path, first: int, text: np.ndarray, skip: int, columns: tuple[int, ...], found: int) -> tuple[Table, int]:
-    """Find the tokens of one block; `found` is the number of columns of earlier blocks, 0 for the first block."""
-    inside = np.empty(len(text) + 2, np.int8)
-    inside[[0, -1]] = 0
-    np.logical_not(_IS_SEPARATOR[text], out=inside[1:-1], casting="unsafe")
-    edges = np.diff(inside)
-    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    newlines = np.flatnonzero(text == _NEWLINE)
-    lines = np.searchsorted(newlines, starts) + first
-    opens = np.flatnonzero(np.diff(lines, prepend=0))  # the token that opens each line
-    sizes = np.diff(opens, append=len(lines))
-    data = ~np.isin(text[starts[opens]], list(_COMMENTS)) & (lines[opens] > skip)
-    if not data.all():
-        keep = np.repeat(data, sizes)
-        starts, ends = starts[keep], ends[keep]
-    numbers, sizes = lines[opens][data], sizes[data]
-    if len(sizes):
-        found = found or int(sizes[0])
-        wrong = np.flatnonzero((sizes != found) | (found not in columns))
-        if len(wrong):
-            fit = " or ".join(map(str, columns)) if found not in columns else str(found)
-            raise DataError(f"{path.name}: line {numbers[wrong[0]]} has {sizes[wrong[0]]} column(s); use {fit}")
-    shape = (len(sizes), found)
-    return Table(text, starts.reshape(shape), (ends - starts).reshape(shape), numbers), found
+def _rest_of_line(path: Path, stream: IO[bytes], line: int) -> bytes:
+    rest = stream.readline(_LONGEST_LINE)
+    if len(rest) == _LONGEST_LINE:
+        raise DataError(f"{path.name}: line {line} is longer than {_LONGEST_LINE} bytes")
+    return rest
 
 
-def integers(path: Path, table: Table, columns: int, of_names: str = "") -> np.ndarray:
-    """Return the first columns as integers 0 .. 2**63 - 1: int64, shape (rows, columns).
-
-    Raises
-    ------
-    DataError
-        If a token is no such integer; the message names the first line, and ends with `of_names` if that is line 1 and holds a name.
-    """
-    starts, lengths = table.starts[:, :columns], table.lengths[:, :columns]
-    values, wrong = np.zeros(starts.shape, np.uint64), lengths > 19
-    least, last = int(lengths.min(initial=20)), len(table.text) - 1
-    for place in range(min(int(lengths.max(initial=0)), 19)):
-        digit = table.text[np.minimum(starts + place, last)] - np.uint8(ord("0"))  # a byte below '0' wraps around
-        if place < least:
-            wrong |= digit > 9
-            values = values * np.uint64(10) + digit
-        else:
-            here = lengths > place
-            wrong |= here & (digit > 9)
-            values = np.where(here, values * np.uint64(10) + digit, values)
-    wrong |= values > np.uint64(2**63 - 1)  # 19 digits cannot leave uint64
-    if wrong.any():
-        row, column = (int(place) for place in np.argwhere(wrong)[0])
-        line, token = table.lines[row], table.token(row, column)
-        advice = of_names if line == 1 and token[:1] not in "-+.0123456789" else ""
-        raise DataError(f"{path.name}: line {line}: {token!r} is not an integer from 0 to 2**63 - 1{advice}")
-    return values.astype(np.int64)
+def _rows(first: int, text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the text of each line that is neither blank nor a comment."""
+    for line, row in enumerate(text.splitlines(), first):
+        if row.lstrip()[:1] not in b"#%":  # which also contains the b"" of a blank row
+            yield line, row
 
 
-def strings(path: Path, table: Table, column: int) -> np.ndarray:
-    """Return a column as byte strings: dtype S, shape (rows,); raises `DataError` naming the line of a very long one."""
-    starts, lengths = table.starts[:, column], table.lengths[:, column]
-    width = int(lengths.max(initial=1))
-    if width > _LONGEST_TOKEN:  # every entry of the result takes the bytes of the longest
-        row = int(lengths.argmax())
-        raise DataError(f"{path.name}: line {table.lines[row]}: {table.token(row, column)[:40]!r}... is longer than {_LONGEST_TOKEN} bytes")
-    letters = np.zeros((len(starts), width), np.uint8)
-    for place in range(width):
-        here = np.flatnonzero(lengths > place)
-        letters[here, place] = table.text[starts[here] + place]
-    return letters.view(f"S{width}").ravel()
-
-
-def weights(path: Path, table: Table, column: int) -> np.ndarray:
-    """Return a column of finite numbers >= 0: float64, shape (rows,); raises `DataError` naming the line of any other token."""
-    tokens = strings(path, table, column)
+def _parse(text: bytes, found: int, columns: tuple[int, ...], ids: str) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Return the ids and weights of clean rows, None for others; `found` is the number of columns of earlier blocks, or 0."""
+    k = found or len(text.partition(b"\n")[0].split())
+    if k not in columns or not _CLEAN[ids, k].fullmatch(text):
+        return None
+    weights = None
     try:
-        values = tokens.astype(np.float64)
+        if ids == "text":
+            tokens = text.split()
+            if k == 3:
+                weights = np.fromiter(map(float, tokens[2::3]), np.float64)
+                del tokens[2::3]
+            names = np.array(tokens, f"S{max(map(len, tokens))}").reshape(-1, min(k, 2))
+        elif k == 3:
+            rows = np.loadtxt(io.StringIO(text.decode("ascii")), _WEIGHTED, comments=None, ndmin=1)
+            names, weights = rows["ids"], rows["weight"].copy()
+        else:
+            names = np.fromstring(text, np.uint64, sep=" ").reshape(-1, k)
     except ValueError:
-        values = np.array([_number(token) for token in tokens.tolist()])
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(bad):
-        raise DataError(f"{path.name}: line {table.lines[bad[0]]}: weight {table.token(int(bad[0]), column)!r} is not a finite number >= 0")
-    return values
+        return None
+    if (ids == "integer" and names.max() > _MOST) or (weights is not None and not (np.isfinite(weights) & (weights >= 0)).all()):
+        return None
+    return names if ids == "text" else names.astype(np.int64), weights
+
+
+def _parse_by_hand(
+    path: Path, first: int, text: bytes, found: int, columns: tuple[int, ...], ids: str, of_names: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the ids and weights of any rows; raises `DataError` naming the first line that is wrong."""
+    names, weights = [], []
+    for line, row in _rows(first, text):
+        where, tokens = f"{path.name}: line {line}", row.split()
+        found = found or len(tokens)
+        if len(tokens) != found or found not in columns:
+            fit = " or ".join(map(str, columns)) if found not in columns else str(found)
+            raise DataError(f"{where} has {len(tokens)} column(s); use {fit}")
+        for column, token in enumerate(tokens):
+            shown = token.decode("utf-8", "replace")
+            if column < 2 and ids == "integer":
+                if not token.isdigit() or len(token) > 19 or int(token) > _MOST:
+                    advice = of_names if line == 1 and shown[0] not in "-+.0123456789" else ""
+                    raise DataError(f"{where}: {shown!r} is not an integer from 0 to 2**63 - 1{advice}")
+            elif len(token) > _LONGEST_TOKEN:
+                raise DataError(f"{where}: {shown[:40]!r}... is longer than {_LONGEST_TOKEN} bytes")
+            elif column == 2:
+                weights.append(_number(token))
+                if not 0 <= weights[-1] < np.inf:
+                    raise DataError(f"{where}: weight {shown!r} is not a finite number >= 0")
+        names.append(tokens[:2])
+    return np.array(names, np.int64 if ids == "integer" else np.bytes_), np.array(weights) if found == 3 else None
 
 
 def _number(token: bytes) -> float:

@@ -1,7 +1,10 @@
 """Edge lists against a slow reader that does what the docstring says, one line at a time."""
 
 import gzip
+import math
+import re
 from collections import defaultdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -46,48 +49,114 @@ def test_a_snap_file(tmp_path):
     assert graph.adjacency.indices[graph.adjacency.indptr[2]] == 0, "row v holds u of the edge u -> v"
 
 
+def by_the_docstring(rows):
+    """The ids, weights and line numbers of rows of tokens (None is a blank line or a comment), or the line that is wrong."""
+    ids, weights, lines, columns = [], [], [], None
+    for line, row in enumerate(rows, 1):
+        if row is None:
+            continue
+        columns = columns or len(row)
+        good = columns in (2, 3) and len(row) == columns and all(re.fullmatch("[0-9]{1,19}", token) for token in row[:2])
+        if (
+            not good
+            or max(map(int, row[:2])) >= 2**63
+            or not all(math.isfinite(weight) and weight >= 0 for weight in map(as_float, row[2:]))
+        ):
+            return line
+        ids.append([int(token) for token in row[:2]])
+        weights += map(float, row[2:])
+        lines.append(line)
+    return ids, weights, lines
+
+
+def as_float(token):
+    try:
+        return float(token)
+    except ValueError:
+        return math.nan
+
+
+IDS = ["0", "1", "007", "12345678901", str(2**63 - 1)]
+WEIGHTS = ["1", "0.1", "1e-7", ".5", "5.", "+1", "-0", "1_0", "4.9e-324", "0.12345678901234567890123", "9007199254740993"]
+BAD_IDS = [
+    str(2**63),
+    "9" * 19,
+    str(2**64 + 1),
+    "0" * 20,
+    "1.0",
+    "1e3",
+    "+1",
+    "-1",
+    "-0",
+    "1_0",
+    "0x1",
+    "nan",
+    "x",
+    "1#2",
+    "1;2",
+    '"1"',
+    "é",
+    "1\0",
+]
+BAD_WEIGHTS = ["nan", "inf", "-1", "1e999", "x", "1e", ".", "1-2", "1.5.5", "0x1", "1d5", "1__0"]
+NOISE = ["", " ", ",", "# a b", " %1 2", "#"]
+
+
+def check(path, rows, content):
+    """The exact numbers and lines of the oracle, or an error that names its line."""
+    path.write_bytes(content)
+    expected = by_the_docstring(rows)
+    if isinstance(expected, int):
+        with pytest.raises(DataError, match=rf"e\.csv: line {expected}\b"):
+            list(text.tables(path))
+        return
+    tables = list(text.tables(path))
+    assert [ids for table in tables for ids in table.ids.tolist()] == expected[0]
+    assert [weight for table in tables if table.weights is not None for weight in table.weights.tolist()] == expected[1]
+    assert [line for table in tables for line in table.lines] == expected[2]
+    assert all(table.ids.dtype == np.int64 and (table.weights is None or table.weights.dtype == np.float64) for table in tables)
+
+
 @pytest.mark.long
 @given(data=st.data())
-def test_any_list_is_read_as_the_slow_reader_does(tmp_path_factory, data):
-    weighted, undirected = data.draw(st.booleans()), data.draw(st.booleans())
-    ids = st.sampled_from([0, 1, 2, 3, 17, 400, 10**6, 2**63 - 1])
-    weights = st.sampled_from([0.0, 0.25, 1.0, 3.5]) if weighted else st.just(1.0)
-    lines = data.draw(st.lists(st.tuples(ids, ids, weights), min_size=1, max_size=25))
-    merge = data.draw(st.sampled_from([sum, max])) if weighted else (lambda found: 1.0)
-    between, end = data.draw(st.sampled_from([" ", "\t", ",", "  ", " , "])), data.draw(st.sampled_from(["\n", "\r\n", "\n\n", "\n%x\n"]))
-    body = end.join(between.join([str(u), str(v), str(w)][: 3 if weighted else 2]) for u, v, w in lines)
-    path = tmp_path_factory.mktemp("list") / "e.csv"
-    path.write_text("# head 1 2 3 4\n" + body + data.draw(st.sampled_from(["", "\n"])))
-    graph = edgelist.read(path, undirected=undirected, duplicates="max" if merge is max else "sum")
-    expected = slowly(lines, undirected, merge)
-    found = edges_of(graph)
-    assert set(found) == set(expected)
-    np.testing.assert_allclose([found[e] for e in expected], list(expected.values()), rtol=1e-9)
+def test_any_list_is_read_as_the_docstring_says(tmp_path_factory, data):
+    """By numpy or by hand, in blocks of any size."""
+    k = data.draw(st.sampled_from([2, 3]))
+    kinds = [st.sampled_from(IDS)] * 2 + [st.sampled_from(WEIGHTS)] * (k - 2)
+    rows = data.draw(st.lists(st.one_of(st.tuples(*kinds).map(list), st.none()), max_size=15))
+    if data.draw(st.booleans()) and any(rows):
+        row, column = data.draw(st.sampled_from([row for row in rows if row])), data.draw(st.integers(0, k))
+        row[column : column + 1] = [data.draw(st.sampled_from([*BAD_IDS, *BAD_WEIGHTS] if column < 2 else BAD_WEIGHTS))]
+    between, end = data.draw(st.sampled_from([" ", "\t", ",", "  ", " , ", "\r", "\v"])), data.draw(st.sampled_from(["\n", "\r\n", " \n"]))
+    text_rows = [data.draw(st.sampled_from(NOISE)) if row is None else between.join(row) for row in rows]
+    content = (end.join(text_rows) + data.draw(st.sampled_from(["", end]))).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_BLOCK", data.draw(st.sampled_from([1, 7, 40, 2**20])))
+        if data.draw(st.booleans()):
+            patch.setattr(text, "_parse", lambda *block: None)
+        path = tmp_path_factory.mktemp("list") / "e.csv"
+        check(path, rows, gzip.compress(content) if data.draw(st.booleans()) else content)
 
 
-def test_blocks_of_any_size_give_one_graph(tmp_path, monkeypatch):
+def test_every_odd_token_is_read_or_refused_alike(tmp_path, monkeypatch):
+    for parse in (text._parse, lambda *block: None):
+        monkeypatch.setattr(text, "_parse", parse)
+        for good, odd in (["1", "2"], IDS + BAD_IDS), (["1", "2", "0.5"], IDS + BAD_IDS + WEIGHTS + BAD_WEIGHTS):
+            for column, token in product(range(len(good)), odd):
+                rows = [good, [*good[:column], token, *good[column + 1 :]], good]
+                check(tmp_path / "e.csv", rows, "".join(" ".join(row) + "\n" for row in rows).encode())
+
+
+def test_an_undirected_weighted_list_adds_up_as_a_dictionary_does(tmp_path):
     rng = np.random.default_rng(3)
-    lines = rng.integers(0, 500, (400, 2))
+    lines = [(int(u), int(v), float(w)) for u, v, w in zip(*rng.integers(0, 6, (2, 60)), rng.integers(0, 9, 60) / 4, strict=True)]
     path = tmp_path / "e.txt"
-    path.write_text("".join(f"{u} {v}\n" if u % 9 else f"# {u}\n{u}\t{v}\r\n" for u, v in lines))
-    whole = edgelist.read(path)
-    for size in (1, 7, 64, 1000):
-        monkeypatch.setattr(text, "_BLOCK", size)
-        found = edgelist.read(path)
-        np.testing.assert_array_equal(found.adjacency.indices, whole.adjacency.indices)
-        np.testing.assert_array_equal(found.adjacency.indptr, whole.adjacency.indptr)
-
-
-def test_a_fault_is_named_by_its_line_in_any_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_BLOCK", 50)
-    path = tmp_path / "e.txt"
-    path.write_text("# head\n" + "1 2\n" * 99 + "3 x\n" + "1 2\n" * 99)
-    with pytest.raises(DataError, match=r"e\.txt: line 101: 'x' is not an integer"):
-        edgelist.read(path)
-    monkeypatch.undo()
-    path.write_text("1 2\n3 y\nx 4\n")
-    with pytest.raises(DataError, match="line 2: 'y'"):  # the first line, though the fault is in the second column
-        edgelist.read(path)
+    path.write_text("".join(f"{u} {v} {w}\n" for u, v, w in lines), encoding="utf-8")
+    for undirected in (False, True):
+        for rule, merge in (("sum", sum), ("max", max)):
+            found, expected = edges_of(edgelist.read(path, undirected=undirected, duplicates=rule)), slowly(lines, undirected, merge)
+            assert set(found) == set(expected)
+            np.testing.assert_allclose([found[e] for e in expected], list(expected.values()), rtol=1e-9)
 
 
 def test_gzip_is_recognised_by_its_first_bytes(tmp_path):
