@@ -200,4 +200,5 @@ def refuse(reason: str, name: str = "bench", code: int = EXIT_BAD_USE) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))  # graphs, oracles
     main()
