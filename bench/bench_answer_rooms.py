@@ -3,8 +3,8 @@
 Rooms save a collective a hop and 4 bytes a row, but a room is as long as its row draws without a window of time, and a window may hold few
 edges. So `HopForm.of` has rooms in windows only where all relations are padded; here each hop takes both forms, whatever it chooses. The
 graph is that of `data make hetero --times 10000`. Seeds are papers, asked about when half of the times are over; windows hold all earlier
-times or a share of all. Nothing is sent: bytes are those that `costs.relations` predicts, which tests hold against ranks. Below one, rooms
-send less.
+times or a share of all. Nothing is sent: bytes are those that `tests/oracles/relations.py` predicts, which tests hold against ranks. Below
+one, rooms send less.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import product
 from typing import Annotated, Any
 
 import numpy as np
+from oracles.relations import HopRecorder, predict_counts, predict_hops
 
 from bulksample import Stream, backends, samplers
 from bulksample.backends.relational import RelationLaw
 from bulksample.data.relational.synthetic import hetero, papers
-from bulksample.distributed.costs.relations import HopRecorder, predict_counts, predict_hops
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.relation_requests import HopForm

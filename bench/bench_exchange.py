@@ -5,14 +5,14 @@ samples one bulk with GraphSAGE 15,10,5 and one with LADIES 512,512,512, one min
 4 GiB on two cores. Ranks are threads, so bytes are those of a cluster, and seconds are not reported.
 
 The benchmark stops unless all policies draw the same mini-batches and every rank sends the messages and bytes, kind by kind, that
-`distributed.costs.sampling` predicts. A word has 4 bytes: an id or a count. A value takes two words. For each of the R GraphSAGE rows on
+`tests/oracles/sampling.py` predicts. A word has 4 bytes: an id or a count. A value takes two words. For each of the R GraphSAGE rows on
 another rank, with d entries in its row of A:
 
     owner           sends 1 word and gets 1 + s words back
     rows            sends 1 word and gets 1 + d words back, once per process row; for c > 1 again within the process row
     rows-oblivious  sends nothing and gets all rows of A
     published       k b / c + k b d / c + c k b d / p words for one process, summed over layers of k b, k b s, k b s^2 rows; all
-                    processes together move k b + k b d, and c k b d more for c > 1 (see `distributed.costs.published`). The formula
+                    processes together move k b + k b d, and c k b d more for c > 1 (see `plan.published_cost`). The formula
                     covers P only; LADIES also fetches rows for its edges. "With the rows asked" replaces k b s^l and d by the
                     deduplicated frontiers and the lengths of their rows.
 """
@@ -26,20 +26,20 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from harness import Numbers
+from oracles.call_recorder import CallRecorder, predict_calls
+from oracles.collectives import SENT_KINDS, tallies
+from oracles.sampling import costs_of
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
 from bulksample.data.blockmodel import PRESETS
 from bulksample.data.dcsbm import dcsbm
 from bulksample.distributed.comm.base import Comm, SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
-from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
-from bulksample.distributed.costs.published import published_words
-from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
+from bulksample.plan.published_cost import published_words
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import numpy as np
 from bench_exchange import WORD, Workload, like_products
 from harness import Numbers
+from oracles.call_recorder import CallRecorder, predict_calls
+from oracles.sampling import costs_of
 
 from bulksample import CSR, LocalAdjacency, backends, samplers
-from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
-from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.layout import Layout
 
 

@@ -3,8 +3,8 @@
 FOLDER keeps the graph: a block model of 20,000 vertices with 128 features. The topology is replicated and features lie in block rows with
 c = 4, so a process column has 2 of 8 ranks. `columns` puts both on one machine; `rows` puts them on two. Each machine is a network
 namespace with a link of the rate (see `netlab`). Rounds alternate; an epoch is the median of those after the first. Bytes between machines
-are those that the run counts, without control messages, beside `costs.feature_fetch.share_between_machines` of the requested rows. Losses
-must be equal. Needs root.
+are those that the run counts, without control messages, beside `share_between_machines` of the requested rows. Losses must be equal. Needs
+root.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Annotated, Any
 
 import netlab
 from harness import summary
+from oracles.fetches import share_between_machines
 from ranks import graph_in, mpirun, report
 
-from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.distributed.matrix.grid import Order
 
 HOSTS, PER_HOST, C, EPOCHS, TIMEOUT = 4, 2, 4, 3, 600.0

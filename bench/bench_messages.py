@@ -3,9 +3,9 @@
 Four parts, on a degree-corrected block model of 2^15 vertices:
 
 - ranks as threads, and ranks as processes under mpirun: each samples one bulk of two mini-batches with GraphSAGE 15,10,5. The benchmark
-  stops unless the digests are those of one process, and every rank sends the bytes and messages that `distributed.costs` predicts.
+  stops unless the digests are those of one process, and every rank sends the bytes and messages that `tests/oracles` predicts.
 - the same ranks sample a bulk of ten mini-batches and fetch their features, the ids of the bulk in one exchange or of each mini-batch in
-  its own. The benchmark stops unless the rows are those of the matrix, and bytes and messages those that `costs.feature_fetch` predicts.
+  its own. The benchmark stops unless the rows are those of the matrix, and bytes and messages those predicted.
 - a hop of one rank of 128 on a mirrored communicator: each message comes back to its sender, whose "block row" is the whole graph, so the
   hop gives correct picks and costs the CPU time of one rank without a transport. Picks are compared with those of one process.
 """
@@ -22,6 +22,10 @@ from typing import Any
 
 import numpy as np
 from harness import call, summary
+from oracles.call_recorder import CallRecorder, predict_calls
+from oracles.collectives import SENT_KINDS, tallies
+from oracles.fetches import predict_fetches
+from oracles.sampling import costs_of
 from ranks import mpirun
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
@@ -31,10 +35,6 @@ from bulksample.distributed.comm.base import Comm, SentCount
 from bulksample.distributed.comm.network_probe import MirrorComm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.comm.world import world
-from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
-from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
-from bulksample.distributed.costs.feature_fetch import predict_fetches
-from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout

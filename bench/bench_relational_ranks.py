@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from oracles.collectives import SENT_KINDS
+from oracles.fetches import predict_fetch, predict_learned_steps
+from oracles.relations import HopRecorder, predict_counts, predict_hops, predict_row_hops
 from typer import Option
 
 import bulksample as bs
 from bulksample import backends
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.collectives import SENT_KINDS
-from bulksample.distributed.costs.feature_fetch import predict_fetch
-from bulksample.distributed.costs.learned_rows import predict_learned_steps
-from bulksample.distributed.costs.relations import HopRecorder, predict_counts, predict_hops, predict_row_hops
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

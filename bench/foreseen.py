@@ -1,7 +1,7 @@
 """Predict what `bulksample sample` and one epoch of `bulksample train` send on a process grid, in one process and without messages.
 
 Mini-batches do not depend on the placement of the graph. So one process draws the mini-batches of all p ranks and records what the
-sampler requests (`distributed.costs.call_recorder`). The formulas of `distributed.costs` turn the requests into bytes: sampling and
+sampler requests (`tests/oracles/call_recorder.py`). The formulas of `tests/oracles` turn the requests into bytes: sampling and
 feature rows. The table in `distributed.comm.base` gives the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop)
 in each step. For L layers of widths w_0 = f to w_L classes, GraphSAGE has theta = sum over l of (2 w_{l-1} + 1) w_l.
 
@@ -16,17 +16,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from oracles.call_recorder import AdjacencyCall, CallRecorder, laws_of, predict_calls
+from oracles.collectives import GridSent, nothing_sent, tallies
+from oracles.fetches import Tallies, predict_cache, predict_fetches
+from oracles.opening import seeds_gathered
+from oracles.sampling import RowsCosts, costs_of
 from ranks import Grid, Work
 
 from bulksample import LocalAdjacency, backends, samplers
 from bulksample.data import store
 from bulksample.data.parts_manifest import load_parts
 from bulksample.distributed.comm.base import SentCount
-from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, laws_of, predict_calls
-from bulksample.distributed.costs.collectives import GridSent, nothing_sent, tallies
-from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetches
-from bulksample.distributed.costs.sampling import RowsCosts, costs_of
-from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.open_graph import part_places
 from bulksample.loader import BulkLoader

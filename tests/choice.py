@@ -30,7 +30,7 @@ ALL = os.environ.get("ALL", "") not in ("", "0")
 DAYS = 7
 LARGE = 3  # long cases of one test that make a product
 INPUTS = {  # by the beginning of a test's name: files and folders
-    "tests/bench/": ("bench", "tests/bench"),
+    "tests/bench/": ("bench", "tests/bench", "tests/oracles"),
     "tests/sweep/": ("tests/sweep",),
     "tests/docs/test_pages.py::test_a_page_runs_as_it_is_shown": ("docs", "README.md", "bulksample/cli"),
     "tests/docs/test_kinds.py": ("bulksample", "docs/kinds.md", "tests/kinds_table.py"),

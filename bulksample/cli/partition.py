@@ -69,7 +69,7 @@ def _measured(graph: Graph, made: Partition) -> dict[str, Any]:
     """Return the sizes of the parts, the edges between them, and their balance."""
     import numpy as np
 
-    from ..distributed.costs.partition_quality import balances, tradeoff
+    from ..distributed.matrix.partition_quality import balances, tradeoff
 
     quality, sizes = tradeoff(graph.adjacency, graph.labels, made.assignment, made.parts), np.diff(made.bounds)
     crossing = graph.adjacency.nnz - round(quality["edges_kept"] * graph.adjacency.nnz)

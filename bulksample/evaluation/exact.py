@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
-from ..distributed.costs.inference import gathered_bytes
+from ..distributed.matrix.inference_memory import gathered_bytes
 from ..free_memory import free_memory
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare

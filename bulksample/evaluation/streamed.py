@@ -4,7 +4,7 @@
     for l = 1 .. L:   sent = send_l(h[own rows of R_(l-1)]);   for each chunk of own rows of R_l:   h = receive_l(A[chunk, :], fetch(sent))
 
 Shards of hidden rows lie in memory if they fit the budget, else in unnamed files in the folder for temporary files.
-`distributed.costs.inference` states the bytes.
+`distributed.matrix.inference_memory` states the bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
-from ..distributed.costs.inference import chunk_room, entries_of_chunk
 from ..distributed.matrix.feature_exchange import RowExchange
+from ..distributed.matrix.inference_memory import chunk_room, entries_of_chunk
 from ..errors import UsageError
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.layers import Input, Layer

@@ -36,11 +36,11 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
                 5 % for sage), and half as much for gradients, which is assumed
     evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
                 1 GiB more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing if A is whole and f <= w_1.
-                Streamed within a given memory: 4 n (w_{l-1} + u + w_l) / p and a chunk, or the chunk alone (`costs.inference`)
+                Streamed within a given memory: 4 n (w_{l-1} + u + w_l) / p and a chunk, or the chunk alone (`inference_memory`)
 The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation). It fits if it is at most
 (1 - reserve) of the device. The largest k is the largest that fits, at most T. The chunks of the loader (64 MiB) are in the reserve.
 
-Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.costs.sampling` and
+Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.matrix.block_rows` and
 `distributed.matrix.feature_exchange` for even or random block rows; METIS sends less. Per mini-batch and hop, kind topology,
 V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
     owner          (q - 1) (8 + 4 / k) + a (4 R + 4 R s), or a (4 R + 4 E) where answers are not padded
@@ -54,7 +54,7 @@ V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
                    `rows` 1 in the process column and 2 in the row, LADIES twice as many; 1 for the ids of the features of a bulk
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
-`distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
+`published_cost` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
 Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.answer_rooms`).
 Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; with `rows` 1 for each of p / c^2

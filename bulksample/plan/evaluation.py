@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import ceil, expm1
 
 from ..bulk_sizes import scoring_bulk
-from ..distributed.costs.inference import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
+from ..distributed.matrix.inference_memory import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
 from .measured import Measured
 from .moving import Moving, exchanged
 from .request import PlanRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
-from ..distributed.costs.inference import streamed_bytes
 from ..distributed.matrix.answer_rooms import RowLaw, is_padded
+from ..distributed.matrix.inference_memory import streamed_bytes
 from ..loader import COPIES
 from .evaluation import sampled_request
 from .request import PlanRequest
@@ -154,7 +154,7 @@ def _sampled(request: PlanRequest, grid: CandidateGrid) -> float:
 def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
     """Bytes of exact inference at its widest layer: the gathered rows, and this rank's rows before, sent, and twice after.
 
-    Within `eval_memory` it is streamed if that is less; see `distributed.costs.inference`.
+    Within `eval_memory` it is streamed if that is less; see `distributed.matrix.inference_memory`.
     """
     group = feature_group(request, grid)
     blocks, share = (grid.partitioned or group > 1), grid.share if grid.partitioned else 1 / group

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..distributed.costs.published import PublishedWords
 from .evaluation import EvaluationCost
 from .measured import Measured
 from .memory import RankMemory
+from .published_cost import PublishedWords
 from .request import PlanRequest
 from .seconds import EpochSeconds
 from .sizes import Sizes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from math import expm1
 
-from ..distributed.costs.published import PublishedWords, published_words
 from ..distributed.matrix.answer_rooms import is_padded
 from ..distributed.matrix.grid import Order
 from .profiles import NetworkProfile
+from .published_cost import PublishedWords, published_words
 from .request import PlanRequest
 from .sizes import ExpectedHop, Sizes, union
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
-from ..distributed.costs.inference import CHUNK_NUMBERS
+from ..distributed.matrix.inference_memory import CHUNK_NUMBERS
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import row_pointers, runs

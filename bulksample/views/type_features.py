@@ -117,8 +117,7 @@ def block_features(
 
     Notes
     -----
-    A fetch is one fetch of a `RowExchange` for each type, in the order of the types; `costs.feature_fetch` predicts it. Then the ids of
-    learned rows travel; `costs.learned_rows` predicts them.
+    A fetch is one fetch of a `RowExchange` for each type, in the order of the types. Then the ids of learned rows travel.
 
     Raises
     ------

@@ -152,7 +152,7 @@ import json, sys, threading, time
 import numpy as np, torch
 from bulksample import Graph
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.distributed.costs.inference import streamed_bytes
+from bulksample.distributed.matrix.inference_memory import streamed_bytes
 from bulksample.evaluation.streamed import infer_streamed
 from bulksample.nn.model import Gnn
 from bulksample.sparse import CSR

@@ -4,6 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from oracles.fetches import share_between_machines
 from uniform import DEGREE, N, digraph, papers, request
 
 import bulksample as bs
@@ -11,7 +12,6 @@ from bulksample import Graph
 from bulksample.data import store
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.errors import UsageError
 from bulksample.plan import make_plan
 from bulksample.plan.as_json import as_json

@@ -11,6 +11,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
+from bulksample.plan.published_cost import published_words
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, epoch_bytes, epoch_collectives, published, sampling
 
@@ -145,6 +146,15 @@ def test_the_published_cost_is_as_printed():
     rows, d = 1179 * (1024 + 15_919.883 + 164_757.525), asked.degree
     words = published(asked, expected_sizes(asked), CandidateGrid(16, 2, "partitioned")).per_process
     assert words == pytest.approx(rows / 2 + rows * d / 2 + 2 * rows * d / 16, rel=1e-6)
+
+
+def test_the_published_formula_by_hand():
+    # p = 8, c = 2, two layers of k b = 4 and 12 rows, d = 5: 16 rows, 80 entries
+    words = published_words(8, 2, [4, 12], 5)
+    assert (words.column_ids, words.row_data, words.all_reduce) == (16 / 2, 80 / 2, 2 * 80 / 8)
+    assert words.per_process == 8 + 40 + 20
+    assert words.moved == 16 + 80 + 2 * 80
+    assert published_words(8, 1, [4, 12], 5).moved == 16 + 80
 
 
 def test_one_rank_sends_nothing():

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from oracles.fetches import predict_fetches, predict_learned_steps
 from planted_relations import planted
 from recorder import Recorder
 
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm.base import KINDS
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_fetches
-from bulksample.distributed.costs.learned_rows import predict_learned_steps
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict
 from bulksample.methods.run import make_trainer

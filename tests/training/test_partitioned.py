@@ -7,13 +7,13 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from oracles.fetches import predict_fetch
 from training_runs import run_with_digests
 from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.distributed.costs.feature_fetch import predict_fetch
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import open_block

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import run_ranks
+from oracles.fetches import predict_fetches
 from training_runs import run_training, run_with_digests
 
 from bulksample import UsageError
@@ -13,7 +14,6 @@ from bulksample.data import store
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_fetches
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.methods import METHODS
 from bulksample.methods.averaging.options import AVERAGING

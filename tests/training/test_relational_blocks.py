@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from oracles.fetches import predict_cache, predict_fetches
 from planted_relations import planted
 from recorder import Recorder
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetches
 from bulksample.distributed.matrix.codec import codec_named
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

@@ -1,6 +1,7 @@
 """A graph and its features in block rows over a process grid.
 
 partition                which part each vertex belongs to: block, random, METIS or super-nodes
+partition_quality        the edges, labels and vertices that a partition loses for those who train on single parts
 layout                   the block row and the place of each vertex
 grid                     p ranks as p/c process rows of c members
 graph_block              one rank's rows of a stored graph
@@ -22,5 +23,6 @@ sparse_feature_exchange  the same for sparse features
 row_requests             the ids of rows that ranks request, for one fetch or several at once
 hot_rows                 the cache of rows that are fetched most often
 codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2
+inference_memory         the memory of exact inference on one rank
 halo                     the rows of other ranks that a full-graph layer needs, and their gradients
 """

@@ -1,7 +1,32 @@
-"""The adjacency A in block rows on a process grid: the part that does not depend on the policy.
+"""The adjacency A in block rows on a process grid: the part that does not depend on the policy, and what each policy sends.
 
 Rank (i, j) holds block row i of a layout, over all n columns. Every method is collective: all ranks call it in the same order,
 each with its own mini-batches. A rank may pass none.
+
+Let a rank of a p/c x c grid sample k mini-batches with R rows in all. E is the number of entries drawn or kept from those rows. N_m
+is the number of entries of P = Q A in the columns of block m. N^j is that of Q^j A, where Q^j is the part of Q whose vertices process
+column j works on. U is the number of distinct rows that the rank requests, and D that of their entries. U' and D' are the same for
+the requests of its whole process row in the block columns of the stages. v is 8 if the matrix holds values, else 0. Bytes sent:
+
+======================== ============== ==================================== ==========================================
+operation                among          by the requesting rank               back to it
+======================== ============== ==================================== ==========================================
+owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s R in all, or 4 E where not padded
+owner: restrict          process column 4 + 12 k + 4 C to owners, 4 R        4 R + 4 E in all (4 R + 12 E with shares)
+owner: left_multiply     process column 4 + 8 k + 4 R to each                4 k + 12 N_m from each m
+owner: sample_layer      process column 4 + 8 k + 4 R to each                4 k + 12 min(N_m, s + 1) from each m
+rows: sample_rows,       process row    4 U in all                           4 U + (4 + v) D in all
+restrict                 process column 4 U' in all                          4 U', then (4 + v) D' in each stage
+rows: left_multiply,     process row    4 + 8 k to those named, 4 R in all   4 k + 12 N^j from each j
+sample_layer             process column 4 U' in all                          4 U', then (4 + v) D' in each stage
+======================== ============== ==================================== ==========================================
+
+C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
+row; owners are the ranks that own one. `answer_rooms.is_padded` says which answers of `sample_rows` are padded.
+With `rows` the members of the process row are named whose process column works on a row. `rows-oblivious` sends no requests in the process
+column; its U', D' are whole block rows. Each direction is one message to each rank; in the process column lengths and entries of rows are
+two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of answers of `owner:
+sample_rows`, of entries in the stages, and of the lengths of rows that were requested.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 A rank requests every distinct edge of other ranks once: 8 bytes (kind "topology"). It receives d numbers of 4 or 2 bytes (kind "features")
 and, if it asks for numbers, 8 bytes (kind "topology"). The requests of several fetches may travel at once: see `row_requests`.
-`costs.edge_fetch` predicts these bytes.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ control   counts of ids            8 (p - 1)                      p - 1
 ========= ======================== ============================== =============================
 
 in three collectives. W fetches whose ids travel at once (`RowExchange.ask`) take W + 2: the rows of each fetch as above, then one message
-of ids to each rank q that any fetch requests rows from, with 4 (W - 1) bytes more, and the counts once. `costs.feature_fetch` predicts
-all of it from the same bounds. (Rows without columns send nothing.) Ids are places of a `Layout`.
+of ids to each rank q that any fetch requests rows from, with 4 (W - 1) bytes more, and the counts once.
+(Rows without columns send nothing.) Ids are places of a `Layout`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ gradients rows, encoded              row_bytes(h) sum_q ``|U_rq|``, q not r    t
 
 With c > 1 the members of a process row then add their sums: each sends the others its ids (4 ``|T_j|``, kind "topology"), its rows
 (row_bytes(h) ``|T_j|``, kind "gradients") and a count (8 bytes, kind "control"). All add in the same order, so that all hold the same bits.
-`costs.learned_rows` predicts these bytes.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ import torch
 from ...data.edge_split import HeldOutEdges
 from ...distributed.comm.base import Comm
 from ...distributed.comm.threads import SerialComm
-from ...distributed.costs.partition_quality import tradeoff
 from ...distributed.matrix import partition as partitions
 from ...distributed.matrix.partition import Partition
+from ...distributed.matrix.partition_quality import tradeoff
 from ...distributed.matrix.placement import Placement
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...sparse import CSR

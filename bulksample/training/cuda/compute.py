@@ -16,7 +16,7 @@ from ...backends.cuda.backend import Cuda
 from ...backends.cuda.nvrtc import DeviceLauncher, local_rank
 from ...config.train import TrainOptions
 from ...distributed.comm.base import Comm
-from ...distributed.costs.inference import DEVICE_CHUNK_NUMBERS
+from ...distributed.matrix.inference_memory import DEVICE_CHUNK_NUMBERS
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...nn.model import Model
 from ...profiling import profiled

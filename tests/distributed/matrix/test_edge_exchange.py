@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from grids import block_row
+from oracles.fetches import predict_edge_fetches
 from zoo import random_matrix
 
 from bulksample import CSR, PeerLost
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.edge_fetch import predict_edge_fetches
 from bulksample.distributed.matrix.edge_exchange import EdgeExchange
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random

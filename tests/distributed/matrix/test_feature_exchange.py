@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from launch import run_ranks
+from oracles.fetches import predict_column_fetches
 
 from bulksample import DataError, PeerLost, UsageError
 from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.distributed.costs.feature_fetch import predict_column_fetches
 from bulksample.distributed.matrix.codec import CODECS, codec_named
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from oracles.fetches import share_between_machines
 
 from bulksample import UsageError
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import share_between_machines
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid, choose_order
 from bulksample.distributed.matrix.partition import block_bounds

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.collectives import SENT_KINDS, tallies
+from oracles.opening import predict_link_opening
+from oracles.relations import predict_links
 from planted_relations import shop
 
 from bulksample import DataError, relation_from_edges
@@ -11,8 +14,6 @@ from bulksample.backends.reference import Reference
 from bulksample.data.relational.link_examples import LinkEnds, LinkExamples
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
-from bulksample.distributed.costs.relations import predict_link_opening, predict_links
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.distributed.matrix.relation_links import PartitionedLinks

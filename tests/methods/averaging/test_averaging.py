@@ -15,8 +15,8 @@ from bulksample import DataError, UsageError, methods
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.partition_quality import tradeoff
 from bulksample.distributed.matrix.partition import Partition, make
+from bulksample.distributed.matrix.partition_quality import tradeoff
 from bulksample.methods.averaging.options import AVERAGING
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.config import TrainConfig

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from ...adjacency import Adjacency, Entries, KeptEdges
-from ...backends.base import Picks
-from ...backends.layer_draws import LayerPicks
-from ...rng import Draw
-from ...selection import Selection
-from ...sparse import CSR
-from ..matrix.answer_rooms import RowLaw
+from bulksample.adjacency import Adjacency, Entries, KeptEdges
+from bulksample.backends.base import Picks
+from bulksample.backends.layer_draws import LayerPicks
+from bulksample.distributed.matrix.answer_rooms import RowLaw
+from bulksample.rng import Draw
+from bulksample.selection import Selection
+from bulksample.sparse import CSR
+
 from .collectives import GridSent, nothing_sent
 from .sampling import BlockRowCosts
 

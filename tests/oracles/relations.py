@@ -13,21 +13,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backends.base import Backend
-from ...backends.relational import HeteroExpansion, RelationLaw, Trees
-from ...data.relational.link_examples import LinkEnds
-from ...relations.adjacency import By, RelationAdjacency
-from ...relations.draw import Frontier, RowPicks, draw_rows
-from ...relations.expand import expand_hops
-from ...relations.graph import HeteroGraph
-from ...sparse import CSR
-from ..matrix.answer_rooms import count_drawable, missing
-from ..matrix.layout import Layout
-from ..matrix.relation_blocks import HopRules, RelationFacts
-from ..matrix.relation_requests import DrawnRelation, HopForm, route_rows
-from ..matrix.relation_rows import RowForm
-from ..matrix.type_layouts import StackedPlaces
-from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
+from bulksample.backends.base import Backend
+from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
+from bulksample.data.relational.link_examples import LinkEnds
+from bulksample.distributed.matrix.answer_rooms import count_drawable
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
+from bulksample.distributed.matrix.relation_requests import DrawnRelation, HopForm, route_rows
+from bulksample.distributed.matrix.relation_rows import RowForm
+from bulksample.distributed.matrix.type_layouts import StackedPlaces
+from bulksample.relations.adjacency import By, RelationAdjacency
+from bulksample.relations.draw import Frontier, RowPicks, draw_rows
+from bulksample.relations.expand import expand_hops
+from bulksample.relations.graph import HeteroGraph
+from bulksample.sparse import CSR
+
+from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent, on_grid
 from .staged_rows import StagedCosts
 
 
@@ -86,11 +87,6 @@ def _rooms(one: DrawnRelation, matrix: CSR, frontiers: Sequence[Frontier]) -> np
     return np.full(len(vertices), one.width) if one.padded else one.rooms(count_drawable(matrix, one.by_weight)[vertices])
 
 
-def predict_opening(relations: int, rows: int, replication: int) -> GridSent:
-    """Predict what ranks send when they open relations in block rows: 16 bytes for each relation to the others of the process column."""
-    return CollectiveCosts("column", rows, replication).allgather(np.full((rows, replication), 16 * relations))
-
-
 def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout], replication: int) -> GridSent:
     """Predict what every rank sends in the recorded hops of p ranks.
 
@@ -107,9 +103,8 @@ def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout
         form = together[0].form
         if not form.relations:
             continue
-        asked, answered = np.zeros((2, rows, c, rows), np.int64)  # bytes that (i, j) sends to, and receives from, row k of its column
-        for r, hop in enumerate(together):
-            asked[divmod(r, c)], answered[divmod(r, c)] = _bytes_of(hop, layouts)
+        # bytes that (i, j) sends to, and receives from, row k of its column
+        asked, answered = (on_grid(each, c) for each in zip(*[_bytes_of(hop, layouts) for hop in together], strict=True))
         sent += costs.alltoall(asked) + costs.alltoall(answered.transpose(2, 1, 0), counts_known=not form.ragged)
     return sent
 
@@ -119,9 +114,7 @@ def predict_counts(hops: Sequence[RecordedHop], layouts: Sequence[Layout], repli
     rows, widths = layouts[0].blocks, dict[Hashable, int]()
     costs, sent = CollectiveCosts("column", rows, replication), nothing_sent(rows, replication)
     for hop in hops:
-        if new := missing(hop.form.counted(layouts), widths):
-            sent += costs.allgather(np.repeat(np.sum([one.sizes for one in new], axis=0)[:, None], replication, axis=1))
-            widths |= {one.name: one.width for one in new}
+        sent += costs.counts(hop.form.counted(layouts), widths)
     return sent
 
 
@@ -165,14 +158,6 @@ def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, 
     return ID * asked, ID * answered
 
 
-def predict_link_opening(sources: np.ndarray, destinations: np.ndarray, of_source: Layout, of_destination: Layout, c: int) -> GridSent:
-    """Predict what `PartitionedLinks.prepare` sends: 8 bytes for each edge whose ends two ranks of a process column own."""
-    rows = of_source.blocks
-    place = of_destination.blocks_of(destinations).astype(np.int64) * rows + of_source.blocks_of(sources)
-    moved = np.bincount(place, minlength=rows * rows).reshape(rows, 1, rows)
-    return CollectiveCosts("column", rows, c).alltoall(2 * ID * np.repeat(moved, c, axis=1))
-
-
 def predict_links(
     bulks: Sequence[Sequence[LinkEnds]], of_source: Layout, of_destination: Layout, edge_times: bool, replication: int
 ) -> GridSent:  # fmt: skip
@@ -190,10 +175,8 @@ def predict_links(
     rows, c = of_source.blocks, replication
     costs, sent = CollectiveCosts("column", rows, c), nothing_sent(rows, c)
     for together in zip(*bulks, strict=True):
-        ends, negatives = np.zeros((2, rows, c, rows), np.int64)
-        for r, own in enumerate(together):
-            ends[divmod(r, c)] = np.bincount(of_destination.blocks_of(own.destinations), minlength=rows)
-            negatives[divmod(r, c)] = np.bincount(of_source.blocks_of(own.sources), minlength=rows)
+        ends = on_grid([np.bincount(of_destination.blocks_of(one.destinations), minlength=rows) for one in together], c)
+        negatives = on_grid([np.bincount(of_source.blocks_of(one.sources), minlength=rows) for one in together], c)
         for items, asked, told in ((ends, VALUE, 2 * VALUE if edge_times else ID), (negatives, 3 * ID, ID)):
             sent += costs.alltoall(asked * items) + costs.alltoall(told * items.transpose(2, 1, 0), counts_known=True)
     return sent

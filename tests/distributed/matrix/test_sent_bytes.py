@@ -10,19 +10,18 @@ from battery import SETTINGS, make, needs_weights
 from communities import community_graph
 from grids import ALL_GRIDS, MINIBATCHES, POLICIES, distributed, epoch, seeds_of
 from launch import run_ranks
+from oracles.call_recorder import CallRecorder, predict_calls
+from oracles.collectives import nothing_sent, tallies
+from oracles.fetches import predict_cache, predict_fetch, predict_own_caches
+from oracles.opening import seeds_gathered
+from oracles.sampling import costs_of
+from oracles.staged_rows import StagedCosts
 from zoo import ZOO, random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.data import store
 from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
-from bulksample.distributed.costs.collectives import nothing_sent, tallies
-from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch, predict_own_caches
-from bulksample.distributed.costs.published import published_words
-from bulksample.distributed.costs.sampling import costs_of
-from bulksample.distributed.costs.staged_rows import StagedCosts
-from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.answer_rooms import RowLaw
 from bulksample.distributed.matrix.feature_exchange import RowExchange
@@ -285,15 +284,6 @@ def test_stages_are_those_of_the_grid():
         assert [np.flatnonzero(costs.works_on == j).tolist() for j in range(c)] == shares
 
 
-def test_the_published_formula_by_hand():
-    # p = 8, c = 2, two layers of k b = 4 and 12 rows, d = 5: 16 rows, 80 entries
-    words = published_words(8, 2, [4, 12], 5)
-    assert (words.column_ids, words.row_data, words.all_reduce) == (16 / 2, 80 / 2, 2 * 80 / 8)
-    assert words.per_process == 8 + 40 + 20
-    assert words.moved == 16 + 80 + 2 * 80
-    assert published_words(8, 1, [4, 12], 5).moved == 16 + 80
-
-
 @pytest.mark.parametrize("how", ["block", "random", "metis", "file"])
 @pytest.mark.parametrize("split", [None, "val", "all"])
 def test_opening_a_store(split, how, tmp_path):
@@ -383,7 +373,7 @@ def test_caches_of_each_rank_on_a_grid(p, c, cache_bytes):
 @pytest.mark.long
 def test_processes_send_what_was_foreseen():
     program = """
-from test_costs import POLICIES, ZOO, foreseen, make, seeds_of, sent_by
+from test_sent_bytes import POLICIES, ZOO, foreseen, make, seeds_of, sent_by
 from bulksample.distributed.comm.world import world
 from waiting import PATIENCE
 with world(PATIENCE) as comm:

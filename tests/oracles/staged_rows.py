@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..matrix.layout import Layout
-from .collectives import ID, CollectiveCosts, GridSent
+from bulksample.distributed.matrix.layout import Layout
+
+from .collectives import ID, CollectiveCosts, GridSent, on_grid
 
 
 class StagedCosts:
@@ -82,5 +83,4 @@ class StagedCosts:
         return np.array(rows, np.int64), np.array(entries, np.int64)
 
     def _on_grid(self, values: np.ndarray | list[int]) -> np.ndarray:
-        found = np.array(values, np.int64)
-        return found.reshape(self.rows, self.replication, *found.shape[1:])
+        return on_grid(values, self.replication)

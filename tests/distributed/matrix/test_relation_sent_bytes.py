@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engines import engine
+from oracles.collectives import SENT_KINDS, tallies
+from oracles.opening import predict_opening
+from oracles.relations import HopRecorder, predict_counts, predict_hops, predict_row_hops
 from relation_bulks import bulk, kind_of_times, sampler_of
 from relations_zoo import library
 
 from bulksample import Stream
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
-from bulksample.distributed.costs.relations import HopRecorder, predict_counts, predict_hops, predict_opening, predict_row_hops
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_relations import open_relations
 from bulksample.distributed.matrix.placement import Placement

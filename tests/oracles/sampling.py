@@ -1,32 +1,6 @@
-"""Predict messages and bytes of every exchange of a partitioned graph from its layout. No rank sends anything here.
+"""Predict messages and bytes of every operation of a `BlockRowAdjacency` from its layout, by the table in `matrix.block_rows`.
 
-On a p/c x c grid, let a rank sample k mini-batches with R rows in all. E is the number of entries drawn or kept from those rows. N_m
-is the number of entries of P = Q A in the columns of block m. N^j is that of Q^j A, where Q^j is the part of Q whose vertices process
-column j works on. U is the number of distinct rows that the rank requests, and D that of their entries. U' and D' are the same for
-the requests of its whole process row in the block columns of the stages. v is 8 if the matrix holds values, else 0. Bytes sent:
-
-======================== ============== ==================================== ==========================================
-operation                among          by the requesting rank               back to it
-======================== ============== ==================================== ==========================================
-owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s R in all, or 4 E where not padded
-owner: restrict          process column 4 + 12 k + 4 C to owners, 4 R        4 R + 4 E in all (4 R + 12 E with shares)
-owner: left_multiply     process column 4 + 8 k + 4 R to each                4 k + 12 N_m from each m
-owner: sample_layer      process column 4 + 8 k + 4 R to each                4 k + 12 min(N_m, s + 1) from each m
-rows: sample_rows,       process row    4 U in all                           4 U + (4 + v) D in all
-restrict                 process column 4 U' in all                          4 U', then (4 + v) D' in each stage
-rows: left_multiply,     process row    4 + 8 k to those named, 4 R in all   4 k + 12 N^j from each j
-sample_layer             process column 4 U' in all                          4 U', then (4 + v) D' in each stage
-======================== ============== ==================================== ==========================================
-
-C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
-row; owners are the ranks that own one. `matrix.answer_rooms.is_padded` says which answers of `sample_rows` are padded.
-With `rows` the members of the process row are named whose process column works on a row. `rows-oblivious` sends no requests in the process
-column; its U', D' are whole block rows. Each direction is one message to each rank; in the process column lengths and entries of rows are
-two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of answers of `owner:
-sample_rows`, of entries in the stages, and of the lengths of rows that were requested.
-
-Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; its own formula is in
-`published`.
+No rank sends anything here.
 """
 
 from __future__ import annotations
@@ -38,15 +12,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...adjacency import Entries, LocalAdjacency
-from ...backends.base import Backend
-from ...errors import UsageError
-from ...rng import Draw
-from ...selection import Selection
-from ...sparse import CSR, row_pointers
-from ..matrix.answer_rooms import Counted, RowLaw, count_drawable, is_padded, missing
-from ..matrix.layout import Layout
-from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
+from bulksample.adjacency import Entries, LocalAdjacency
+from bulksample.backends.base import Backend
+from bulksample.distributed.matrix.answer_rooms import Counted, RowLaw, count_drawable, is_padded
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.errors import UsageError
+from bulksample.rng import Draw
+from bulksample.selection import Selection
+from bulksample.sparse import CSR, row_pointers
+
+from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent, on_grid
 from .staged_rows import StagedCosts
 
 
@@ -115,8 +90,7 @@ class BlockRowCosts(ABC):
 
     def _on_grid(self, values: ArrayLike) -> np.ndarray:
         """Arrange one value for each rank on the grid: int64, shape (p / c, c, ...)."""
-        found = np.array(values, np.int64)
-        return found.reshape(self.rows, self.replication, *found.shape[1:])
+        return on_grid(values, self.replication)
 
     def _to_each(self, members: CollectiveCosts, asked: Sequence[Selection]) -> GridSent:
         """Predict sending every selection to all members."""
@@ -149,9 +123,7 @@ class OwnerCosts(BlockRowCosts):
         sent = number * (2 if counted else 1)
         for law in counted:
             width = law.width_of_counts(int(matrix.degrees.max(initial=0)))
-            for one in missing([Counted(self.weighted and law.reads_weights, self.layout, width)], widths):
-                sent += self.column.allgather(np.repeat(one.sizes[:, None], self.replication, axis=1))
-                widths[one.name] = one.width
+            sent += self.column.counts([Counted(self.weighted and law.reads_weights, self.layout, width)], widths)
         return sent
 
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:

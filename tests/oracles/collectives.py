@@ -1,16 +1,18 @@
 """Predict what every rank of a process grid sends in one collective, from the sizes of its parts.
 
-The predictions equal the tally of `Comm` for the collectives of `matrix.selection_exchange`.
+The predictions equal the tally of `Comm` for the collectives of `matrix.selection_exchange` and `matrix.answer_rooms`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..comm.primitives import SentCount
+from bulksample.distributed.comm.primitives import SentCount
+from bulksample.distributed.matrix.answer_rooms import Counted, missing
 
 SENT_KINDS = ("topology", "control")
 GridSent = NDArray[np.int64]  # int64, shape (2, 2, p / c, c): by SENT_KINDS; messages and bytes; of rank (i, j)
@@ -21,6 +23,12 @@ ID, VALUE = 4, 8  # bytes of an id or a count; of a value or a share
 def nothing_sent(rows: int, replication: int) -> GridSent:
     """Return a prediction of zero messages and bytes."""
     return np.zeros((2, 2, rows, replication), np.int64)
+
+
+def on_grid(values: ArrayLike, replication: int) -> np.ndarray:
+    """Arrange one value for each of p ranks on the grid: int64, shape (p / c, c, ...)."""
+    listed = np.array(values, np.int64)
+    return listed.reshape(len(listed) // replication, replication, *listed.shape[1:])
 
 
 def tallies(sent: GridSent) -> list[dict[str, SentCount]]:
@@ -42,6 +50,7 @@ class CollectiveCosts:
     """
 
     def __init__(self, along: Literal["column", "row"], rows: int, replication: int) -> None:
+        self.rows, self.replication = rows, replication
         self.size = rows if along == "column" else replication
         self._own = np.eye(rows, dtype=bool)[:, None] if along == "column" else np.eye(replication, dtype=bool)[None]
         self._turned = (2, 1, 0) if along == "column" else (0, 2, 1)
@@ -60,6 +69,14 @@ class CollectiveCosts:
         """Predict `Comm.allgather` of arrays of the given bytes: shape (p / c, c)."""
         others = np.full(sizes.shape, self.size - 1)
         return np.array([[others, others * sizes], 2 * [np.zeros_like(others)]])
+
+    def counts(self, wanted: Sequence[Counted], widths: dict[Hashable, int]) -> GridSent:
+        """Predict `RowCounts.gather`, given the bytes of the counts of each table that exists; adds those of the new ones."""
+        new = missing(wanted, widths)
+        if not new:
+            return nothing_sent(self.rows, self.replication)
+        widths |= {one.name: one.width for one in new}
+        return self.allgather(np.repeat(np.sum([one.sizes for one in new], axis=0)[:, None], self.replication, axis=1))
 
     def requests(self, minibatches: np.ndarray, rows: np.ndarray, named: bool, columns: np.ndarray | None = None) -> GridSent:
         """Predict `request_rows` of the given numbers of mini-batches, rows and columns; nothing goes where no row is."""
