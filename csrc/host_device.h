@@ -3,8 +3,16 @@
 #pragma once
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define BS_HD __host__ __device__ __forceinline__
+#define BS_INLINE __forceinline__
+#define BS_HD_INLINE BS_HD
 #else
 #define BS_HD inline
+#if defined(__GNUC__)
+#define BS_INLINE inline __attribute__((always_inline))  // where the compiler might call: what a loop over rows or edges consists of
+#else
+#define BS_INLINE inline
+#endif
+#define BS_HD_INLINE BS_INLINE
 #endif
 #if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
 #define BS_TABLE static __device__ const

@@ -10,7 +10,6 @@ PYBIND11_MODULE(_native, m) {
   m.attr("sources") = BULKSAMPLE_SOURCES;
   notice_forks();
   bind_draws(m);
-  bind_hops(m);
   bind_relations(m);
   bind_trees(m);
   bind_layers(m);

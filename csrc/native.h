@@ -98,7 +98,6 @@ inline void counts_to_pointers(bs_i64* pointers, bs_i64 rows) {
 }
 
 void bind_draws(py::module_& m);
-void bind_hops(py::module_& m);
 void bind_relations(py::module_& m);
 void bind_trees(py::module_& m);
 void bind_layers(py::module_& m);

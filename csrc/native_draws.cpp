@@ -141,7 +141,7 @@ py::tuple sample_relation(In<bs_i64> indptr, In<bs_i32> indices, std::optional<I
       if (windows) {
         WindowFlight flight(drawing, times);
         auto timed_row = [&](bs_i64 r) { return TimedRow{row(r), start ? start[b + r] : 0, end[b + r]}; };
-        flight.run(e - b, vertex_of, timed_row, block.columns, block.entries, block.ends, sink);
+        flight.run(e - b, vertex_of, timed_row, block.columns, &block.entries, block.ends, sink);
       } else {
         RowFlight flight(drawing);
         flight.tell_entries(&block.entries);

@@ -27,9 +27,10 @@ class Buffer {
   const T* data() const { return data_; }
   bs_i64 size() const { return size_; }
   T& operator[](bs_i64 i) { return data_[i]; }
+  const T& operator[](bs_i64 i) const { return data_[i]; }
 
   // Where the next `more` entries go; `add` makes them part of the array.
-  T* room(bs_i64 more) {
+  BS_INLINE T* room(bs_i64 more) {
     if (size_ + more > capacity_) resize(std::max(size_ + more, capacity_ + capacity_ / 2));
     return data_ + size_;
   }

@@ -1,6 +1,7 @@
-// Node-wise sampling on relations in one call: a thread takes a minibatch through all its hops and relations, draws, reads and numbers the
-// vertices of each type in one pass, and writes the arrays of its blocks in place. Rows of all trees of a minibatch are drawn together.
-#include "native_numbers.h"
+// Node-wise sampling in one call: a thread takes a minibatch through all its hops and relations, draws, reads and numbers the vertices of each
+// type in one pass, and writes the arrays of its blocks in place. Rows of all trees of a minibatch are drawn together. If there are more
+// threads than minibatches, a crew of them shares each minibatch of one tree. A plain graph has one type and one relation.
+#include "native_crew.h"
 #include "native_windows.h"
 
 namespace {
@@ -57,7 +58,7 @@ struct Relation {
   In<bs_i64> indptr;
   In<bs_i32> indices;
   std::optional<In<bs_i64>> values, timed;
-  bool repeats;
+  bool repeats;  // a row may hold a column twice
 };
 
 struct OfHop {  // how a relation draws in a hop
@@ -69,7 +70,7 @@ struct OfHop {  // how a relation draws in a hop
 struct HopRows {
   Buffer<bs_i64> ends;  // of the rows, 0 first
   Buffer<bs_i32> columns;
-  Buffer<bs_i64> entries;
+  Buffer<bs_i64> entries;  // positions in A, if the relation tells them
 };
 
 struct TypePart {  // the part of a minibatch in one type
@@ -86,10 +87,9 @@ struct Expanded {
 template <class Numbers>
 struct VertexSink {
   Numbers& numbers;
-  Buffer<bs_i32>& columns;
-  TypePart& part;
+  Buffer<bs_i32>&columns, &vertices;
   void foretell(bs_i32 column) const { numbers.foretell(column); }
-  void settle(bs_i64 first, bs_i64 last) { renumber(numbers, columns.data() + first, last - first, part.vertices); }
+  void settle(bs_i64 first, bs_i64 last) { renumber(numbers, columns.data() + first, last - first, vertices); }
 };
 
 // In a minibatch of disjoint trees, the tree of the row and the vertex.
@@ -141,8 +141,12 @@ struct Bulk {
   const bs_i64 *starts, *ends;  // of the trees, or null
   std::vector<In<bs_i64>> seed_pointers;  // per type, of the minibatches
   std::vector<In<bs_i32>> seeds;
-  std::vector<In<bs_i64>> seed_trees;
-  bool only_new, disjoint;
+  std::vector<In<bs_i64>> seed_trees;  // per type; read where trees are disjoint
+  bool only_new, disjoint, entries;
+  int crew;  // threads that share a minibatch
+
+  // Without `entries` a relation tells the positions of its edges only if a column does not tell them: if it has parallel edges.
+  bool tells(const Relation& relation) const { return entries || relation.repeats; }
 
   template <class Numbers>
   void number_seeds(bs_i64 j, int t, Numbers& numbers, TypePart& part) const {
@@ -158,25 +162,44 @@ struct Bulk {
     }
   }
 
-  template <class Sink>
-  void draw(bs_i64 j, const OfHop& law, TypePart& frontier, bs_i64 first, bs_i64 rows, HopRows& hop, Sink& sink) const {
-    const bs_i64 tree = tree_pointers[j];
+  // Draws from rows of a frontier; `tree_of(r)` is the tree of a row, `name_of(r)` the name of that tree.
+  template <class TreeOf, class NameOf, class Sink>
+  void draw(const OfHop& law, const TypePart& frontier, bs_i64 first, bs_i64 rows, Buffer<bs_i64>* told, HopRows& hop, TreeOf tree_of,
+            NameOf name_of, Sink& sink) const {
     auto vertex = [&](bs_i64 r) { return frontier.vertices[first + r]; };
-    auto owner = [&](bs_i64 r) { return disjoint ? tree + frontier.trees[first + r] : tree; };
-    if (law.drawing.fanout == 0) {
-      for (bs_i64 r = 0; r < rows; ++r) hop.ends.push(hop.columns.size());
-    } else if (law.timed) {
+    if (law.timed) {
       WindowFlight flight(law.drawing, law.times);
       auto row = [&](bs_i64 r) {
-        const bs_i64 t = owner(r);
-        return TimedRow{{vertex(r), vertex(r), (bs_u32)names[t]}, starts ? starts[t] : 0, ends[t]};
+        const bs_i64 t = tree_of(r);
+        return TimedRow{{vertex(r), vertex(r), name_of(r)}, starts ? starts[t] : 0, ends[t]};
       };
-      flight.run(rows, vertex, row, hop.columns, hop.entries, hop.ends, sink);
+      flight.run(rows, vertex, row, hop.columns, told, hop.ends, sink);
     } else {
       RowFlight flight(law.drawing);
-      flight.tell_entries(&hop.entries);
-      auto row = [&](bs_i64 r) { return Row{vertex(r), vertex(r), (bs_u32)names[owner(r)]}; };
+      flight.tell_entries(told);
+      auto row = [&](bs_i64 r) { return Row{vertex(r), vertex(r), name_of(r)}; };
       flight.run(rows, vertex, row, hop.columns, hop.ends, sink);
+    }
+  }
+
+  // Draws from rows of a frontier and numbers what they find.
+  template <class Numbers>
+  void draw_and_number(bs_i64 j, const OfHop& law, const TypePart& frontier, bs_i64 first, bs_i64 rows, Buffer<bs_i64>* told, HopRows& hop,
+                       Numbers& numbers, TypePart& found) const {
+    const bs_i64 tree = tree_pointers[j];
+    if (law.drawing.fanout == 0) {
+      for (bs_i64 r = 0; r < rows; ++r) hop.ends.push(hop.columns.size());
+    } else if constexpr (std::is_same_v<Numbers, PairNumbers>) {
+      const std::vector<bs_i32> trees(frontier.trees.data() + first, frontier.trees.data() + first + rows);  // a copy: the list may grow and move
+      TreeSink sink{numbers, hop.columns, found, hop.ends, hop.ends.size() - 1, trees.data(), hop.ends.size() - 1, {}};
+      auto tree_of = [&](bs_i64 r) { return tree + trees[r]; };
+      draw(law, frontier, first, rows, told, hop, tree_of, [&](bs_i64 r) { return (bs_u32)names[tree_of(r)]; }, sink);
+    } else if (crew > 1 && rows >= CrewHop<Numbers>::PAYS && !law.timed) {
+      CrewHop<Numbers>(law.drawing, (bs_u32)names[tree], frontier.vertices.data() + first, rows, numbers, hop.columns, hop.ends, told, found.vertices)
+          .run(crew);
+    } else {
+      VertexSink<Numbers> sink{numbers, hop.columns, found.vertices};
+      draw(law, frontier, first, rows, told, hop, [tree](bs_i64) { return tree; }, [name = (bs_u32)names[tree]](bs_i64) { return name; }, sink);
     }
   }
 
@@ -195,23 +218,14 @@ struct Bulk {
       of_hop.resize(relations.size());
       for (HopRows& hop : of_hop) hop.ends.push(0);
     }
-    std::vector<bs_i32> trees;
     for (std::size_t h = 0; h < laws.size(); ++h) {
       for (std::size_t r = 0; r < relations.size(); ++r) {
-        const Relation& relation = relations[r];
+        const int source = relations[r].source, destination = relations[r].destination;
         HopRows& hop = out.hops[only_new ? 0 : h][r];
         const bs_i64* held = out.held.data() + (bs_i64)h * types;
-        const bs_i64 first = only_new && h ? (held - types)[relation.destination] : 0, rows = held[relation.destination] - first;
-        TypePart &frontier = out.types[relation.destination], &found = out.types[relation.source];
-        const bs_i64 before = hop.ends.size() - 1;
-        if constexpr (std::is_same_v<Numbers, PairNumbers>) {
-          trees.assign(frontier.trees.data() + first, frontier.trees.data() + first + rows);  // a copy: the list may grow and move
-          TreeSink sink{numbers[relation.source], hop.columns, found, hop.ends, before, trees.data(), before, {}};
-          draw(j, laws[h][r], frontier, first, rows, hop, sink);
-        } else {
-          VertexSink<Numbers> sink{numbers[relation.source], hop.columns, found};
-          draw(j, laws[h][r], frontier, first, rows, hop, sink);
-        }
+        const bs_i64 first = only_new && h ? (held - types)[destination] : 0, rows = held[destination] - first;
+        Buffer<bs_i64>* told = tells(relations[r]) ? &hop.entries : nullptr;
+        draw_and_number(j, laws[h][r], out.types[destination], first, rows, told, hop, numbers[source], out.types[source]);
       }
       hold();
     }
@@ -234,6 +248,27 @@ struct Bulk {
   }
 };
 
+// Bounds the vertices that a minibatch of b seeds meets, up to `limit`, by the largest fanout of each hop; -1 finds n.
+bs_i64 most_vertices(bs_i64 b, const std::vector<std::vector<bs_i64>>& fanouts, bs_i64 n, bs_i64 limit) {
+  for (const auto& of_hop : fanouts) {
+    bs_i64 most = 0;
+    for (bs_i64 s : of_hop) most = std::max(most, s < 0 ? n : s);
+    b = std::min(limit, b * (most + 1));
+  }
+  return b;
+}
+
+bool numbers_in_arrays(bs_i64 n, bs_i64 k, bs_i64 each, int threads) { return dense_pays(n, each * ((k + threads - 1) / threads)); }
+
+// Bytes of the tables of `expand_relations` for k > 0 minibatches of b seeds that end with `vertices` vertices, of one type.
+bs_i64 expand_tables(bs_i64 n, bs_i64 k, bs_i64 b, std::vector<bs_i64> fanouts, bs_i64 vertices, int threads) {
+  std::vector<std::vector<bs_i64>> of_hops;
+  for (bs_i64 s : fanouts) of_hops.push_back({s});
+  const bs_i64 each = most_vertices(b + 1, of_hops, n, n), first = bits_for(each / 4);
+  const bs_i64 slots = 1ll << (2 * vertices <= (1ll << first) ? first : bits_for(2 * vertices));
+  return std::min<bs_i64>(k, threads) * (numbers_in_arrays(n, k, each, threads) ? 4 * n : (bs_i64)sizeof(BsSlot) * slots);
+}
+
 template <class T>
 const T* data_of(const std::optional<In<T>>& array) {
   return array ? array->data() : nullptr;
@@ -245,17 +280,20 @@ using GivenLaw = std::tuple<bs_i64, int, bs_u64, bs_u32>;  // fanout, law, seed,
 py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation> given, std::vector<std::vector<GivenLaw>> laws, In<bs_i64> tree_pointers,
                           In<bs_i64> names, std::optional<In<bs_i64>> starts, std::optional<In<bs_i64>> ends, std::vector<In<bs_i64>> seed_pointers,
                           std::vector<In<bs_i32>> seeds, std::vector<In<bs_i64>> seed_trees, bool only_new, bool disjoint, bool last, bool strict,
-                          int threads) {
+                          bool entries, int threads) {
   const bs_i64 k = tree_pointers.size() - 1;
-  Bulk bulk{{}, {}, tree_pointers.data(), names.data(), data_of(starts), data_of(ends), seed_pointers, seeds, seed_trees, only_new, disjoint};
+  const int crew = (int)std::max<bs_i64>(1, threads / std::max<bs_i64>(k, 1));
+  Bulk bulk{{}, {}, tree_pointers.data(), names.data(), data_of(starts), data_of(ends), seed_pointers, seeds, seed_trees, only_new, disjoint, entries, crew};
   for (auto& [source, destination, indptr, indices, values, timed, repeats] : given)
     bulk.relations.push_back({source, destination, indptr, indices, values, timed, repeats});
-  bs_i64 each = 1;
+  std::vector<std::vector<bs_i64>> fanouts;
   for (const auto& of_hop : laws) {
     std::vector<OfHop> row;
+    fanouts.emplace_back();
     for (std::size_t r = 0; r < of_hop.size(); ++r) {
       const Relation& relation = bulk.relations[r];
       const auto& [fanout, law, seed, tag] = of_hop[r];
+      fanouts.back().push_back(fanout);
       const bool timed = relation.timed && ends;
       const Drawing drawing{relation.indptr.data(), relation.indices.data(), data_of(relation.values), (Law)law, fanout, seed, tag, relation.repeats};
       row.push_back({drawing, Times{reinterpret_cast<const BsTimed*>(data_of(relation.timed)), (bool)starts, strict, last}, timed});
@@ -265,18 +303,13 @@ py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation>
   bs_i64 total = 0, asked = 0;
   for (bs_i64 count : counts) total += count;
   for (const auto& list : seeds) asked += list.size();
-  each = k ? asked / k + 1 : 1;
-  for (const auto& of_hop : laws) {
-    bs_i64 most = 0;
-    for (const auto& law : of_hop) most = std::max(most, std::get<0>(law) < 0 ? total : std::get<0>(law));
-    each = std::min(disjoint ? bs_i64{1} << 22 : total, each * (most + 1));  // trees may hold a vertex each
-  }
+  const bs_i64 each = most_vertices(k ? asked / k + 1 : 1, fanouts, total, disjoint ? bs_i64{1} << 22 : total);  // trees may hold a vertex each
   std::vector<Expanded> drawn(k);
   {
     py::gil_scoped_release nogil;
     if (disjoint)
       bulk.expand_all<PairNumbers>(drawn, counts, each / 8, threads);
-    else if (dense_pays(total, each * ((k + threads - 1) / threads)))
+    else if (numbers_in_arrays(total, k, each, threads))
       bulk.expand_all<DenseNumbers>(drawn, counts, each, threads);
     else
       bulk.expand_all<HashNumbers>(drawn, counts, each / 4, threads);
@@ -288,7 +321,11 @@ py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation>
       types.append(py::make_tuple(part.seed_rows.release(), part.vertices.release(), disjoint ? py::object(part.trees.release()) : py::none()));
     for (auto& of_hop : one.hops) {
       py::list parts;
-      for (HopRows& hop : of_hop) parts.append(py::make_tuple(hop.ends.release(), hop.columns.release(), hop.entries.release()));
+      for (std::size_t r = 0; r < of_hop.size(); ++r) {
+        HopRows& hop = of_hop[r];
+        const bool told = bulk.tells(bulk.relations[r]);
+        parts.append(py::make_tuple(hop.ends.release(), hop.columns.release(), told ? py::object(hop.entries.release()) : py::none()));
+      }
       hops.append(parts);
     }
     out.append(py::make_tuple(types, one.held, hops));
@@ -299,7 +336,9 @@ py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation>
 }  // namespace
 
 void bind_relations(py::module_& m) {
+  m.def("expand_tables", &expand_tables, py::arg("n"), py::arg("k"), py::arg("b"), py::arg("fanouts"), py::arg("vertices"), py::arg("threads"));
   m.def("expand_relations", &expand_relations, py::arg("counts"), py::arg("relations"), py::arg("laws"), py::arg("tree_pointers").noconvert(),
         py::arg("names").noconvert(), py::arg("starts").noconvert(), py::arg("ends").noconvert(), py::arg("seed_pointers"), py::arg("seeds"),
-        py::arg("seed_trees"), py::arg("only_new"), py::arg("disjoint"), py::arg("last"), py::arg("strict"), py::arg("threads"));
+        py::arg("seed_trees"), py::arg("only_new"), py::arg("disjoint"), py::arg("last"), py::arg("strict"), py::arg("entries"),
+        py::arg("threads"));
 }

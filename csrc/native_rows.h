@@ -184,9 +184,9 @@ class RowFlight {
     std::vector<BsLanes> picks;
   };
 
-  bool takes_all(bs_u32 degree) const { return bs_takes_all(d_.law, d_.fanout, d_.values != nullptr, degree); }
+  BS_INLINE bool takes_all(bs_u32 degree) const { return bs_takes_all(d_.law, d_.fanout, d_.values != nullptr, degree); }
 
-  void ask(bs_i32 vertex) const {  // both ends: every eighth row has them in two cache lines
+  BS_INLINE void ask(bs_i32 vertex) const {  // both ends: every eighth row has them in two cache lines
     foretell(&d_.indptr[vertex]);
     foretell(&d_.indptr[vertex + 1]);
   }

@@ -20,10 +20,10 @@ class WindowFlight {
  public:
   WindowFlight(const Drawing& drawing, const Times& times) : d_(drawing), t_(times), lanes_(drawing), laws_(drawing) {}
 
-  // Appends the picks of rows 0 .. rows - 1 to `columns`, their positions in A to `entries`, and the end of each row to `ends`; see
+  // Appends the picks of rows 0 .. rows - 1 to `columns`, their positions in A to `entries` unless null, and the end of each row to `ends`; see
   // RowFlight. `row(r)` returns a TimedRow.
   template <class VertexOf, class RowOf, class Sink>
-  void run(bs_i64 rows, VertexOf vertex, RowOf row, Buffer<bs_i32>& columns, Buffer<bs_i64>& entries, Buffer<bs_i64>& ends, Sink& sink) {
+  void run(bs_i64 rows, VertexOf vertex, RowOf row, Buffer<bs_i32>& columns, Buffer<bs_i64>* entries, Buffer<bs_i64>& ends, Sink& sink) {
     ends.room(rows);
     for (bs_i64 r = 0; r < std::min(rows, BLOCK); ++r) foretell(&d_.indptr[vertex(r)]);
     for (bs_i64 next = 0; next < rows + BLOCK; next += BLOCK) {
@@ -149,15 +149,14 @@ class WindowFlight {
     }
   }
 
-  void land(const Window& w, Buffer<bs_i32>& columns, Buffer<bs_i64>& entries, Buffer<bs_i64>& ends) {
+  void land(const Window& w, Buffer<bs_i32>& columns, Buffer<bs_i64>* entries, Buffer<bs_i64>& ends) {
     const bool choose = bs_weighs(d_.law) && !w.taken.all;
     bs_i64 count = w.count;
     if (!choose && w.first < 0 && count <= LINE) {
-      sort_line(w, columns.room(LINE), entries.room(LINE));
+      sort_line(w, columns.room(LINE), entries ? entries->room(LINE) : nullptr);
     } else {
       const bs_i64 most = choose && d_.fanout >= 0 ? d_.fanout : count;
       bs_i32* out = columns.room(std::max(most, count));
-      bs_i64* entry = entries.room(most);
       if ((bs_i64)sorted_.size() < count) sorted_.resize((std::size_t)std::max<bs_i64>(count, SHORT));
       const bs_i32* positions = sorted_.data();
       if (w.first < 0)
@@ -169,10 +168,13 @@ class WindowFlight {
         positions = chosen_.data();
         for (bs_i64 p = 0; p < count; ++p) out[p] = d_.indices[w.begin + positions[p]];
       }
-      for (bs_i64 p = 0; p < count; ++p) entry[p] = w.begin + positions[p];
+      if (entries) {
+        bs_i64* entry = entries->room(count);
+        for (bs_i64 p = 0; p < count; ++p) entry[p] = w.begin + positions[p];
+      }
     }
     columns.add(count);
-    entries.add(count);
+    if (entries) entries->add(count);
     ends.push(columns.size());
   }
 
@@ -191,7 +193,9 @@ class WindowFlight {
       pairs[i] = low, pairs[j] = high;
     };
     order(0, 1), order(2, 3), order(0, 2), order(1, 3), order(1, 2);
-    for (bs_i64 p = 0; p < LINE; ++p) columns[p] = (bs_i32)pairs[p], entries[p] = w.begin + (bs_i64)(pairs[p] >> 32);
+    for (bs_i64 p = 0; p < LINE; ++p) columns[p] = (bs_i32)pairs[p];
+    if (!entries) return;
+    for (bs_i64 p = 0; p < LINE; ++p) entries[p] = w.begin + (bs_i64)(pairs[p] >> 32);
   }
 
   // Turns picks in the order of time into positions in the row, ascending, in `sorted_`, and reads their columns. Distinct ones of a short

@@ -6,12 +6,6 @@
 
 #include "uniform_row.h"
 
-#if defined(__GNUC__)
-#define BS_INLINE inline __attribute__((always_inline))
-#else
-#define BS_INLINE inline
-#endif
-
 constexpr int LANES = 16;
 
 struct alignas(64) BsLanes {

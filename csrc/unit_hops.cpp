@@ -1,5 +1,4 @@
 // See unit_draws.cpp.
 #include "native_aggregation.cpp"
-#include "native_hops.cpp"
 #include "native_launch.cpp"
 #include "native_quantise.cpp"

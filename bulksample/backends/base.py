@@ -230,7 +230,7 @@ class Backend(ABC):
 
         Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers the vertices it found by `relabel`; `hop_by_hop`
         says which rows the next frontier has. All draws have one seed. `entries` asks for the positions of the edges in A, which a
-        back end may know from drawing by position. If it does not, `Hop.entries` is None and `locate` finds them.
+        back end may know from drawing. If it does not, `Hop.entries` is None and `locate` finds them.
 
         Notes
         -----
@@ -256,8 +256,9 @@ class Backend(ABC):
         return None
 
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
-    ) -> list[HeteroExpansion] | None:
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
+        entries: bool = True,
+    ) -> list[HeteroExpansion] | None:  # fmt: skip
         """Take mini-batches through all hops on relations in one call; None if this back end cannot.
 
         Parameters
@@ -268,6 +269,9 @@ class Backend(ABC):
         trees : Trees
         laws : [hop][relation] of RelationLaw
         only_new : bool
+        entries : bool
+            Without it, positions of edges may be left out (`Hop.entries` is None) in relations without parallel edges, where `locate` finds
+            them.
 
         Notes
         -----

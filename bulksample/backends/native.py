@@ -72,8 +72,6 @@ def _law(a: CSR, fanout: int, draw: Draw) -> int:
     return int(Law.UNIFORM if fanout < 0 and not (draw.law.weighs and a.stores_zeros) else draw.law)
 
 
-_BY_POSITION = (Law.UNIFORM, Law.REPLACEMENT, Law.WEIGHTED)
-
 
 class Native(Backend):
     """The primitives of `Backend` in C++17 and OpenMP.
@@ -161,30 +159,31 @@ class Native(Backend):
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
-        laws, tags = [_law(a, *hop) for hop in zip(fanouts, draws, strict=False)], [draw.tag for draw in draws]
-        by_position = all(fanout < 0 or draw.law in _BY_POSITION for fanout, draw in zip(fanouts, draws, strict=False))
-        lists, places = (seeds.minibatches, seeds.pointers, seeds.vertices), entries and by_position
-        parts = self._kernels.expand(
-            a.shape[1], *_arrays(a), *lists, list(fanouts), laws, tags, draws[0].seed, only_new, places, self.threads
-        )
+        relation, law = (0, 0, *_arrays(a), None, False), [[_drawing(a, *hop)] for hop in zip(fanouts, draws, strict=False)]
+        k, lists = len(seeds), ([seeds.pointers], [seeds.vertices], [])  # each mini-batch is one tree
+        parts = self._kernels.expand_relations(
+            [a.shape[1]], [relation], law, np.arange(k + 1), seeds.minibatches, None, None, *lists, only_new, False, False, False, entries,
+            self.threads,
+        )  # fmt: skip
         return [
-            Expansion(rows, vertices, held, [Hop(pointers, columns, None, positions) for pointers, columns, positions in hops])
-            for rows, vertices, held, hops in parts
+            Expansion(rows, vertices, held, [Hop(pointers, columns, None, positions) for ((pointers, columns, positions),) in hops])
+            for ((rows, vertices, _),), held, hops in parts
         ]
 
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
-    ) -> list[HeteroExpansion] | None:
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
+        entries: bool = True,
+    ) -> list[HeteroExpansion] | None:  # fmt: skip
         if trees.moving or len({(law.last, law.strict) for of_hop in laws for law in of_hop}) != 1:  # one rule of time for all
             return None
         of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
         disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
         first = laws[0][0]
         given = [(r.source, r.destination, *_arrays(r.matrix), r.timed, r.repeats) for r in relations]
-        drawn = [[_drawing(*pair) for pair in zip(relations, of_hop, strict=True)] for of_hop in laws]
+        drawn = [[_drawing(r.matrix, law.fanout, law.draw) for r, law in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
-            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, self.threads,
+            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, entries, self.threads,
         )  # fmt: skip
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
 
@@ -193,7 +192,7 @@ class Native(Backend):
         ends: np.ndarray | None, law: RelationLaw,
     ) -> RelationPicks | None:  # fmt: skip
         given = (*_arrays(relation.matrix), relation.timed, relation.repeats, vertices, names, minibatches, starts, ends)
-        drawn = *_drawing(relation, law), law.last, law.strict
+        drawn = *_drawing(relation.matrix, law.fanout, law.draw), law.last, law.strict
         return RelationPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
 
     def relabel_trees(
@@ -223,8 +222,8 @@ class Native(Backend):
         return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]
 
 
-def _drawing(relation: RelationRows, law: RelationLaw) -> tuple[int, int, int, int]:
-    return law.fanout, _law(relation.matrix, law.fanout, law.draw), law.draw.seed, law.draw.tag
+def _drawing(a: CSR, fanout: int, draw: Draw) -> tuple[int, int, int, int]:
+    return fanout, _law(a, fanout, draw), draw.seed, draw.tag
 
 
 def _hetero_expansion(types: list[Any], held: list[int], hops: list[Any]) -> HeteroExpansion:

@@ -140,7 +140,7 @@ class RelationAdjacency(Uncached, Adjacency):
         Without `entries`, the positions of edges in their adjacencies may be left out.
         """
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
-        fused = self.backend.expand_relations(counts, [relation.rows for relation in relations], trees, laws, only_new)
+        fused = self.backend.expand_relations(counts, [relation.rows for relation in relations], trees, laws, only_new, entries)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
 
     def split(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -136,8 +136,9 @@ class Cuda(Unpicklable, Backend):
 
     @_phase
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
-    ) -> list[HeteroExpansion] | None:
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
+        entries: bool = True,
+    ) -> list[HeteroExpansion] | None:  # fmt: skip
         bulk = expand_relations(self.device, counts, relations, trees, laws, only_new)
         return None if bulk is None else cut_on_host(bulk.to_host(self.device), trees)
 
