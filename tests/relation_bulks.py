@@ -34,8 +34,9 @@ def bulk(graph, timed, k=4):
 
 
 def drawn(graph, sampler, seeds, engine, stream=2**63 + 5):
-    """The digests of the mini-batches of a bulk."""
-    return [m.digest() for m in sampler.sample_bulk(RelationAdjacency(graph, engine), seeds, Stream(stream), 3)]
+    """The digests of the mini-batches of a bulk, and the entries of their edges."""
+    bulk = sampler.sample_bulk(RelationAdjacency(graph, engine), seeds, Stream(stream), 3)
+    return [(m.digest(), [{key: entries.tolist() for key, entries in of_layer.items()} for of_layer in m.entries]) for m in bulk]
 
 
 def kind_of_times(rule):

@@ -72,7 +72,6 @@ def _law(a: CSR, fanout: int, draw: Draw) -> int:
     return int(Law.UNIFORM if fanout < 0 and not (draw.law.weighs and a.stores_zeros) else draw.law)
 
 
-
 class Native(Backend):
     """The primitives of `Backend` in C++17 and OpenMP.
 
@@ -160,10 +159,9 @@ class Native(Backend):
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
         relation, law = (0, 0, *_arrays(a), None, False), [[_drawing(a, *hop)] for hop in zip(fanouts, draws, strict=False)]
-        k, lists = len(seeds), ([seeds.pointers], [seeds.vertices], [])  # each mini-batch is one tree
         parts = self._kernels.expand_relations(
-            [a.shape[1]], [relation], law, np.arange(k + 1), seeds.minibatches, None, None, *lists, only_new, False, False, False, entries,
-            self.threads,
+            [a.shape[1]], [relation], law, np.arange(len(seeds) + 1), seeds.minibatches, None, None, [seeds.pointers], [seeds.vertices], [],
+            only_new, False, False, False, entries, self.threads,
         )  # fmt: skip
         return [
             Expansion(rows, vertices, held, [Hop(pointers, columns, None, positions) for ((pointers, columns, positions),) in hops])

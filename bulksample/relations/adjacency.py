@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ..selection import Selection
 from ..sparse import CSR, fixed_point, frozen, spaced
 from .draw import RelationMatrix
 from .expand import expand_relations
-from .graph import HeteroGraph
+from .graph import HeteroGraph, Key
 
 By = Literal["vertices", "edges"]
 
@@ -48,6 +48,9 @@ class RelationAdjacency(Uncached, Adjacency):
     n : int
         Number of vertices of all types.
     """
+
+    finds_edges: ClassVar[bool] = True  # False: their rows may lie on other ranks
+    _finds = False  # edges have been asked for
 
     def __init__(self, graph: HeteroGraph, backend: Backend) -> None:
         graph.check_structure()
@@ -133,15 +136,24 @@ class RelationAdjacency(Uncached, Adjacency):
         return kind_of_times(self.graph, by)
 
     def expand_trees(
-        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
         """Take mini-batches through all hops: by one call of the back end if it has it, else by `expand_relations`.
 
-        Without `entries`, the positions of edges in their adjacencies may be left out.
+        For `entries` see `RelationSampler`; positions that are left out are those that `find_edges` finds.
         """
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
-        fused = self.backend.expand_relations(counts, [relation.rows for relation in relations], trees, laws, only_new, entries)
+        rows, told = [relation.rows for relation in relations], self._finds if entries is None else entries
+        fused = self.backend.expand_relations(counts, rows, trees, laws, only_new, told)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
+
+    def find_edges(self, key: Key, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the positions of drawn edges of a relation without parallel edges; see `Backend.locate`.
+
+        Who finds edges once will again, which takes longer than a draw: from now on draws tell positions, unless `entries` is False.
+        """
+        self._finds = True
+        return self.backend.locate(self.graph.relation(key).adjacency, rows, pointers, columns)
 
     def split(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the place of the type of vertices in the numbering of all types, and their ids within it."""

@@ -24,7 +24,7 @@ from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
 from ..selection import Selection
 from .adjacency import By, RelationAdjacency
 from .graph import Key, spelled
-from .minibatch import HeteroMiniBatch, TimesOf, TypeRows
+from .minibatch import EdgesOf, HeteroMiniBatch, TypeRows
 from .rule import TimeRule
 from .seeds import HeteroSeeds
 from .timed_rows import before
@@ -47,8 +47,10 @@ class RelationSampler:
     stride : int
         The most seeds of a mini-batch with disjoint trees: tree i of mini-batch m has the name ``m * stride + i``. A loader takes its
         batch size unless it is given.
-    entries : bool
-        Return the position of each edge in its adjacency; needed for edge ids and for `HeteroMiniBatch.latest`.
+    entries : bool, optional
+        Make `HeteroMiniBatch.entries`, the position of each edge in its adjacency, which edge ids and edge features need. False makes
+        none. By default ranks that share a graph send them along, and a graph in this process makes them as they are needed: it finds
+        the first ones that are read, and from then on tells them with the draws, as with True.
     """
 
     base: NodeWise
@@ -56,7 +58,7 @@ class RelationSampler:
     time: TimeRule | None = None
     disjoint: bool | None = None
     stride: int = 0
-    entries: bool = True
+    entries: bool | None = None
 
     def __post_init__(self) -> None:
         if not draws_by_row(self.base):
@@ -181,7 +183,7 @@ class RelationSampler:
         lists, owners = zip(*[(vertices[kinds == t], tree_of_seed[kinds == t]) for t in range(len(adjacency.graph.types))], strict=True)
         trees = trees._replace(seeds=list(lists), tree_of_seed=list(owners), moving=self._moves)
         drawn = adjacency.expand_trees(trees, self.laws(adjacency, stream, epoch), by, self.base.frontier == "new", self.entries)
-        return [self._minibatch(adjacency, seeds, j, epoch, part, by) for j, part in enumerate(drawn)]
+        return [self._minibatch(adjacency, seeds, kinds, vertices, j, epoch, part, by) for j, part in enumerate(drawn)]
 
     def _trees(self, seeds: Selection) -> tuple[Trees, np.ndarray]:
         """Return the trees of k mini-batches, still without seeds, and the tree of each seed."""
@@ -217,11 +219,12 @@ class RelationSampler:
         return (None if self.time.window is None else before(ends, self.time.window)), ends
 
     def _minibatch(
-        self, adjacency: RelationAdjacency, seeds: Selection, j: int, epoch: int, part: HeteroExpansion, by: By | None
-    ) -> HeteroMiniBatch:
-        """Return mini-batch j of a bulk."""
+        self, adjacency: RelationAdjacency, seeds: Selection, kinds: np.ndarray, vertices: np.ndarray, j: int, epoch: int,
+        part: HeteroExpansion, by: By | None,
+    ) -> HeteroMiniBatch:  # fmt: skip
+        """Return mini-batch j of a bulk, given all seeds as `RelationAdjacency.split` splits them."""
         graph, span = adjacency.graph, slice(seeds.pointers[j], seeds.pointers[j + 1])
-        kinds, vertices = adjacency.split(seeds.vertices[span])
+        kinds, vertices = kinds[span], vertices[span]
         columns = [getattr(seeds, name, None) for name in ("places", "times")]
         own = [None if column is None else column[span] for column in columns]
         rows = {}
@@ -248,9 +251,9 @@ class RelationSampler:
                 )
             blocks.insert(0, {key: block for key, (block, _) in pairs.items()})
             entries.insert(0, {key: found for key, (_, found) in pairs.items()})
-        times = None if by is None else TimesOf(graph, by)
-        known = tuple(entries) if self.entries else None
-        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(blocks), known, nested, times)
+        known = None if self.entries is False else tuple(entries)
+        source = EdgesOf(graph, by, adjacency if known and adjacency.finds_edges else None)
+        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(blocks), known, nested, source)
 
 
 def draws_by_row(sampler: Any) -> bool:

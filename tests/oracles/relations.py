@@ -63,10 +63,10 @@ class HopRecorder(RelationAdjacency):
         return HopForm.of(facts, laws, rules)
 
     def expand_trees(
-        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
         facts, relations = self.facts(by), self.relations(by)
-        rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries)
+        rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries is not False)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
             forms = self.form(facts, laws[hop], rules), RowForm.of(self.graph, facts, laws[hop], rules)

@@ -115,6 +115,7 @@ class PartitionedRelations(RelationAdjacency):
     """
 
     collective = True
+    finds_edges = False
 
     def __init__(self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         self.graph, self.backend, self.n = graph, backend, graph.n
@@ -190,10 +191,11 @@ class PartitionedRelations(RelationAdjacency):
         return self.grid.column_comm.allreduce(counted, "topology")
 
     def expand_trees(
-        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
         """Take mini-batches through all hops. All ranks pass the same laws, each with trees of its own."""
-        facts, rules = self.facts(by), HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries)
+        facts = self.facts(by)
+        rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries is not False)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
             drawn = self._draw(rules, frontiers, laws[hop])

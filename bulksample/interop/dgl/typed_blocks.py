@@ -52,7 +52,7 @@ def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | 
             "FastGCNSampler"
         )
     if block_sampler.by_type is None:
-        return RelationSampler(base)  # type: ignore[arg-type]  # it draws by row
+        return RelationSampler(base, entries=True)  # type: ignore[arg-type]  # it draws by row
     hops = []
     for hop in block_sampler.by_type:
         given = {tuple(graph.to_canonical_etype(key)): int(count) for key, count in hop.items()}
@@ -61,7 +61,7 @@ def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | 
             raise UsageError(f"fanouts name no edge type {missing[0]}; name every edge type of the graph")
         hops.append(given)
     fanouts: dict[Key, tuple[int, ...]] = {tuple(key): tuple(hop[tuple(key)] for hop in hops) for key in graph.canonical_etypes}
-    return RelationSampler(base, fanouts)  # type: ignore[arg-type]
+    return RelationSampler(base, fanouts, entries=True)  # type: ignore[arg-type]
 
 
 class TypedBlocks:

@@ -94,7 +94,7 @@ class TypedSampler(SamplerOfBulks):
         self.disjoint = disjoint or time is not None
         if self.subgraph_type == SubgraphType.induced and time is not None:
             raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")
-        self.sampler: RelationSampler | HGSampler = RelationSampler(base, fanouts, time, self.disjoint, stride)
+        self.sampler: RelationSampler | HGSampler = RelationSampler(base, fanouts, time, self.disjoint, stride, entries=True)
         self._adjacencies: dict[int | None, RelationAdjacency] = {}
         self.sampler.check(self.adjacency)
 

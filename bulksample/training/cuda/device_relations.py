@@ -28,7 +28,7 @@ class DeviceRelations(RelationAdjacency):
         self._prepared, self._cuda = relations._prepared, cuda
 
     def expand_trees(
-        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
         """Take mini-batches through all hops. With `entries`, which only the host reads, or windows that move, arrays are on the host."""
         cuda, rows = self._cuda, [relation.rows for relation in self.relations(by)]
