@@ -70,7 +70,7 @@ struct OfHop {  // how a relation draws in a hop
 struct HopRows {
   Buffer<bs_i64> ends;  // of the rows, 0 first
   Buffer<bs_i32> columns;
-  Buffer<bs_i64> entries;  // positions in A, if the relation tells them
+  Buffer<bs_i64> entries;  // positions in A, if asked for
 };
 
 struct TypePart {  // the part of a minibatch in one type
@@ -144,9 +144,6 @@ struct Bulk {
   std::vector<In<bs_i64>> seed_trees;  // per type; read where trees are disjoint
   bool only_new, disjoint, entries;
   int crew;  // threads that share a minibatch
-
-  // Without `entries` a relation tells the positions of its edges only if a column does not tell them: if it has parallel edges.
-  bool tells(const Relation& relation) const { return entries || relation.repeats; }
 
   template <class Numbers>
   void number_seeds(bs_i64 j, int t, Numbers& numbers, TypePart& part) const {
@@ -224,8 +221,7 @@ struct Bulk {
         HopRows& hop = out.hops[only_new ? 0 : h][r];
         const bs_i64* held = out.held.data() + (bs_i64)h * types;
         const bs_i64 first = only_new && h ? (held - types)[destination] : 0, rows = held[destination] - first;
-        Buffer<bs_i64>* told = tells(relations[r]) ? &hop.entries : nullptr;
-        draw_and_number(j, laws[h][r], out.types[destination], first, rows, told, hop, numbers[source], out.types[source]);
+        draw_and_number(j, laws[h][r], out.types[destination], first, rows, entries ? &hop.entries : nullptr, hop, numbers[source], out.types[source]);
       }
       hold();
     }
@@ -321,11 +317,8 @@ py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation>
       types.append(py::make_tuple(part.seed_rows.release(), part.vertices.release(), disjoint ? py::object(part.trees.release()) : py::none()));
     for (auto& of_hop : one.hops) {
       py::list parts;
-      for (std::size_t r = 0; r < of_hop.size(); ++r) {
-        HopRows& hop = of_hop[r];
-        const bool told = bulk.tells(bulk.relations[r]);
-        parts.append(py::make_tuple(hop.ends.release(), hop.columns.release(), told ? py::object(hop.entries.release()) : py::none()));
-      }
+      for (HopRows& hop : of_hop)
+        parts.append(py::make_tuple(hop.ends.release(), hop.columns.release(), entries ? py::object(hop.entries.release()) : py::none()));
       hops.append(parts);
     }
     out.append(py::make_tuple(types, one.held, hops));

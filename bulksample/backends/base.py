@@ -270,8 +270,7 @@ class Backend(ABC):
         laws : [hop][relation] of RelationLaw
         only_new : bool
         entries : bool
-            Without it, positions of edges may be left out (`Hop.entries` is None) in relations without parallel edges, where `locate` finds
-            them.
+            Without it, positions of edges may be left out: `Hop.entries` is None.
 
         Notes
         -----

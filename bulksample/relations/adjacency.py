@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ..selection import Selection
 from ..sparse import CSR, fixed_point, frozen, spaced
 from .draw import RelationMatrix
 from .expand import expand_relations
-from .graph import HeteroGraph, Key
+from .graph import HeteroGraph
 
 By = Literal["vertices", "edges"]
 
@@ -49,8 +49,7 @@ class RelationAdjacency(Uncached, Adjacency):
         Number of vertices of all types.
     """
 
-    finds_edges: ClassVar[bool] = True  # False: their rows may lie on other ranks
-    _finds = False  # edges have been asked for
+    entries_read = False  # of a mini-batch, after it was drawn: from now on draws tell them, unless their sampler makes none
 
     def __init__(self, graph: HeteroGraph, backend: Backend) -> None:
         graph.check_structure()
@@ -140,20 +139,12 @@ class RelationAdjacency(Uncached, Adjacency):
     ) -> list[HeteroExpansion]:
         """Take mini-batches through all hops: by one call of the back end if it has it, else by `expand_relations`.
 
-        For `entries` see `RelationSampler`; positions that are left out are those that `find_edges` finds.
+        For `entries` see `RelationSampler`.
         """
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
-        rows, told = [relation.rows for relation in relations], self._finds if entries is None else entries
+        rows, told = [relation.rows for relation in relations], self.entries_read if entries is None else entries
         fused = self.backend.expand_relations(counts, rows, trees, laws, only_new, told)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
-
-    def find_edges(self, key: Key, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the positions of drawn edges of a relation without parallel edges; see `Backend.locate`.
-
-        Who finds edges once will again, which takes longer than a draw: from now on draws tell positions, unless `entries` is False.
-        """
-        self._finds = True
-        return self.backend.locate(self.graph.relation(key).adjacency, rows, pointers, columns)
 
     def split(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the place of the type of vertices in the numbering of all types, and their ids within it."""

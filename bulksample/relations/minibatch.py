@@ -7,10 +7,10 @@ destination type, columns are positions in the list of the source type.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from ..minibatch import Block, MiniBatch, hash_arrays, to_host
 from ..pickled import Rebuilt
 from ..sparse import frozen
 from .graph import HeteroGraph, Key
-
-if TYPE_CHECKING:
-    from .adjacency import RelationAdjacency
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,48 +78,35 @@ class HeteroMiniBatch:
     blocks : tuple of dicts of Block by (source, name, destination)
         From the input layer to the output layer; every relation of the graph in its order.
     known_entries : tuple of dicts of int64 arrays, optional
-        `entries` as far as the sampler made them; None, or None for a relation, if it did not.
+        `entries`, if they came with the draws.
     nested : bool
         True if each block is contained in the one before it (the frontier rule ``new``); false if every layer is drawn anew.
-    edges : EdgesOf, optional
-        The graph, as far as `entries` and `latest` need it.
+    times : TimesOf, optional
+        The times that counted in the draws.
+    find_entries : callable, optional
+        Makes `entries` when they are first read.
     """
 
     id: int
     epoch: int
     rows: dict[str, TypeRows]
     blocks: tuple[dict[Key, Block], ...]
-    known_entries: tuple[Mapping[Key, np.ndarray | None], ...] | None = None
+    known_entries: tuple[dict[Key, np.ndarray], ...] | None = None
     nested: bool = False
-    edges: EdgesOf | None = field(default=None, repr=False)
+    times: TimesOf | None = field(default=None, repr=False)
+    find_entries: Callable[[], tuple[dict[Key, np.ndarray], ...] | None] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the mini-batch for a pickle or a copy: without the graph, of which `entries` and `latest` are known."""
-        return vars(self) | {"edges": None, "known_entries": self.entries, "entries": self.entries, "latest": self.latest}
+        return vars(self) | {"times": None, "find_entries": None, "known_entries": self.entries, "latest": self.latest}
 
     @cached_property
     def entries(self) -> tuple[dict[Key, np.ndarray], ...] | None:
         """For each block the position of each edge in the relation's adjacency; `Relation.ids_of` makes the user's edge ids of them.
 
-        Those that the sampler did not make are found in the graph. None if neither can be; see `RelationSampler`.
+        None if the sampler was asked to make none; see `RelationSampler`.
         """
-        known = self.known_entries or ({},) * len(self.blocks)
-        found = [self._entries(*pair) for pair in zip(self._distinct_blocks(), known, strict=False)]
-        if any(array is None for of_layer in found for array in of_layer.values()):
-            return None
-        nested = [{key: of_layer[key][: block.num_edges] for key, block in blocks.items()} for blocks in self.blocks for of_layer in found]
-        return tuple(nested if self.nested else found)
-
-    def _entries(self, blocks: Mapping[Key, Block], known: Mapping[Key, np.ndarray | None]) -> dict[Key, Any]:
-        """Return the position of each edge of a layer, by relation; None where it is not known."""
-        made = {key: known.get(key) for key in blocks}
-        if self.edges is None or self.edges.finder is None:
-            return made
-        vertices = self.vertices
-        return {
-            key: self.edges.entries(key, blocks[key], vertices[key[2]], vertices[key[0]]) if array is None else array
-            for key, array in made.items()
-        }
+        return self.find_entries() if self.known_entries is None and self.find_entries is not None else self.known_entries
 
     @property
     def vertices(self) -> dict[str, np.ndarray]:
@@ -170,16 +154,16 @@ class HeteroMiniBatch:
         """The latest time of anything drawn in each tree: int64, shape (trees,); the least int64 where a tree drew nothing with a time.
 
         A witness that nothing later than its seed was drawn: it is computed from the edges, not by the sampler. Times of the seeds
-        themselves do not count. None if time did not count, or `entries` are not known.
+        themselves do not count. None if time did not count, or entries were left out.
         """
-        if self.edges is None or self.edges.by is None or self.entries is None:
+        if self.times is None or self.entries is None:
             return None
         count = max((int(part.seed_trees.max(initial=-1)) + 1 for part in self.rows.values()), default=0)
         disjoint = any(part.trees is not None for part in self.rows.values())
         latest = np.full(count if disjoint else min(count, 1), np.iinfo(np.int64).min)
         for blocks, entries in zip(self._distinct_blocks(), self.entries, strict=False):
             for key, block in blocks.items():
-                times = self.edges.times(key, entries[key])
+                times = self.times.of(key, entries[key])
                 if times is None or not len(times):
                     continue
                 rows = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
@@ -192,7 +176,7 @@ class HeteroMiniBatch:
         arrays: list[np.ndarray] = [array for part in self.rows.values() for array in vars(part).values() if array is not None]
         blocks = sum(block.nbytes() for of_layer in self._distinct_blocks() for block in of_layer.values())
         entries = (self.known_entries or ())[: 1 if self.nested else None]
-        return sum(a.nbytes for a in arrays) + blocks + sum(a.nbytes for of_layer in entries for a in of_layer.values() if a is not None)
+        return sum(a.nbytes for a in arrays) + blocks + sum(a.nbytes for of_layer in entries for a in of_layer.values())
 
     def _distinct_blocks(self) -> tuple[dict[Key, Block], ...]:
         return self.blocks[:1] if self.nested else self.blocks
@@ -221,30 +205,20 @@ class HeteroMiniBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class EdgesOf:
-    """The positions and the times of sampled edges, as the graph knows them.
+class TimesOf:
+    """The times of edges that counted in a draw: their own ones, or those of their sources.
 
     Parameters
     ----------
     graph : HeteroGraph
         Columns that are mapped from a store are read where they are asked for.
-    by : {"vertices", "edges"}, optional
-        The times that counted in the draw: those of the sources of edges, or their own ones; None if time did not count.
-    finder : RelationAdjacency, optional
-        Finds positions; None if nobody needs them, or the rows of the adjacencies lie on other ranks.
+    by : {"vertices", "edges"}
     """
 
     graph: HeteroGraph
-    by: Literal["vertices", "edges"] | None
-    finder: RelationAdjacency | None
+    by: Literal["vertices", "edges"]
 
-    def entries(self, key: Key, block: Block, destinations: np.ndarray, sources: np.ndarray) -> np.ndarray:
-        """Return the position of each edge of a block in the adjacency of a relation without parallel edges: int64."""
-        assert self.finder is not None
-        pointers, columns, rows = (to_host(array) for array in (block.indptr, block.indices, destinations[: block.num_destinations]))
-        return self.finder.find_edges(key, rows, pointers, to_host(sources)[columns])
-
-    def times(self, key: Key, entries: np.ndarray) -> np.ndarray | None:
+    def of(self, key: Key, entries: np.ndarray) -> np.ndarray | None:
         """Return the times of some entries of a relation: int64; None if it has none."""
         relation = self.graph.relation(key)
         if self.by == "edges":

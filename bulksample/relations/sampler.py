@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
 from ..selection import Selection
 from .adjacency import By, RelationAdjacency
 from .graph import Key, spelled
-from .minibatch import EdgesOf, HeteroMiniBatch, TypeRows
+from .minibatch import HeteroMiniBatch, TimesOf, TypeRows
 from .rule import TimeRule
 from .seeds import HeteroSeeds
 from .timed_rows import before
@@ -49,8 +50,8 @@ class RelationSampler:
         batch size unless it is given.
     entries : bool, optional
         Make `HeteroMiniBatch.entries`, the position of each edge in its adjacency, which edge ids and edge features need. False makes
-        none. By default ranks that share a graph send them along, and a graph in this process makes them as they are needed: it finds
-        the first ones that are read, and from then on tells them with the draws, as with True.
+        none. By default ranks that share a graph send them along, and a graph in this process makes them as they are needed: a
+        mini-batch whose entries are read is drawn once more, and from then on they come with the draws, as with True.
     """
 
     base: NodeWise
@@ -183,7 +184,18 @@ class RelationSampler:
         lists, owners = zip(*[(vertices[kinds == t], tree_of_seed[kinds == t]) for t in range(len(adjacency.graph.types))], strict=True)
         trees = trees._replace(seeds=list(lists), tree_of_seed=list(owners), moving=self._moves)
         drawn = adjacency.expand_trees(trees, self.laws(adjacency, stream, epoch), by, self.base.frontier == "new", self.entries)
-        return [self._minibatch(adjacency, seeds, kinds, vertices, j, epoch, part, by) for j, part in enumerate(drawn)]
+        made = [self._minibatch(adjacency, seeds, kinds, vertices, j, epoch, part, by) for j, part in enumerate(drawn)]
+        if self.entries is not None:
+            return made
+        again = [partial(self._entries_of, adjacency, seeds.parts(j, j + 1), stream, epoch) for j in range(len(made))]
+        return [one if one.known_entries else replace(one, find_entries=find) for one, find in zip(made, again, strict=True)]
+
+    def _entries_of(
+        self, adjacency: RelationAdjacency, seeds: Selection, stream: Stream, epoch: int
+    ) -> tuple[dict[Key, np.ndarray], ...] | None:
+        """Draw a mini-batch once more, with the entries of its edges; from now on draws on this adjacency tell them."""
+        adjacency.entries_read = True
+        return replace(self, entries=True).sample_bulk(adjacency, seeds, stream, epoch)[0].entries
 
     def _trees(self, seeds: Selection) -> tuple[Trees, np.ndarray]:
         """Return the trees of k mini-batches, still without seeds, and the tree of each seed."""
@@ -251,9 +263,10 @@ class RelationSampler:
                 )
             blocks.insert(0, {key: block for key, (block, _) in pairs.items()})
             entries.insert(0, {key: found for key, (_, found) in pairs.items()})
-        known = None if self.entries is False else tuple(entries)
-        source = EdgesOf(graph, by, adjacency if known and adjacency.finds_edges else None)
-        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(blocks), known, nested, source)
+        times = None if by is None else TimesOf(graph, by)
+        told = self.entries is not False and all(drawn.entries is not None for of_hop in part.hops for drawn in of_hop)
+        known = tuple(entries) if told else None
+        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(blocks), known, nested, times)
 
 
 def draws_by_row(sampler: Any) -> bool:

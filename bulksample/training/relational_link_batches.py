@@ -98,7 +98,7 @@ class RelationEdgeLoader(LinkEndsLoader):
             for layer, of_layer in enumerate(blocks):
                 drawn = None if minibatch.entries is None else minibatch.entries[layer][relation.key]
                 of_layer[relation.key] = _cleared(of_layer[relation.key], minibatch, relation, ends, stamps_of, drawn)
-        return replace(minibatch, blocks=tuple(blocks), known_entries=None, edges=None)
+        return replace(minibatch, blocks=tuple(blocks), known_entries=None, times=None, find_entries=None)
 
 
 def _cleared(

@@ -115,7 +115,6 @@ class PartitionedRelations(RelationAdjacency):
     """
 
     collective = True
-    finds_edges = False
 
     def __init__(self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         self.graph, self.backend, self.n = graph, backend, graph.n

@@ -33,7 +33,7 @@ class DeviceRelations(RelationAdjacency):
         """Take mini-batches through all hops. With `entries`, which only the host reads, or windows that move, arrays are on the host."""
         cuda, rows = self._cuda, [relation.rows for relation in self.relations(by)]
         counts = [kind.count for kind in self.graph.types]
-        if not entries:
+        if entries is False:
             with cuda.streams.sample.on("expand"), memory_errors():
                 bulk = expand_relations(cuda.kernels, counts, rows, trees, laws, only_new)
                 if bulk is not None:
