@@ -24,7 +24,8 @@ from ..relations.graph import HeteroGraph, Key
 from ..views.relational import RelationalView
 from .exact import fair_memory
 
-_EDGES = 2**20  # of the rows that a layer computes at once
+_EDGES = 2**20  # of the rows that a relation adds to at once
+_FEATURES = 2**24  # numbers that a rank fetches at once, 64 MiB
 
 Ids = dict[str, np.ndarray]  # of some vertices of each type, ascending
 
@@ -66,15 +67,23 @@ def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, want
     graph, layers = view.graph, [layer for layer in model.layers if isinstance(layer, RelationalLayer)]
     needed = _needed(graph, layers, {name: np.asarray(wanted.get(name, ()), np.int32) for name in model.types[-1]})
     with evaluation_mode(model):
-        inputs: Any = {name: _share(needed[0][name], comm) for name in model.types[0]}
-        x = view.features.ask([inputs])[0]().wait()
-        rows = model.input_rows(model.look_up(x))
+        rows = _input_rows(model, view, comm, needed[0])
         for i, (layer, (sources, destinations)) in enumerate(zip(layers, pairwise(needed), strict=True)):
             h = gathered(rows if i == 0 else model.between(i - 1, rows), comm)
             places = _places(graph, sources)
             own = {name: _share(destinations[name], comm) for name in layer.destinations}
             rows = {name: _new_rows(graph, layer, name, places, ids, h) for name, ids in own.items()}
     return LayerOutputs(own, {name: h[name][_index(places[name][ids])] for name, ids in own.items()}, rows)
+
+
+def _input_rows(model: RelationalGnn, view: RelationalView, comm: Comm, ids: Ids) -> Rows:
+    """Compute the input rows of this rank's share of some vertices, from some `_FEATURES` numbers of their features at once; collective."""
+    numbers = sum(len(ids[name]) * model.schema.widths[name] for name in model.types[0])
+    pieces = 1 + numbers // (comm.size * _FEATURES)
+    shares = {name: np.array_split(_share(ids[name], comm), pieces) for name in model.types[0]}
+    asked: list[Any] = [{name: parts[i] for name, parts in shares.items()} for i in range(pieces)]
+    found = [model.input_rows(model.look_up(begin().wait())) for begin in view.features.ask(asked)]
+    return {name: torch.cat([part[name] for part in found]) for name in model.types[0]}
 
 
 def _share(ids: np.ndarray, comm: Comm) -> np.ndarray:
@@ -95,7 +104,7 @@ def _needed(graph: HeteroGraph, layers: list[RelationalLayer], wanted: Ids) -> l
             met[name][ids] = True
         for key in layer.relations:
             rows = needed[0].get(key[2], np.empty(0, np.int32))
-            for first, last in _chunks(graph, (key,), rows):
+            for first, last in _chunks(graph, key, rows):
                 met[key[0]][graph.relation(key).adjacency.take(rows[first:last]).indices] = True
         needed.insert(0, {name: np.flatnonzero(mask).astype(np.int32) for name, mask in met.items()})
     return needed
@@ -105,19 +114,23 @@ def _new_rows(
     graph: HeteroGraph, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
 ) -> torch.Tensor:
     """Compute the rows that a layer gives some vertices of a type; `places` are those of the rows of `h`."""
-    keys, found = tuple(key for key in layer.relations if key[2] == name), [torch.empty(0, layer.width_out)]
-    for first, last in _chunks(graph, keys, ids):
-        part, blocks = ids[first:last], dict[Key, Block]()
-        for key in keys:
-            edges = graph.relation(key).adjacency.take(part)
-            blocks[key] = Block(edges.indptr, places[key[0]][edges.indices], None, len(h[key[0]]))
-        found.append(layer.rows_of(name, blocks, h, h[name][_index(places[name][part])]))
-    return torch.cat(found)
+    before = h[name][_index(places[name][ids])]
+    rows = layer.own_rows(name, before)
+    for number, key in enumerate(layer.relations):
+        if key[2] != name or not graph.relation(key).adjacency.degrees[ids].any():
+            continue
+        source = layer.of_sources(number, h[key[0]])
+        for first, last in _chunks(graph, key, ids):
+            edges = graph.relation(key).adjacency.take(ids[first:last])
+            block = Block(edges.indptr, places[key[0]][edges.indices], None, len(h[key[0]]))
+            if block.num_edges:
+                rows[first:last] += layer.message(number, block, source, before[first:last])
+    return rows
 
 
-def _chunks(graph: HeteroGraph, keys: tuple[Key, ...], rows: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of consecutive rows with some `_EDGES` edges of the relations, or of one row that has more."""
-    edges = np.cumsum(np.sum([graph.relation(key).adjacency.degrees[rows] for key in keys], axis=0) + np.ones(len(rows), np.int64))
+def _chunks(graph: HeteroGraph, key: Key, rows: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of consecutive rows with some `_EDGES` edges of a relation, or of one row that has more."""
+    edges = np.cumsum(graph.relation(key).adjacency.degrees[rows] + 1)
     first = 0
     while first < len(rows):
         done = edges[first - 1] if first else 0

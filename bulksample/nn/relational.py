@@ -93,12 +93,17 @@ class RelationalLayer(nn.Module):
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(width_out)) for _ in destinations)
 
     @abstractmethod
-    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
+    def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what relation `number` computes of each source, whatever its edges: from shape (S, width_in), of S rows each."""
+
+    @abstractmethod
+    def message(self, number: int, block: Block, source: tuple[torch.Tensor, ...], destination: torch.Tensor) -> torch.Tensor:
         """Return what relation `number` adds to its destinations.
 
         Parameters
         ----------
-        source : shape (sources of the block, width_in)
+        source : tuple
+            `of_sources` of the sources of the block.
         destination : shape (destinations of the block, width_in)
 
         Returns
@@ -106,27 +111,21 @@ class RelationalLayer(nn.Module):
         Shape (destinations, width_out); zeros for a destination without edges.
         """
 
+    def own_rows(self, name: str, own: torch.Tensor) -> torch.Tensor:
+        """Return what vertices of a type have without their edges: shape (D, width_out) from shape (D, width_in)."""
+        place = self.destinations.index(name)
+        return torch.addmm(self.bias[place], own, self.own[place])
+
     def forward(self, block: RelationBlock, x: Rows) -> Rows:
         """Return the new rows of each type among the destinations of the layer."""
-        return {name: self.rows_of(name, block.relations, x, x[name][: block.destinations[name]]) for name in self.destinations}
+        return {name: self._new_rows(name, block, x) for name in self.destinations}
 
-    def rows_of(self, name: str, edges: Mapping[Key, Block], x: Rows, own: torch.Tensor) -> torch.Tensor:
-        """Return the new rows of some vertices of a type.
-
-        Parameters
-        ----------
-        edges : dict of Block by (source, name, destination)
-            The edges of each relation into these vertices.
-        x : dict by type
-            The rows of the sources of the blocks.
-        own : shape (D, width_in)
-            The rows of the vertices themselves.
-        """
-        place = self.destinations.index(name)
-        out = torch.addmm(self.bias[place], own, self.own[place])
+    def _new_rows(self, name: str, block: RelationBlock, x: Rows) -> torch.Tensor:
+        before = x[name][: block.destinations[name]]
+        out = self.own_rows(name, before)
         for number, key in enumerate(self.relations):
-            if key[2] == name and edges[key].num_edges:
-                out = out + self.message(number, edges[key], x[key[0]], own)
+            if key[2] == name and (edges := block.relations[key]).num_edges:
+                out = out + self.message(number, edges, self.of_sources(number, x[key[0]]), before)
         return out
 
 
@@ -139,9 +138,12 @@ class RelationalSage(RelationalLayer):
         super().__init__(relations, destinations, width_in, width_out, generator)
         self.mean = nn.ParameterList(_weight(generator, width_in, width_out) for _ in relations)
 
-    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
-        weight = self.mean[number]
-        return aggregate(block, source @ weight) if self.width_out < self.width_in else aggregate(block, source) @ weight
+    def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (source @ self.mean[number] if self.width_out < self.width_in else source,)
+
+    def message(self, number: int, block: Block, source: tuple[torch.Tensor, ...], destination: torch.Tensor) -> torch.Tensor:
+        mean = aggregate(block, source[0])
+        return mean if self.width_out < self.width_in else mean @ self.mean[number]
 
 
 class RelationalGat(RelationalLayer):
@@ -160,10 +162,13 @@ class RelationalGat(RelationalLayer):
         self.source = nn.ParameterList(_weight(generator, heads, self.width) for _ in relations)
         self.destination = nn.ParameterList(_weight(generator, width_in, heads) for _ in relations)
 
-    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
+    def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z = (source @ self.weight[number]).view(-1, self.heads, self.width)
-        pattern = matrix_of(block)
-        own = (z * self.source[number]).sum(-1)[pattern.column_index()]
+        return z, (z * self.source[number]).sum(-1)
+
+    def message(self, number: int, block: Block, source: tuple[torch.Tensor, ...], destination: torch.Tensor) -> torch.Tensor:
+        (z, scores_of_sources), pattern = source, matrix_of(block)
+        own = scores_of_sources[pattern.column_index()]
         scores = F.leaky_relu(own + (destination @ self.destination[number])[pattern.row_index()], 0.2)
         return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
 

@@ -14,6 +14,7 @@ from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches, 
 from bulksample.evaluation.by_layers import infer_by_layers, logits_by_layers
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.nn.type_input import TypeInput
 from bulksample.samplers.full import Full
 
 QUICK = {"model": "hetero-sage", "fanouts": (4, 3), "hidden": 8, "epochs": 1, "batch_size": 16, "threads": 1, "quiet": True}
@@ -35,11 +36,16 @@ def never(*_, **__):
     "options", [{}, {"model": "hetero-gat", "heads": 2, "layers": 3, "fanouts": (2, 2, 2)}, {"layers": 1, "fanouts": (3,)}]
 )
 def test_rows_are_those_of_minibatches(monkeypatch, options, edges):
-    """The model of a run with norms and dropout; with few edges at once, the rows are computed in many pieces."""
+    """The model of a run with norms and dropout; with few edges at once, the rows are computed in many pieces, of sources mapped once."""
     monkeypatch.setattr(by_layers, "_EDGES", edges)
-    made = trainer(planted(), dropout=0.5, layer_norm=True, **options)
+    made, mapped = trainer(planted(), dropout=0.5, layer_norm=True, **options), []
     view, vertices = made.context.view.all_rows(), np.array([3, 7, 8, 40, 119], np.int32)
-    positions, logits = logits_by_layers(made.model, view, SerialComm(), vertices)
+    with monkeypatch.context() as patch:
+        for layer in made.model.layers:
+            original = layer.of_sources
+            patch.setattr(layer, "of_sources", lambda *given, first=original: mapped.append((first, given[0])) or first(*given))
+        positions, logits = logits_by_layers(made.model, view, SerialComm(), vertices)
+    assert len(mapped) == len(set(mapped)) > 0
     scoring = BatchScoring(Full((-1,) * len(made.model.layers)), 2)
     made.model.eval()
     expected = torch.cat([rows for _, rows in logits_by_batches(made.model, view, SerialComm(), vertices, scoring)])
@@ -49,13 +55,18 @@ def test_rows_are_those_of_minibatches(monkeypatch, options, edges):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ranks_share_the_rows(place, ranks):
-    graph = planted()
+def test_ranks_share_the_rows(monkeypatch, place, ranks):
+    """Few features are fetched at once: those of some papers and some authors, 2 and 3 numbers each."""
+    graph, fetched = planted(), []
+    monkeypatch.setattr(by_layers, "_FEATURES", 30)
+    original = TypeInput.forward
+    monkeypatch.setattr(TypeInput, "forward", lambda own, x: fetched.append(len(x) * own.width) or original(own, x))
 
     def on_rank(comm):
         made = trainer(graph, comm, dropout=0.0, epochs=0, **place)
         vertices = np.flatnonzero(graph.type("paper").masks["test"]).astype(np.int32)
         positions, logits = logits_by_layers(made.model, made.context.view.all_rows(), comm, vertices)
+        assert max(fetched) <= 40
         return positions, logits, vertices
 
     found = on_threads(ranks, on_rank)
