@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError, instead_of
-from ..relations.minibatch import HeteroMiniBatch, TypeRows
+from ..relations.minibatch import TypeRows
 from . import require
 from .dgl.loader import INSTALL
 from .dialects import EdgeLayout, edge_weights, edges_as, shared
@@ -19,7 +19,7 @@ def to_pyg(batch: Any, layout: EdgeLayout) -> Any:
     if layout not in get_args(EdgeLayout):
         raise UsageError(f"layout: got {layout!r}; {instead_of(str(layout), get_args(EdgeLayout))}")
     data, minibatch = require("torch_geometric.data", "pyg").HeteroData(), batch.batch.minibatch
-    counts = not _is_subgraph(minibatch)  # of a subgraph, edges belong to no hop
+    counts = not minibatch.subgraph
     for name, part in minibatch.rows.items():
         store = data[name]
         store.n_id, store.num_nodes = batch.vertices[name], len(part.vertices)
@@ -71,7 +71,7 @@ def to_dgl(batch: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]
             key: ("csc", (shared(own.indptr.astype(np.int32), batch.device), shared(own.indices, batch.device), none))
             for key, own in blocks.items()
         }
-        ends = (0, 0) if _is_subgraph(minibatch) else (layer, layer + 1)
+        ends = (0, 0) if minibatch.subgraph else (layer, layer + 1)
         sources, destinations = ({name: int(part.sizes[hops - end]) for name, part in minibatch.rows.items()} for end in ends)
         block = dgl.create_block(data, sources, destinations)
         for name, ids in vertices.items():
@@ -90,11 +90,6 @@ def to_dgl(batch: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]
         if made[-1].num_dst_nodes(name) == len(y) == len(outputs[name]):
             made[-1].dstnodes[name].data["label"] = y
     return vertices, outputs, made
-
-
-def _is_subgraph(minibatch: HeteroMiniBatch) -> bool:
-    """True if all layers have the same edges, among all vertices, as HGSampling keeps them."""
-    return len(minibatch.blocks) > 1 and minibatch.blocks[0] is minibatch.blocks[-1]
 
 
 def _first_of_each(part: TypeRows) -> np.ndarray:

@@ -206,4 +206,4 @@ class _Found:
             blocks[relation.key] = Block(pointers - pointers[0], kept.columns[edges], None, len(outof.part(j)))
             entries[relation.key] = kept.entries[edges]
         hops = len(self.sizes) - 1
-        return HeteroMiniBatch(int(self.seeds.minibatches[j]), epoch, rows, (blocks,) * hops, (entries,) * hops, nested=True)
+        return HeteroMiniBatch(int(self.seeds.minibatches[j]), epoch, rows, (blocks,) * hops, (entries,) * hops, nested=True, subgraph=True)

@@ -85,6 +85,8 @@ class HeteroMiniBatch:
         The times that counted in the draws.
     find_entries : callable, optional
         Makes `entries` when they are first read.
+    subgraph : bool
+        True if the blocks of all layers are one: all edges among all vertices, which belong to no hop, as HGSampling keeps them.
     """
 
     id: int
@@ -95,6 +97,7 @@ class HeteroMiniBatch:
     nested: bool = False
     times: TimesOf | None = field(default=None, repr=False)
     find_entries: Callable[[], tuple[dict[Key, np.ndarray], ...] | None] | None = field(default=None, repr=False)
+    subgraph: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the mini-batch for a pickle or a copy: without the graph, of which `entries` and `latest` are known."""

@@ -120,8 +120,9 @@ def test_trees_and_times_of_seeds_are_there():
         batch.to_pyg("csr")
 
 
-def test_a_subgraph_has_no_numbers_by_hop():
-    counts = {"paper": (5, 4), "author": (3, 3), "word": (3, 3), "venue": (2, 2), "alone": (1, 1)}
+@pytest.mark.parametrize("hops", [1, 2])
+def test_a_subgraph_has_no_numbers_by_hop(hops):
+    counts = {name: (count,) * hops for name, count in {"paper": 5, "author": 3, "word": 3, "venue": 2, "alone": 1}.items()}
     for batch in loader(GRAPH, sampler=HGSampler(counts), fanouts=None, seeds="paper"):
         data, (u, v) = batch.to_pyg(), batch.edge_index_dict[CITES]
         assert (data[CITES].edge_index[0].tolist(), data[CITES].edge_index[1].tolist()) == (u.tolist(), v.tolist())
