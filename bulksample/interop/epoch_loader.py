@@ -14,7 +14,7 @@ from ..profiling import Profile, profiled
 from .tensor_batch import device_of
 
 if TYPE_CHECKING:
-    from .shared_steps import SharedSteps
+    from .shared_steps import SharedMinibatches, SharedSteps
 
 B = TypeVar("B")  # the batch
 T = TypeVar("T")  # the same as tensors
@@ -27,21 +27,17 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
     ----------
     bulks : BulkLoader
         Samples the mini-batches.
-    _steps : SharedSteps, optional
-        The steps of a graph that ranks share, whose rows are fetched ahead of use; None of a graph in this process.
+    _shared : SharedMinibatches, optional
+        The batches of a graph that ranks share, whose rows are fetched ahead of use; None for a graph in this process.
     """
 
     bulks: BulkLoader
-    _steps: SharedSteps | None = None
+    _shared: SharedMinibatches[B] | None = None
     _profile: Profile | None = None
 
     @abstractmethod
     def _batch(self, minibatch: Any, repeated: bool) -> B:
         """Return the batch of a mini-batch whose rows lie in this process."""
-
-    @abstractmethod
-    def _fetched(self) -> Iterator[B]:
-        """Yield the batches of a graph that ranks share."""
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank yields in an epoch."""
@@ -52,13 +48,19 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
 
         Raises `UsageError` while another thread iterates over this loader.
         """
-        if self._steps is not None:
-            yield from self._fetched()
+        if self._shared is not None:
+            yield from self._shared
             return
         began: dict[str, Any] = {}
         for i, minibatch in enumerate(self._sampled()):
             began = began or self.bulks.bare_position  # the position of the first mini-batch; a newer iteration has its own
             yield self._batch(minibatch, self.bulks.repeats(began, i))
+
+    def _check_steps(self, batch_size: int, ranks: int) -> None:
+        """Raise `UsageError` if `drop_last` leaves no mini-batch, on every rank."""
+        if not self.bulks.steps:
+            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
+            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
 
     def _sampled(self) -> Iterator[Any]:
         """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
@@ -86,7 +88,7 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
     @property
     def _position(self) -> BulkLoader | SharedSteps:
         """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
-        return self.bulks if self._steps is None else self._steps
+        return self.bulks if self._shared is None else self._shared.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
@@ -104,10 +106,10 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
             If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
             earlier versions name no graph and are accepted.
         """
-        if self._steps is None:
+        if self._shared is None:
             self.bulks.load_state_dict(state, onward=True)
         else:
-            self._steps.load_state_dict(state)
+            self._shared.steps.load_state_dict(state)
 
 
 class TensorLoader(Uncached, Generic[T]):
@@ -140,14 +142,20 @@ class TensorLoader(Uncached, Generic[T]):
         self.loader.load_state_dict(state)
 
 
-def check_fetching(fetch_together: Any) -> None:
-    """Raise `UsageError` unless `fetch_together` is a positive whole number."""
-    if not is_whole(fetch_together):
-        raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
+def check_shared(fetch_together: Any, rank: int, ranks: int) -> None:
+    """Raise `UsageError` unless these arguments suit a graph that ranks share."""
+    _check_fetching(fetch_together)
+    if (rank, ranks) != (0, 1):
+        raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
 
 
 def check_whole(fetch_together: Any) -> None:
     """Raise `UsageError` for a number of mini-batches to fetch together, as this process holds the whole graph."""
-    check_fetching(fetch_together)
+    _check_fetching(fetch_together)
     if fetch_together != 1:
         raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
+
+
+def _check_fetching(fetch_together: Any) -> None:
+    if not is_whole(fetch_together):
+        raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")

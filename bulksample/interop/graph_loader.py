@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import backends, samplers
@@ -25,12 +25,12 @@ from ..samplers import Sampler
 from ..seed_groups import SeedGroups
 from .batch import Batch
 from .batch_rows import GraphRows
-from .epoch_loader import EpochLoader, check_fetching, check_whole
+from .epoch_loader import EpochLoader, check_shared, check_whole
 from .seeds import seed_vertices
 from .tensor_batch import TensorBatch
 
 if TYPE_CHECKING:
-    from .shared_batches import SharedBatches
+    pass
 
 
 class Loader(EpochLoader[Batch, TensorBatch]):
@@ -131,22 +131,19 @@ class Loader(EpochLoader[Batch, TensorBatch]):
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
-        self._shared: SharedBatches | None = None
         self._profile = profile
         if isinstance(self.graph, RankGraph):
             from .shared_batches import SharedBatches
 
             def asked() -> Sampler:
-                check_fetching(fetch_together)
+                check_shared(fetch_together, rank, ranks)
                 check_switches(edge_ids=edge_ids)
-                if (rank, ranks) != (0, 1):
-                    raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
                 return _sampler(sampler, fanouts, options)
 
             self._shared = SharedBatches(
                 self.graph, asked, seeds, backend, threads, fetch_together, edge_ids, profile, seed_locality, **bulk
             )  # fmt: skip
-            self._steps, self.bulks, ranks = self._shared.steps, self._shared.steps.source.loader, self.graph.comm.size
+            self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
         else:
             check_whole(fetch_together)
             check_switches(edge_ids=edge_ids)
@@ -159,16 +156,10 @@ class Loader(EpochLoader[Batch, TensorBatch]):
             groups = None if seed_locality is None else SeedGroups(seed_locality, vertices)
             self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, groups=groups, **bulk)
             self._rows = GraphRows(self.graph, threads or len(processor_ids()), vertices, profile)
-        if not self.bulks.steps:
-            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
-            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
+        self._check_steps(batch_size, ranks)
 
     def _batch(self, minibatch: MiniBatch, repeated: bool) -> Batch:
         return Batch(minibatch, self._rows, repeated)
-
-    def _fetched(self) -> Iterator[Batch]:
-        assert self._shared is not None
-        return iter(self._shared)
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import backends
@@ -25,13 +25,13 @@ from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from .epoch_loader import EpochLoader, check_fetching, check_whole
+from .epoch_loader import EpochLoader, check_shared, check_whole
 from .hetero_batch import HeteroBatch, rows_of_types
 from .relation_sampler import Fanouts, relation_sampler
 from .tensor_batch import TensorHeteroBatch
 
 if TYPE_CHECKING:
-    from .shared_hetero_batches import SharedHeteroBatches
+    pass
 
 
 class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
@@ -111,21 +111,19 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
 
         def asked() -> tuple[RelationSampler | UnionSampler | HGSampler, SeedList]:
-            check_fetching(fetch_together)
-            if share and (rank, ranks) != (0, 1):
-                raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+            if share:
+                check_shared(fetch_together, rank, ranks)
             listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
             if not len(listed.vertices):
                 raise UsageError(f"seeds choose none of the {self.graph.n} vertices of graph {self.graph.name!r}; choose at least one")
             return _law(self.graph, sampler, fanouts, time, times is not None, disjoint, options), listed
 
-        self._shared: SharedHeteroBatches | None = None
         self._profile = profile
         if share:
             from .shared_hetero_batches import SharedHeteroBatches
 
             self._shared = SharedHeteroBatches(share, asked, backend, threads, fetch_together, profile, seed_locality, **bulk)
-            self._steps, self.bulks, ranks = self._shared.steps, self._shared.steps.source.loader, share.comm.size
+            self.bulks, ranks = self._shared.steps.source.loader, share.comm.size
         else:
             check_whole(fetch_together)
             law, listed = asked()
@@ -133,17 +131,10 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
             groups = None if seed_locality is None else SeedGroups(seed_locality, listed.part_order(self.graph))
             self.bulks = RelationLoader(adjacency, law, listed, rank=rank, ranks=ranks, even=True, groups=groups, **bulk)
             self._rows = rows_of_types(adjacency, listed, threads or len(processor_ids()), profile)
-        if not self.bulks.steps:
-            raise UsageError(
-                f"drop_last leaves no mini-batch of {self.bulks.examples} seeds; use drop_last=False, a lower batch_size or fewer ranks"
-            )
+        self._check_steps(batch_size, ranks)
 
     def _batch(self, minibatch: HeteroMiniBatch, repeated: bool) -> HeteroBatch:
         return HeteroBatch(minibatch, self.graph, self._rows, repeated)
-
-    def _fetched(self) -> Iterator[HeteroBatch]:
-        assert self._shared is not None
-        return iter(self._shared)
 
 
 def _law(

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .. import backends
-from ..distributed.comm.agree import made_alike, together
-from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
-from ..nn.aggregate import SparseRows
-from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
@@ -25,11 +20,11 @@ from ..views.loading import GraphLoadingView
 from .batch import Batch
 from .batch_rows import no_features, no_labels
 from .seeds import seed_vertices
-from .shared_steps import SharedSteps, plain
+from .shared_steps import SharedMinibatches, SharedSteps, dense, made_together, plain
 
 
-class SharedBatches(Unpicklable, CopiedAlong):
-    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+class SharedBatches(SharedMinibatches[Batch]):
+    """The batches of this rank of a plain graph.
 
     Parameters
     ----------
@@ -57,8 +52,6 @@ class SharedBatches(Unpicklable, CopiedAlong):
         On every rank, if one was given a bad argument or ranks were given different ones.
     """
 
-    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
-
     def __init__(
         self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
         edge_ids: bool, profile: Profile | None, seed_locality: int | None = None, **options: Any,
@@ -76,20 +69,17 @@ class SharedBatches(Unpicklable, CopiedAlong):
                 "seed_locality": plain(seed_locality),
             }, {"graph": graph.fingerprint, "seeds": None if ids is None else hashlib.sha256(ids.tobytes()).hexdigest()}  # fmt: skip
 
-        law, ids = made_alike(comm, asked)
+        (law, ids), engine, _ = made_together(comm, asked, backend, threads)
         vertices = seed_vertices(graph, seeds) if ids is None else ids
-        share = fair_threads(comm) if threads is None else threads
-        engine = together(comm, lambda: backends.make(backend, share))
         self.view = GraphLoadingView(graph, engine, vertices, edge_ids)
         groups = None if seed_locality is None else SeedGroups(seed_locality, graph.part_order(vertices))
         rank = comm.rank if groups is None else graph.place
         loader = BulkLoader(self.view.adjacency, law, vertices, rank=rank, ranks=comm.size, even=True, groups=groups, **options)
         self.graph, self.steps = graph, SharedSteps(comm, self.view, loader, fetch_together, profile)
 
-    def __iter__(self) -> Iterator[Batch]:
-        for step, repeated in self.steps:
-            assert step.minibatch is not None  # every step of an even loader has a mini-batch
-            yield Batch(step.minibatch, FetchedRows(self, step), repeated)
+    def _batch(self, step: StepBatch, repeated: bool) -> Batch:
+        assert step.minibatch is not None  # every step of an even loader has a mini-batch
+        return Batch(step.minibatch, FetchedRows(self, step), repeated)
 
 
 class FetchedRows:
@@ -102,7 +92,7 @@ class FetchedRows:
         if not self._graph.num_features:
             raise no_features(self._graph.name)
         assert self._x is not None
-        return dense(self._x) if isinstance(self._x, SparseRows) else self._x.numpy()
+        return dense(self._x)
 
     def y(self, minibatch: MiniBatch) -> np.ndarray:
         if not self._graph.has_labels:
@@ -126,12 +116,3 @@ class FetchedRows:
         if self._edges is not None or matrix is None:
             return self._edges or EdgeRows(None, None)
         return EdgeSource(matrix, None).start(*minibatch.edge_ends())()
-
-
-def dense(rows: SparseRows) -> np.ndarray:
-    """Return sparse rows as a dense matrix: float32."""
-    from scipy.sparse import csr_array
-
-    own = rows.packed()
-    made: np.ndarray = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
-    return made

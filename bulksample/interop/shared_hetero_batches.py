@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import backends
-from ..distributed.comm.agree import made_alike, together
-from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
-from ..nn.aggregate import SparseRows
-from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile
 from ..relations.adjacency import RelationAdjacency
 from ..relations.hgt import HGSampler
@@ -29,12 +24,11 @@ from ..training.batches import StepBatch
 from ..views.loading import RelationalLoadingView
 from .batch_rows import TableRows, VerticesAndSeeds, no_features
 from .hetero_batch import HeteroBatch, rows_of_types
-from .shared_batches import dense
-from .shared_steps import SharedSteps, plain
+from .shared_steps import SharedMinibatches, SharedSteps, dense, made_together, plain
 
 
-class SharedHeteroBatches(Unpicklable, CopiedAlong):
-    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+class SharedHeteroBatches(SharedMinibatches[HeteroBatch]):
+    """The batches of this rank of a heterogeneous graph.
 
     Parameters
     ----------
@@ -55,8 +49,6 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
         On every rank, if one was given a bad argument or ranks were given different ones.
     """
 
-    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
-
     def __init__(
         self, graph: RankHeteroGraph, asked: Callable[[], tuple[RelationSampler | UnionSampler | HGSampler, SeedList]], backend: str,
         threads: int | None, fetch_together: int, profile: Profile | None, seed_locality: int | None = None, **options: Any,
@@ -75,9 +67,7 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
             settings |= {"fetch_together": plain(fetch_together), "seed_locality": plain(seed_locality)}
             return made, settings, {"graph": graph.fingerprint, **hashes}
 
-        law, seeds = made_alike(comm, compared)
-        share = fair_threads(comm) if threads is None else threads
-        engine = together(comm, lambda: backends.make(backend, share))
+        (law, seeds), engine, share = made_together(comm, compared, backend, threads)
         self._graph, self.view = graph.graph, RelationalLoadingView(graph, engine)
         relations = cast(RelationAdjacency, self.view.adjacency)
         groups = None if seed_locality is None else SeedGroups(seed_locality, seeds.part_order(graph.graph))
@@ -86,11 +76,11 @@ class SharedHeteroBatches(Unpicklable, CopiedAlong):
         self._rows = rows_of_types(relations, seeds, share, profile)
         self.steps = SharedSteps(comm, self.view, loader, fetch_together, profile)
 
-    def __iter__(self) -> Iterator[HeteroBatch]:
-        for step, repeated in self.steps:
-            fetched: dict[str, Any] = cast(Any, step.x)
-            rows = {name: FetchedColumns(own, fetched.get(name)) for name, own in self._rows.items()}
-            yield HeteroBatch(_hetero(step), self._graph, rows, repeated)
+    def _batch(self, step: StepBatch, repeated: bool) -> HeteroBatch:
+        assert step.minibatch is not None  # every step of an even loader has a mini-batch
+        fetched: dict[str, Any] = cast(Any, step.x)
+        rows = {name: FetchedColumns(own, fetched.get(name)) for name, own in self._rows.items()}
+        return HeteroBatch(cast(HeteroMiniBatch, step.minibatch), self._graph, rows, repeated)
 
 
 class FetchedColumns:
@@ -102,8 +92,7 @@ class FetchedColumns:
     def x(self, minibatch: VerticesAndSeeds) -> NDArray[np.float32]:
         if self._x is None:
             raise no_features(self._rows.name)
-        made: NDArray[np.float32] = dense(self._x) if isinstance(self._x, SparseRows) else self._x.numpy()
-        return made
+        return dense(self._x)
 
     def y(self, minibatch: VerticesAndSeeds) -> NDArray[np.int64] | NDArray[np.float32]:
         return self._rows.y(minibatch)
@@ -115,8 +104,3 @@ class FetchedColumns:
     @property
     def has_labels(self) -> bool:
         return self._rows.has_labels
-
-
-def _hetero(step: StepBatch) -> HeteroMiniBatch:
-    assert step.minibatch is not None  # every step of an even loader has a mini-batch
-    return cast(HeteroMiniBatch, step.minibatch)

@@ -1,19 +1,34 @@
-"""The steps of a loader that several ranks iterate over together: begun alike on all, and refused where one left them early."""
+"""The steps of a loader that several ranks iterate over together: begun alike on all, and refused where one left them early.
+
+`SharedMinibatches` is what the loaders of plain and of heterogeneous graphs share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, cast
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from .. import backends
+from ..backends.base import Backend
+from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
+from ..distributed.comm.thread_budget import fair_threads
 from ..errors import UsageError
 from ..loader import BulkLoader
+from ..nn.aggregate import SparseRows
+from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile, profiled
 from ..training.batches import MiniBatchSource, StepBatch
 from ..views.loading import LoadingView
+
+B = TypeVar("B")  # the batch
+T = TypeVar("T")
 
 
 class SharedSteps:
@@ -115,6 +130,43 @@ class SharedSteps:
         self.source.loader.epoch = epoch
         self.source.continue_from(self.source.loader.state_dict())
         self._told, self._left = ", where an epoch was set", None
+
+
+class SharedMinibatches(Unpicklable, CopiedAlong, Generic[B]):
+    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+
+    Attributes
+    ----------
+    steps : SharedSteps
+    """
+
+    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
+    steps: SharedSteps
+
+    @abstractmethod
+    def _batch(self, step: StepBatch, repeated: bool) -> B:
+        """Return the batch of a step, whose rows have been fetched."""
+
+    def __iter__(self) -> Iterator[B]:
+        for step, repeated in self.steps:
+            yield self._batch(step, repeated)
+
+
+def made_together(comm: Comm, asked: Callable[[], tuple[T, Any, Any]], backend: str, threads: int | None) -> tuple[T, Backend, int]:
+    """Return what `made_alike` returns, a back end, and its threads: a fair share of those of this rank unless given; collective."""
+    made, share = made_alike(comm, asked), fair_threads(comm) if threads is None else threads
+    return made, together(comm, lambda: backends.make(backend, share)), share
+
+
+def dense(rows: SparseRows | torch.Tensor) -> NDArray[np.float32]:
+    """Return fetched rows as a matrix; sparse ones become dense."""
+    if not isinstance(rows, SparseRows):
+        return rows.numpy()
+    from scipy.sparse import csr_array
+
+    own = rows.packed()
+    made: NDArray[np.float32] = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
+    return made
 
 
 def plain(value: Any) -> Any:

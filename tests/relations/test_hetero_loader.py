@@ -144,7 +144,7 @@ def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
         (lambda: loader(sampler=samplers.make("sage", (2,))), r"got a sampler object, and fanouts"),
         (lambda: loader(times=None, time=bs.TimeRule()), r"the seeds have no times"),
         (lambda: loader(seeds={"paper": []}, times=None), "seeds choose none of the .* vertices of graph"),
-        (lambda: loader(seeds={"paper": [1]}, times=None, drop_last=True), r"drop_last leaves no mini-batch of 1 seeds"),
+        (lambda: loader(seeds={"paper": [1]}, times=None, drop_last=True), r"drop_last leaves no mini-batch: 1 seeds fill 0 of "),
         (lambda: loader(times=None, fanouts=[2, 0]), r"fanouts: got 2,0; a hop of 0 draws no neighbor: use 1 or more, or -1 for all"),
         (lambda: loader(times=None, fanouts={"default": [0, 0], "cites": [-1, 0]}), r"fanouts: got -1,0; a hop of 0 draws no neighbor"),
         (lambda: loader(replaced=True), r"sampler 'sage' has no option 'replaced'"),
