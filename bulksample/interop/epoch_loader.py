@@ -1,4 +1,4 @@
-"""What the loaders of plain and of heterogeneous graphs share: epochs, positions, and batches on a device."""
+"""Epochs, positions and devices of loaders, the same for plain and for heterogeneous graphs."""
 
 from __future__ import annotations
 

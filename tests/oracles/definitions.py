@@ -1,4 +1,4 @@
-"""What the package computes, as dense matrices and by enumeration."""
+"""Slow definitions of results of the package: by dense matrices and by enumeration."""
 
 from __future__ import annotations
 
