@@ -22,7 +22,7 @@ from bulksample.data.relational.synthetic import hetero, papers
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.relation_requests import HopForm
-from bulksample.relations.graph import HeteroGraph
+from bulksample.graph import Graph
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
@@ -48,7 +48,7 @@ class LengthsAhead(HopRecorder):
 
 
 def recorded(
-    kind: type[HopRecorder], graph: HeteroGraph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool
+    kind: type[HopRecorder], graph: Graph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool
 ) -> Hops:  # fmt: skip
     """Return the hops of one mini-batch of each rank."""
     sampler = RelationSampler(samplers.make("sage", fanouts), None, TimeRule(window=window), stride=seeds, entries=entries)
@@ -61,7 +61,7 @@ def recorded(
     return hops
 
 
-def row(graph: HeteroGraph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool) -> dict[str, int | float]:
+def row(graph: Graph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool) -> dict[str, int | float]:
     """Return the bytes of a mini-batch on each rank in both forms, what rooms send once, and the quotient."""
     layouts = [Layout.even(kind.count, ranks) for kind in graph.types]
     rooms, lengths = (recorded(kind, graph, fanouts, window, ranks, seeds, entries) for kind in (InRooms, LengthsAhead))

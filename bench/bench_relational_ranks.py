@@ -44,7 +44,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def graph_of(folder: Path) -> bs.HeteroGraph:
+def graph_of(folder: Path) -> bs.Graph:
     """Return the graph whose results say whether the car finished, with embeddings for the types of EMBEDDED."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     try:
@@ -61,11 +61,11 @@ def graph_of(folder: Path) -> bs.HeteroGraph:
     return replace(graph, types=tuple(replace(kind, features=None) if kind.name in EMBEDDED else kind for kind in kinds)).validate()
 
 
-def trainer(graph: bs.HeteroGraph, comm: Comm | None, **options: Any) -> Trainer:
+def trainer(graph: bs.Graph, comm: Comm | None, **options: Any) -> Trainer:
     return make_trainer(TrainConfig.of(**{**OPTIONS, **options}), graph, comm)
 
 
-def run(graph: bs.HeteroGraph, comm: Comm | None = None, **options: Any) -> dict[str, Any]:
+def run(graph: bs.Graph, comm: Comm | None = None, **options: Any) -> dict[str, Any]:
     """Train; return the report, the rows of each table on this rank, and the gradients of these rows in the first step."""
     made, first = trainer(graph, comm, **options), dict[str, tuple[np.ndarray, np.ndarray]]()
     model, step = made.model, made.context.optimizer.step
@@ -83,7 +83,7 @@ def run(graph: bs.HeteroGraph, comm: Comm | None = None, **options: Any) -> dict
     return {"report": report, "gradients": first, "theta": sum(own.numel() for own in model.parameters()) - shards}
 
 
-def minibatches(graph: bs.HeteroGraph, comm: Comm | None = None, **options: Any) -> list[Any]:
+def minibatches(graph: bs.Graph, comm: Comm | None = None, **options: Any) -> list[Any]:
     """Return this rank's mini-batches of the first epoch, None where it has none."""
     return [batch.minibatch for batch in trainer(graph, comm, **options).context.batches]
 
@@ -94,7 +94,7 @@ def digest(of_ranks: list[list[Any]]) -> str:
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
-def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int, needed: tuple[str, ...]) -> dict[str, int]:
+def predicted(graph: bs.Graph, drawn: list[list[Any]], c: int, theta: int, needed: tuple[str, ...]) -> dict[str, int]:
     """Return the bytes of an epoch of these mini-batches by kind: of features, embeddings, their gradients, and all other gradients."""
     total, p = dict.fromkeys(COUNTED, 0), len(drawn)
     for step in zip(*drawn, strict=True):
@@ -115,7 +115,7 @@ def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int,
     return total
 
 
-def sent_to_sample(graph: bs.HeteroGraph, c: int, exchange: str) -> int:
+def sent_to_sample(graph: bs.Graph, c: int, exchange: str) -> int:
     """Return the bytes that ranks with relations in block rows will send to sample an epoch, by the draws of one rank."""
     made, hops = trainer(graph, None), []
     view = made.context.view
@@ -131,7 +131,7 @@ def sent_to_sample(graph: bs.HeteroGraph, c: int, exchange: str) -> int:
     return int(sent[SENT_KINDS.index("topology"), 1].sum())
 
 
-def seconds_of_sampling(graph: bs.HeteroGraph, topology: str) -> dict[str, float]:
+def seconds_of_sampling(graph: bs.Graph, topology: str) -> dict[str, float]:
     """Return the processor seconds and the edges of an epoch that one rank samples, eight mini-batches at a time."""
     loader = trainer(graph, None, topology=topology, bulk_size=8).context.batches.loader
     begun = time.process_time()
@@ -139,14 +139,14 @@ def seconds_of_sampling(graph: bs.HeteroGraph, topology: str) -> dict[str, float
     return {"edges": edges, "seconds": time.process_time() - begun}
 
 
-def cost_of_block_rows(graph: bs.HeteroGraph, turns: int = 5) -> dict[str, Any]:
+def cost_of_block_rows(graph: bs.Graph, turns: int = 5) -> dict[str, Any]:
     """Return the seconds of sampling on one rank with its relations whole and in block rows, in turn, and the median of their ratios."""
     found = [{topology: seconds_of_sampling(graph, topology) for topology in TOPOLOGIES} for _ in range(turns + 1)][1:]
     ratios = [turn["partitioned"]["seconds"] / turn["replicated"]["seconds"] for turn in found]
     return {"turns": found, "ratio": float(np.median(ratios)), "least": min(ratios), "most": max(ratios)}
 
 
-def compare(graph: bs.HeteroGraph, c: int, topology: str, exchange: str, one: dict[str, Any]) -> dict[str, Any]:
+def compare(graph: bs.Graph, c: int, topology: str, exchange: str, one: dict[str, Any]) -> dict[str, Any]:
     """Compare a grid of RANKS / c x c ranks with `one`, the run of one rank on the mini-batches of RANKS virtual ranks."""
     options: dict[str, Any] = {"topology": topology, "features": "partitioned", "replication": c, "exchange": exchange}
     drawn = on_threads(RANKS, lambda comm: minibatches(graph, comm, **options))

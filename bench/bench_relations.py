@@ -3,7 +3,7 @@
 The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, field 100 k) and seven relations of 29 M edges, times
 `--share`; sources bend towards 0, destinations are uniform. All contestants draw for the same seeds, 1024 papers a mini-batch, in bulks:
 
-    relations      HeteroGraph, the fanouts of each relation
+    relations      Graph, the fanouts of each relation
     union          the same edges as one relation of one type, with as many draws per row as all relations together
     trees          relations, each seed a tree of its own
     uniform, window, last    trees in time, with times of vertices; the cutoff is beyond 75 % of the times
@@ -26,7 +26,7 @@ import numpy as np
 from harness import Numbers, check_edges, compare
 from peers.contest import Worker
 
-from bulksample import Graph, HeteroGraph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
+from bulksample import Graph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
 from bulksample.relations.adjacency import RelationAdjacency, union_of
 from bulksample.relations.minibatch import HeteroMiniBatch
 from bulksample.relations.sampler import RelationSampler
@@ -41,7 +41,7 @@ ENDS = [
 SPAN = 1_000_000  # units of time
 
 
-def igbh(share: float) -> HeteroGraph:
+def igbh(share: float) -> Graph:
     """Make the graph at a share of its size."""
     rng = np.random.default_rng(0)
     counts = {name: max(1, int(count * share)) for name, count in TYPES.items()}
@@ -51,10 +51,10 @@ def igbh(share: float) -> HeteroGraph:
         m = int(edges * share)
         u = (counts[source] * rng.random(m) ** 2).astype(np.int64)
         relations.append(relation_from_edges(types[source], name, types[destination], u, rng.integers(0, counts[destination], m)))
-    return HeteroGraph(tuple(types.values()), tuple(relations), "igbh").validate()
+    return Graph.of(tuple(types.values()), tuple(relations), "igbh").validate()
 
 
-def seeds_of(graph: HeteroGraph, k: int, b: int) -> np.ndarray:
+def seeds_of(graph: Graph, k: int, b: int) -> np.ndarray:
     """Return the seeds of k mini-batches: int64, shape (k b,)."""
     return np.random.default_rng(1).integers(0, min(graph.types[0].count, TYPES["paper"]), k * b)
 
@@ -62,7 +62,7 @@ def seeds_of(graph: HeteroGraph, k: int, b: int) -> np.ndarray:
 class Contestant:
     """A sampler with a bulk of k mini-batches of b seeds."""
 
-    def __init__(self, graph: HeteroGraph, sampler: RelationSampler, threads: int, k: int, b: int) -> None:
+    def __init__(self, graph: Graph, sampler: RelationSampler, threads: int, k: int, b: int) -> None:
         self.adjacency, self.sampler = RelationAdjacency(graph, backends.make("native", threads)), sampler
         listed = SeedList.of(graph, {graph.types[0].name: seeds_of(graph, k, b)}, np.full(k * b, 3 * SPAN // 4))
         self.seeds, self.clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
@@ -84,7 +84,7 @@ class Contestant:
         return {"edges": sum(m.num_edges for m in drawn), "rows": rows}
 
 
-def peer(graph: HeteroGraph, seeds: np.ndarray, threads: int, python: str, fanouts: tuple[int, ...], folder: Path) -> Worker:
+def peer(graph: Graph, seeds: np.ndarray, threads: int, python: str, fanouts: tuple[int, ...], folder: Path) -> Worker:
     """Start DGL on the same relations and seeds."""
     for place, relation in enumerate(graph.relations):
         np.save(folder / f"{place}.indptr.npy", relation.adjacency.indptr)
@@ -118,7 +118,7 @@ def relations(
     minibatches: int = 4, batch_size: int = 1024, python: Annotated[str | None, "a Python with DGL"] = None,
 ) -> dict[str, Any]:  # fmt: skip
     graph, k, b = igbh(share), minibatches, batch_size
-    union = HeteroGraph.from_homogeneous(Graph(union_of(graph).with_values(None)))
+    union = Graph(union_of(graph).with_values(None))
     sage = samplers.make("sage", fanouts)
     rules = {"uniform": TimeRule(), "window": TimeRule(window=SPAN // 4), "last": TimeRule(strategy="last")}
     law = {"relations": RelationSampler(sage), "trees": RelationSampler(sage, disjoint=True, stride=b)}

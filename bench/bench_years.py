@@ -29,7 +29,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def papers(path: Path, train: int, test: int, until: int, most: int) -> bs.HeteroGraph:
+def papers(path: Path, train: int, test: int, until: int, most: int) -> bs.Graph:
     """Return papers and their fields with years; of each split at most so many papers are seeds, drawn once."""
     with np.load(path) as raw:
         year, field = raw["year"].astype(np.int64), raw["y_area"].astype(np.int64)
@@ -44,7 +44,7 @@ def papers(path: Path, train: int, test: int, until: int, most: int) -> bs.Heter
     paper = bs.VertexType("paper", len(year), words, field, int(field.max()) + 1, masks, year)
     known = bs.VertexType("field", len(year), np.eye(int(field.max()) + 1, dtype=np.float32)[field], times=year)
     relations = (bs.Relation("paper", "shares author", "paper", edges), bs.Relation("field", "of neighbor", "paper", edges))
-    return bs.HeteroGraph((paper, known), relations, "confpapers").validate()
+    return bs.Graph.of((paper, known), relations, "confpapers").validate()
 
 
 def years(

@@ -15,15 +15,15 @@ Get a graph
     from_edges      from arrays of edges, features, labels and masks
     from_pyg        from a torch_geometric Data
     from_dgl        from a DGLGraph
-    from_tables     from tables with primary and foreign keys: a HeteroGraph
+    from_tables     from tables with primary and foreign keys
     Graph           what they return: adjacency, features, labels, splits
-    HeteroGraph     vertices of several types (VertexType) and the relations between them (Relation), with times
+    Graph.of        vertices of several types (VertexType) and the relations between them (Relation), with times
     relation_from_edges     a Relation from arrays of edges
 
 Sample it
     Loader          mini-batches with features and labels, for a training loop of your own
     Batch           what it yields; batch.to(device) makes torch tensors
-    HeteroLoader    the same for a HeteroGraph: seeds of any types, with times; yields HeteroBatch
+    HeteroLoader    the same for several types: seeds of any types, with times; yields HeteroBatch
     TimeRule        which neighbors a seed of some time may draw
     samplers        GraphSAGE, LADIES, FastGCN, LABOR, full, ShaDow, GraphSAINT; samplers.make(name, fanouts)
 
@@ -62,7 +62,10 @@ if TYPE_CHECKING:
     from .adjacency import Adjacency, LocalAdjacency
     from .data.from_edges import from_edges
     from .data.relational.tables import from_tables
+    from .deprecated import HeteroGraph
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
+    from .graph import Relation, VertexType
+    from .graph.from_edges import relation_from_edges
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
@@ -72,8 +75,6 @@ if TYPE_CHECKING:
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
-    from .relations.from_edges import relation_from_edges
-    from .relations.graph import HeteroGraph, Relation, VertexType
     from .relations.rule import TimeRule
     from .rng import Stream
     from .selection import Selection
@@ -85,8 +86,8 @@ _HOMES = {
     "Callback": "training.callbacks",
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "minibatch", "HeteroGraph": "relations.graph", "Relation": "relations.graph", "VertexType": "relations.graph",
-    "relation_from_edges": "relations.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
+    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
+    "relation_from_edges": "graph.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
     "from_tables": "data.relational.tables", "init": "interop.world", "load": "interop.world",
@@ -132,13 +133,13 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
 
 
 def predict(
-    graph: Graph | HeteroGraph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None, at: int | None = None
+    graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None, at: int | None = None
 ) -> Prediction:
     """Compute class scores and embeddings of all vertices by exact inference. Needs torch.
 
     Parameters
     ----------
-    graph : Graph, HeteroGraph, or the path of a store
+    graph : Graph, or the path of a store
         With features as wide as those that the model was trained on; labels are not needed.
     checkpoint : path
         The ``checkpoint`` folder of a training run, or a folder ``step-...`` in it.
@@ -159,7 +160,7 @@ def predict(
     return run(graph, checkpoint, model=model, at=at)
 
 
-def _save(graph: Graph | HeteroGraph, path: str | os.PathLike[str], overwrite: bool) -> None:
+def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:
     from .data.open_store import save
 
     save(graph, path, overwrite)

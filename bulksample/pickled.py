@@ -21,13 +21,17 @@ class Rebuilt:
     """A dataclass whose pickles and copies are made of its fields by its constructor, so that read-only arrays are read-only again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(_portable(value) for value in self._fields())
+        return _made_of, (type(self), {name: _portable(value) for name, value in self._fields().items()})
 
     def __copy__(self) -> Self:
-        return type(self)(*self._fields())
+        return type(self)(**self._fields())
 
-    def _fields(self) -> list[Any]:
-        return [getattr(self, field.name) for field in fields(self) if field.init]  # type: ignore[arg-type]  # of dataclasses
+    def _fields(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]  # of dataclasses
+
+
+def _made_of(kind: Any, columns: dict[str, Any]) -> Any:
+    return kind(**columns)
 
 
 class CopiedAlong:

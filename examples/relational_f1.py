@@ -89,7 +89,7 @@ def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
     }
 
 
-def make_graph(tables: dict[str, pd.DataFrame], until: str = T_TEST) -> bs.HeteroGraph:
+def make_graph(tables: dict[str, pd.DataFrame], until: str = T_TEST) -> bs.Graph:
     """Return the graph of all rows dated up to `until`; vertex v of a type is row v of its table."""
     return bs.from_tables(tables, SCHEMA, until=until, fit_until=T_VAL, name="rel-f1")
 
@@ -170,7 +170,7 @@ def score(metric: str, label: np.ndarray, predicted: np.ndarray) -> float:
     return float(below / (positive.sum() * (~positive).sum()))
 
 
-def train(graph: bs.HeteroGraph, seeds: dict[str, Seeds], metric: str, fanouts: list[int], epochs: int, seed: int) -> dict[str, float]:
+def train(graph: bs.Graph, seeds: dict[str, Seeds], metric: str, fanouts: list[int], epochs: int, seed: int) -> dict[str, float]:
     """Train for some epochs and return the scores of the one with the best validation score."""
     import torch
     from relational_model import RelationalSAGE

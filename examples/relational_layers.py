@@ -26,7 +26,7 @@ from bulksample.interop.hetero_batch import HeteroBatch
 class Inputs(nn.Module):
     """Maps the features of each type to one width, or looks up the embeddings of a type without features."""
 
-    def __init__(self, graph: bs.HeteroGraph, channels: int) -> None:
+    def __init__(self, graph: bs.Graph, channels: int) -> None:
         super().__init__()
         made = [nn.Linear(k.num_features, channels) if k.num_features else nn.Embedding(k.count, channels) for k in graph.types]
         self.of_type = nn.ModuleList(made)
@@ -40,7 +40,7 @@ class Inputs(nn.Module):
 class RGCN(nn.Module):
     """Two `RGCNConv` over one list of edges: vertices of all types one after another, and the number of its relation at each edge."""
 
-    def __init__(self, graph: bs.HeteroGraph, channels: int, outputs: int) -> None:
+    def __init__(self, graph: bs.Graph, channels: int, outputs: int) -> None:
         super().__init__()
         self.inputs, relations = Inputs(graph, channels), len(graph.relations)
         self.first, self.last = RGCNConv(channels, channels, relations, num_bases=4), RGCNConv(channels, outputs, relations, num_bases=4)
@@ -58,7 +58,7 @@ class RGCN(nn.Module):
 class HGT(nn.Module):
     """Two `HGTConv` and a linear head."""
 
-    def __init__(self, graph: bs.HeteroGraph, channels: int, outputs: int) -> None:
+    def __init__(self, graph: bs.Graph, channels: int, outputs: int) -> None:
         super().__init__()
         schema = [kind.name for kind in graph.types], [relation.key for relation in graph.relations]
         self.inputs, self.head = Inputs(graph, channels), nn.Linear(channels, outputs)
@@ -71,7 +71,7 @@ class HGT(nn.Module):
         return self.head(x[target])
 
 
-def loader(graph: bs.HeteroGraph, target: str, split: str, fanouts: list[int], batch_size: int) -> bs.HeteroLoader:
+def loader(graph: bs.Graph, target: str, split: str, fanouts: list[int], batch_size: int) -> bs.HeteroLoader:
     """Return the mini-batches of a split, each vertex at its time if the graph has times."""
     kind = graph.type(target)
     seeds = np.flatnonzero(kind.masks[split])

@@ -48,7 +48,7 @@ class Inputs(nn.Module):
 class RelationalSAGE(nn.Module):
     """L layers of GraphSAGE summed over relations, and a linear head on the seeds."""
 
-    def __init__(self, graph: bs.HeteroGraph, entity: str, channels: int = 64, layers: int = 2) -> None:
+    def __init__(self, graph: bs.Graph, entity: str, channels: int = 64, layers: int = 2) -> None:
         super().__init__()
         self.entity = entity
         self.inputs = nn.ModuleDict({kind.name: Inputs(kind, channels) for kind in graph.types})

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -32,13 +33,18 @@ COMMAND = (sys.executable, "-m", "bulksample")
 CITES, BUYS = ("paper", "cites", "paper"), ("user", "buys", "item")
 
 
+def of_one_relation(graph):
+    """A plain graph as one of a type and a relation that may hold parallel edges, which is no plain one."""
+    return graph.replace(relations=(replace(graph.relations[0], parallel=True),))
+
+
 @cache
 def graph_of(kind: str):
     """A graph of each kind: plain, with one relation, with several, and with times of vertices or of edges."""
     return {
         "plain": lambda: community_graph(n=120),
         "weighted": lambda: community_graph(n=120, weighted=True),
-        "one relation": lambda: bs.HeteroGraph.from_homogeneous(community_graph(n=120, weighted=True)),
+        "one relation": lambda: of_one_relation(community_graph(n=120, weighted=True)),
         "several": planted,
         "times": lambda: planted(times=True),
         "edge times": lambda: planted(edge_times=True),
@@ -97,7 +103,7 @@ SAMPLES = sample_cases()
 def loader_of(case: str, graph=None, **more):
     """The loader of a case, on its graph or on a rank's share of it."""
     kind, options = SAMPLES[case]
-    make = bs.Loader if isinstance(graph_of(kind), bs.Graph) else bs.HeteroLoader
+    make = bs.Loader if graph_of(kind).plain else bs.HeteroLoader
     asked = {"seeds": None, "batch_size": 25, "seed": 2**40 + 3, "threads": 1, **options, **more}
     return make(graph or graph_of(kind), **asked)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from bulksample import CSR, HeteroGraph, Relation, VertexType, relation_from_edges
+from bulksample import CSR, Graph, Relation, VertexType, relation_from_edges
 
 PAPERS, AUTHORS = 5, 3
 
 
-def small_hetero(sparse: bool = False) -> HeteroGraph:
+def small_hetero(sparse: bool = False) -> Graph:
     """Papers with features, labels, splits and times; authors without; three relations, one with parallel edges and times, one empty."""
     dense = np.arange(PAPERS * 2, dtype=np.float32).reshape(PAPERS, 2) / 4
     paper = VertexType(
@@ -29,10 +29,10 @@ def small_hetero(sparse: bool = False) -> HeteroGraph:
     )  # fmt: skip
     written = relation_from_edges(paper, "written by", author, [0, 1, 3], [2, 0, 0])
     cites = relation_from_edges(paper, "cites", paper, [], [])
-    return HeteroGraph((paper, author), (writes, written, cites), "small").validate()
+    return Graph.of((paper, author), (writes, written, cites), "small").validate()
 
 
-def assert_same_hetero(found: HeteroGraph, expected: HeteroGraph) -> None:
+def assert_same_hetero(found: Graph, expected: Graph) -> None:
     """Every array of two graphs is equal, dtype and all."""
     assert (found.name, len(found.types), len(found.relations)) == (expected.name, len(expected.types), len(expected.relations))
     for one, other in zip(found.types, expected.types, strict=True):

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bulksample import HeteroGraph, VertexType, relation_from_edges
+from bulksample import Graph, VertexType, relation_from_edges
 
 PAPERS, AUTHORS, VENUES, CLASSES = 120, 40, 6, 3
 
 
-def planted(target="class", times=False, edge_times=False, seed=0) -> HeteroGraph:
+def planted(target="class", times=False, edge_times=False, seed=0) -> Graph:
     """Papers with noise as features and authors whose features show a class: the class of a paper is that of its authors.
 
     Venues have no features, and one relation has no edges. With `times`, papers appear one after another and authors at time 0; with
@@ -47,10 +47,10 @@ def planted(target="class", times=False, edge_times=False, seed=0) -> HeteroGrap
         relation_from_edges(venue, "prints", paper, rng.integers(0, VENUES, PAPERS), np.arange(PAPERS)),
         relation_from_edges(author, "reviews", venue, [], []),
     )
-    return HeteroGraph((paper, author, venue), relations, "planted").validate()
+    return Graph.of((paper, author, venue), relations, "planted").validate()
 
 
-def shop(times=False, edge_times=False, seed=0) -> HeteroGraph:
+def shop(times=False, edge_times=False, seed=0) -> Graph:
     """Users buy items of their own group: features show the group. Users and items appear one after another, or purchases have times.
 
     Items have a reverse relation, two purchases in ten are repeated, and one relation is on its own: users know users.
@@ -74,10 +74,10 @@ def shop(times=False, edge_times=False, seed=0) -> HeteroGraph:
         relation_from_edges(item, "rev_buys", user, bought, by, times=when),
         relation_from_edges(user, "knows", user, one, other, times=rng.integers(0, 50, 100) if edge_times else None),
     )
-    return HeteroGraph((user, item), relations, "shop").validate()
+    return Graph.of((user, item), relations, "shop").validate()
 
 
-def until(graph: HeteroGraph, t: int | None) -> HeteroGraph:
+def until(graph: Graph, t: int | None) -> Graph:
     """The relations as they were known at time t, without times; all of them if t is None."""
     relations = []
     for relation in graph.relations:
@@ -88,7 +88,7 @@ def until(graph: HeteroGraph, t: int | None) -> HeteroGraph:
     return replace(graph, relations=tuple(relations))
 
 
-def mean_matrix(graph: HeteroGraph, key) -> torch.Tensor:
+def mean_matrix(graph: Graph, key) -> torch.Tensor:
     """The adjacency of a relation with rows that add up to one, dense; rows without edges stay zero."""
     matrix = graph.relation(key).adjacency
     dense = np.zeros(matrix.shape, np.float32)
@@ -96,12 +96,12 @@ def mean_matrix(graph: HeteroGraph, key) -> torch.Tensor:
     return torch.from_numpy(dense / np.maximum(dense.sum(1, keepdims=True), 1))
 
 
-def all_sage_logits(graph: HeteroGraph, model) -> torch.Tensor:
+def all_sage_logits(graph: Graph, model) -> torch.Tensor:
     """The logits of all vertices of the target type by dense products with the weights of a "hetero-sage" of any depth."""
     return all_sage_rows(graph, model)[model.schema.target]
 
 
-def all_sage_rows(graph: HeteroGraph, model) -> dict[str, torch.Tensor]:
+def all_sage_rows(graph: Graph, model) -> dict[str, torch.Tensor]:
     """The output rows of all vertices of the target types; see `all_sage_logits`."""
     h = {}
     for name, own in zip(model.types[0], model.inputs, strict=True):
@@ -116,7 +116,7 @@ def all_sage_rows(graph: HeteroGraph, model) -> dict[str, torch.Tensor]:
     return h
 
 
-def without_parallel_edges(graph: HeteroGraph) -> HeteroGraph:
+def without_parallel_edges(graph: Graph) -> Graph:
     """The same with one edge for each pair of ends that a relation joins."""
     relations = []
     for relation in graph.relations:

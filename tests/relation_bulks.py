@@ -4,9 +4,9 @@ import numpy as np
 from relations_zoo import COUNTS
 
 from bulksample import Stream, samplers
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
@@ -55,7 +55,7 @@ def hubs(rule):
     rng = np.random.default_rng(4)
     node = VertexType("node", 3000, times=rng.integers(-(2**62), 2**62, 3000) if rule != "static" else None)
     u, v = rng.integers(0, 3000, 60_000), (3000 * rng.random(60_000) ** 6).astype(int)
-    graph = HeteroGraph((node,), (relation_from_edges(node, "to", node, u, v), relation_from_edges(node, "of", node, v, u)))
+    graph = Graph.of((node,), (relation_from_edges(node, "to", node, u, v), relation_from_edges(node, "of", node, v, u)))
     seeds, times = rng.integers(0, 3000, 300), rng.integers(-(2**62), 2**62, 300)
     listed = SeedList.of(graph, {"node": seeds}, None if rule == "static" else times)
     return graph, listed.select([np.arange(100), np.arange(0, 300, 20)])

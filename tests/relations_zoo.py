@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, Relation, VertexType
+from bulksample.graph import Graph, Relation, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 
 COUNTS = {"paper": 60, "author": 40, "venue": 7, "word": 25, "alone": 5}
 ENDS = [  # a relation within a type, both ways between two, one of few destinations, one with parallel edges, one without edges
@@ -33,12 +33,12 @@ def library(times=None, weighted=False, span=50, parallel=True, seed=1):
         weights = clock.integers(0, 5, len(u)) if weighted and name != "hosts" else None
         when = clock.integers(0, span, len(u)) if times == "edges" and name in ("cites", "in", "about") else None
         relations.append(relation_from_edges(types[source], name, types[destination], u, v, weights=weights, times=when))
-    return HeteroGraph(tuple(types.values()), tuple(relations), "library").validate()
+    return Graph.of(tuple(types.values()), tuple(relations), "library").validate()
 
 
 def one_relation(matrix, times=None):
     """A graph of one type whose relation has this matrix."""
-    return HeteroGraph((VertexType("node", matrix.shape[0], times=times),), (Relation("node", "to", "node", matrix),)).validate()
+    return Graph.of((VertexType("node", matrix.shape[0], times=times),), (Relation("node", "to", "node", matrix),)).validate()
 
 
 def edges_of(graph, relation):

@@ -38,6 +38,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "training": ["evaluation", "log"],
     "methods": ["training"],
     "interop": ["training"],
+    "deprecated": ["interop"],
     "plan": ["loader", "distributed", "config"],
     "report": ["plan"],
     "cli": ["methods", "report", "interop"],

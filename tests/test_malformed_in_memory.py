@@ -28,7 +28,7 @@ def typed(adjacency, **columns):
     relation = {name: columns.pop(name) for name in ("edge_ids",) if name in columns}
     edge_times = columns.pop("edge_times", None)
     kind = bs.VertexType("paper", 3, **columns)
-    return bs.HeteroGraph((kind,), (bs.Relation("paper", "cites", "paper", adjacency, times=edge_times, **relation),))
+    return bs.Graph.of((kind,), (bs.Relation("paper", "cites", "paper", adjacency, times=edge_times, **relation),))
 
 
 @pytest.fixture(params=["reference", "native"])

@@ -233,7 +233,7 @@ def store(request, tmp_path):
 
 def digests(graph):
     """The mini-batches of a graph of either kind, and the sum of what they gathered."""
-    if isinstance(graph, bs.Graph):
+    if graph.plain:
         return [(batch.digest(), batch.x.sum()) for batch in bs.Loader(graph, fanouts=[3, 3], batch_size=50)]
     return [(b.digest(), b.x_dict["paper"].sum()) for b in bs.HeteroLoader(graph, fanouts=[3, 3], batch_size=20, seeds="paper")]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bulksample import HeteroGraph, Stream, samplers
+from bulksample import Graph, Stream, samplers
 from bulksample.backends.cuda.relations import expand_relations
 from bulksample.data.relational.synthetic import hetero, papers
 from bulksample.relations.adjacency import RelationAdjacency
@@ -35,7 +35,7 @@ def relations(bench: Any) -> dict[str, Any]:
     return {**found, "training": _training(bench, graph)}
 
 
-def _asked(bench: Any, graph: HeteroGraph, rule: TimeRule | None, k: int) -> tuple[RelationSampler, Any]:
+def _asked(bench: Any, graph: Graph, rule: TimeRule | None, k: int) -> tuple[RelationSampler, Any]:
     """Return a sampler, and the seeds of at most k mini-batches."""
     b, count = bench.sizes.batch, graph.types[0].count
     k = max(1, min(k, count // b))
@@ -44,7 +44,7 @@ def _asked(bench: Any, graph: HeteroGraph, rule: TimeRule | None, k: int) -> tup
     return RelationSampler(samplers.make("sage", FANOUTS), time=rule, stride=b), listed.select(np.array_split(np.arange(len(chosen)), k))
 
 
-def _alike(bench: Any, graph: HeteroGraph, rule: TimeRule | None) -> bool:
+def _alike(bench: Any, graph: Graph, rule: TimeRule | None) -> bool:
     sampler, seeds = _asked(bench, graph, rule, 4)
     engines = (bench.engine, bench.host)
     drawn = [sampler.sample_bulk(RelationAdjacency(graph, engine), seeds, Stream(1)) for engine in engines]
@@ -52,7 +52,7 @@ def _alike(bench: Any, graph: HeteroGraph, rule: TimeRule | None) -> bool:
     return got == expected
 
 
-def _sampling(bench: Any, graph: HeteroGraph, rule: TimeRule | None) -> dict[str, Any]:
+def _sampling(bench: Any, graph: Graph, rule: TimeRule | None) -> dict[str, Any]:
     sampler, seeds = _asked(bench, graph, rule, 32)
     adjacency, by = RelationAdjacency(graph, bench.engine), None if rule is None else "vertices"
     asked: list[tuple[Any, ...]] = []
@@ -68,7 +68,7 @@ def _sampling(bench: Any, graph: HeteroGraph, rule: TimeRule | None) -> dict[str
     return {"minibatches": len(seeds), "edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
 
 
-def _training(bench: Any, graph: HeteroGraph) -> dict[str, Any]:
+def _training(bench: Any, graph: Graph) -> dict[str, Any]:
     from bulksample.methods.config import TrainConfig
     from bulksample.methods.run import make_trainer
 

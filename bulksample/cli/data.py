@@ -276,12 +276,11 @@ def split_edges(
     """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
     from ..data import edge_split as links
     from ..data import open_store as stores
-    from ..relations.graph import HeteroGraph
 
     hetero_data.check_split(store, out)
     start = begin(out, overwrite, json_file)
     whole = stores.load(store, check=check)
-    if isinstance(whole, HeteroGraph):
+    if not whole.plain:
         asked = (val, test, negatives, seed, direction == HoldOut.both)
         hetero_data.split_relation(whole, store, out, overwrite, relation, asked, start, json_file)
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +14,6 @@ from ..data.edges import EdgeTally
 from ..graph import Graph
 from ..labels import gap_warning
 from ..log import warn
-from ..relations.graph import HeteroGraph
-from ..vertex_table import VertexTable
 from .held import ending, hold_checked, hold_outputs
 from .output import emit
 
@@ -76,7 +73,7 @@ def tell_reverses(share: float, relations: str = "") -> None:
 
 
 def finish(
-    graph: Graph | HeteroGraph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None,
+    graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None,
     imported: bool = False, read: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Save a graph as a store, and print its summary. An imported graph is read back and compared with its hashes."""
@@ -88,16 +85,11 @@ def finish(
     result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
     if tally is not None or read is not None:
         result["read"] = read if tally is None else asdict(tally)
-    gaps = [found for part in _parts_of(graph) if (found := gap_warning(part.labels, part.num_classes))]
+    gaps = [found for part in graph.types if (found := gap_warning(part.labels, part.num_classes))]
     warn(*gaps)
     if gaps:
         result["warnings"] = gaps
     emit(result, json_file, f"wrote {out}")
-
-
-def _parts_of(graph: Graph | HeteroGraph) -> Sequence[VertexTable]:
-    """Return the vertex types of a graph, each with its columns."""
-    return graph.types if isinstance(graph, HeteroGraph) else (graph,)
 
 
 def backend_of(name: str) -> Any:

@@ -28,7 +28,7 @@ from .held import OverwriteOption
 from .output import JsonOption, SeedOption, emit
 
 if TYPE_CHECKING:
-    from ..relations.graph import HeteroGraph
+    from ..graph import Graph
 
 
 def make_hetero(
@@ -109,7 +109,7 @@ def check_split(store: Path, out: Path) -> None:
 
 
 def split_relation(
-    graph: HeteroGraph, store: Path, out: Path, overwrite: bool, relation: str | None,
+    graph: Graph, store: Path, out: Path, overwrite: bool, relation: str | None,
     shares: tuple[float, float, int, int, bool], start: float, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Hold out edges of the relation that the user names; `shares` are val, test, negatives, the seed and `both` of `hold_out`."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..distributed.comm.base import Comm
     from ..distributed.matrix.placement import Placement
+    from ..graph import Graph, VertexType
     from ..loader import BulkLoader
-    from ..relations.graph import HeteroGraph, VertexType
     from ..samplers import Sampler
     from ..views.features import Fetching
 
@@ -127,7 +127,7 @@ def open_relations(
     return SampledGraph(partial(RelationLoader, relations, law, seeds, rank=comm.rank), sampling, rows, read)
 
 
-def _seed_type(graph: HeteroGraph, name: str | None) -> VertexType:
+def _seed_type(graph: Graph, name: str | None) -> VertexType:
     """Return the named type of a graph, or the only one with labels."""
     if name is not None:
         return graph.type(name)

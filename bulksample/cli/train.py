@@ -39,7 +39,7 @@ def train(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
     if launched().ranks == 1:  # before torch is imported; several ranks find it together
-        config.check_graph(str(directory), is_heterogeneous(directory))
+        config.check_graph(str(directory), not is_heterogeneous(directory))
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config)

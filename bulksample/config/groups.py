@@ -53,12 +53,10 @@ class ModelOptions(Options):
         """True if the model is one of heterogeneous graphs."""
         return self.model in RELATIONAL_MODELS
 
-    def check_graph(self, name: str, heterogeneous: bool) -> None:
-        """Raise `UsageError` if the model does not suit a graph of this kind."""
-        if heterogeneous and not self.is_relational:
+    def check_graph(self, name: str, plain: bool) -> None:
+        """Raise `UsageError` if the model does not suit a graph: models of relations suit every graph, the others plain ones."""
+        if not plain and not self.is_relational:
             raise UsageError(f"graph {name!r} is heterogeneous; got model {self.model}: use model {' or '.join(RELATIONAL_MODELS)}")
-        if self.is_relational and not heterogeneous:
-            raise UsageError(f"model {self.model} trains on a heterogeneous graph; got {name!r}, of one type: use {', '.join(MODELS)}")
 
     def check_together(self) -> None:
         """Raise `ValueError` if an option of our layers is set beside a model of the user's own."""

@@ -8,7 +8,7 @@ seed and on the edge, so a split is the same on every machine.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +162,7 @@ def split_edges(
     for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
         drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
     kept = None if graph.edge_features is None else graph.edge_features[~gone]
-    return replace(graph, adjacency=a.keep(~gone), edge_features=kept), HeldOutEdges(graph.n, pairs, drawn)
+    return graph.replace(adjacency=a.keep(~gone), edge_features=kept), HeldOutEdges(graph.n, pairs, drawn)
 
 
 def reverses_left(graph: Graph, held: HeldOutEdges) -> dict[str, float]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ..graph import Graph
-from ..relations.graph import HeteroGraph
 from . import edge_split, manifest, parts_manifest, store
 from .describe import describe as describe_graph
 from .files import folder_of
@@ -31,10 +30,10 @@ def is_heterogeneous(directory: PathLike) -> bool:
     return isinstance(read_manifest(folder_of(directory, "a store"), kinds), hetero_manifest.HeteroManifest)
 
 
-def load(directory: PathLike, features: bool = True, check: str = "auto") -> Graph | HeteroGraph:
-    """Open a store; see `data.store.load`."""
+def load(directory: PathLike, features: bool = True, check: str = "auto", structure: bool = True) -> Graph:
+    """Open a store; see `data.store.load`. Without `structure`, adjacencies of a graph of several types are not read to be checked."""
     if is_heterogeneous(directory):
-        return hetero_store.load(directory, features, check)
+        return hetero_store.load(directory, features, check, structure)
     return store.load(directory, features, check)
 
 
@@ -43,9 +42,9 @@ def info(directory: PathLike) -> dict[str, Any]:
     return hetero_store.info(directory) if is_heterogeneous(directory) else store.info(directory)
 
 
-def describe(graph: Graph | HeteroGraph, figures: dict[str, Any]) -> dict[str, Any]:
+def describe(graph: Graph, figures: dict[str, Any]) -> dict[str, Any]:
     """Add statistics of a graph to what `info` returns of its store."""
-    if not isinstance(graph, HeteroGraph):
+    if graph.plain:
         return {**figures, **describe_graph(graph)}
     types = describe_types(graph)
     relations = zip(figures["relations"].items(), describe_relations(graph), strict=True)
@@ -56,11 +55,9 @@ def describe(graph: Graph | HeteroGraph, figures: dict[str, Any]) -> dict[str, A
     }
 
 
-def save(
-    graph: Graph | HeteroGraph, directory: PathLike, overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
-) -> SignedManifest:
+def save(graph: Graph, directory: PathLike, overwrite: bool = False, beside: Callable[[Path, str], None] | None = None) -> SignedManifest:
     """Write a graph as a store and return its manifest; see `data.store.save`."""
-    if isinstance(graph, HeteroGraph):
+    if not graph.plain:
         return hetero_store.save(graph, directory, overwrite, beside)
     return store.save(graph, directory, overwrite, beside)
 
@@ -69,7 +66,7 @@ def verify(directory: PathLike) -> SignedManifest:
     """Check every byte of a store, or of all parts of one, and return its manifest; see `data.store.verify`."""
     graph = load(directory, check="full")
     if (Path(directory) / edge_split.FILE).exists():
-        if isinstance(graph, HeteroGraph):
+        if not graph.plain:
             HeldOutLinks.load(directory, graph)
         else:
             edge_split.HeldOutEdges.load(directory).check_absent(graph.adjacency)

@@ -246,7 +246,7 @@ def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Gr
         edge_features=arrays.get("edge_features"),
         **columns_from(arrays, n, manifest.num_features),
     )
-    (graph if whole else replace(without_dense(graph), edge_features=None)).validate()
+    (graph if whole else without_dense(graph).replace(edge_features=None)).validate()
     return graph
 
 

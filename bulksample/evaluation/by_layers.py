@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
+from ..graph import Graph, Key
 from ..minibatch import Block
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
-from ..relations.graph import HeteroGraph, Key
 from ..views.relational import RelationalView
 from .exact import fair_memory
 
@@ -95,7 +95,7 @@ def _index(positions: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(positions).long()
 
 
-def _needed(graph: HeteroGraph, layers: list[RelationalLayer], wanted: Ids) -> list[Ids]:
+def _needed(graph: Graph, layers: list[RelationalLayer], wanted: Ids) -> list[Ids]:
     """Return the vertices of R_0 .. R_L of each type."""
     needed = [wanted]
     for layer in reversed(layers):
@@ -110,9 +110,7 @@ def _needed(graph: HeteroGraph, layers: list[RelationalLayer], wanted: Ids) -> l
     return needed
 
 
-def _new_rows(
-    graph: HeteroGraph, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
-) -> torch.Tensor:
+def _new_rows(graph: Graph, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows) -> torch.Tensor:
     """Compute the rows that a layer gives some vertices of a type; `places` are those of the rows of `h`."""
     before = h[name][_index(places[name][ids])]
     rows = layer.own_rows(name, before)
@@ -128,7 +126,7 @@ def _new_rows(
     return rows
 
 
-def _chunks(graph: HeteroGraph, key: Key, rows: np.ndarray) -> Iterator[tuple[int, int]]:
+def _chunks(graph: Graph, key: Key, rows: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield the bounds of consecutive rows with some `_EDGES` edges of a relation, or of one row that has more."""
     edges = np.cumsum(graph.relation(key).adjacency.degrees[rows] + 1)
     first = 0
@@ -139,7 +137,7 @@ def _chunks(graph: HeteroGraph, key: Key, rows: np.ndarray) -> Iterator[tuple[in
         first = last
 
 
-def _places(graph: HeteroGraph, ids: Ids) -> dict[str, np.ndarray]:
+def _places(graph: Graph, ids: Ids) -> dict[str, np.ndarray]:
     """Return the position of each vertex among the ids of its type: int32, shape (n,); 0 where it is not among them."""
     places = {kind.name: np.zeros(kind.count, np.int32) for kind in graph.types if kind.name in ids}
     for name, place in places.items():

@@ -15,10 +15,10 @@ import torch
 from ..data.edge_split import HELD_OUT
 from ..data.relational.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
+from ..graph.times import with_times
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn
-from ..relations.times import with_times
 from ..rng import Stream
 from ..shuffle import Shuffle
 from ..sparse import runs

@@ -17,7 +17,7 @@ from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
 def from_pyg(
     data: Any, weight_attr: str | None = "auto", name: str = "graph", target: str | None = None, time_attr: str | None = "time"
 ) -> Any:
-    """Convert a `torch_geometric.data.Data` to a `Graph`, or a `HeteroData` to a `HeteroGraph`.
+    """Convert a `torch_geometric.data.Data`, or a `HeteroData`, to a `Graph`.
 
     Row v of the adjacency lists the sources of the edges into v, the vertices that a `MessagePassing` layer aggregates.
     Parallel edges of a `Data` become one edge, and their weights add up; those of a `HeteroData` stay apart.
@@ -72,7 +72,7 @@ def from_dgl(
     graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph", target: str | None = None,
     edge_attr: str = "feat", time_attr: str | None = "time",
 ) -> Any:  # fmt: skip
-    """Convert a `DGLGraph`: to a `Graph`, or if it has several types of vertices or edges to a `HeteroGraph`.
+    """Convert a `DGLGraph`, with one or several types of vertices and edges, to a `Graph`.
 
     Row v of the adjacency lists the sources of the edges into v. Parallel edges of a graph of one type become one edge, and their weights
     add up; those of other graphs stay apart.

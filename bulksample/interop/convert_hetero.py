@@ -9,12 +9,12 @@ import numpy as np
 
 from ..data.relational.hetero_parts import make_relation, make_type
 from ..errors import UsageError
-from ..relations.graph import HeteroGraph, Key
+from ..graph import Graph, Key
 from ..vertex_table import SPLITS
 from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
 
 
-def hetero_from_pyg(data: Any, weight_attr: str | None, time_attr: str | None, name: str, target: str | None) -> HeteroGraph:
+def hetero_from_pyg(data: Any, weight_attr: str | None, time_attr: str | None, name: str, target: str | None) -> Graph:
     """Convert a `torch_geometric.data.HeteroData`."""
     from .pyg.edge_lists import edge_ends, edge_values
 
@@ -31,7 +31,7 @@ def hetero_from_pyg(data: Any, weight_attr: str | None, time_attr: str | None, n
 
 def hetero_from_dgl(
     graph: Any, x: str, y: str, weight_attr: str | None, time_attr: str | None, name: str, target: str | None, edge_attr: str
-) -> HeteroGraph:
+) -> Graph:
     """Convert a heterogeneous `DGLGraph`."""
     ends = {tuple(key): graph.edges(etype=key, order="eid") for key in graph.canonical_etypes}
     columns = {tuple(key): dict(graph.edges[key].data) for key in graph.canonical_etypes}
@@ -59,7 +59,7 @@ def _graph(
     time_attr: str | None,
     name: str,
     target: str | None,
-) -> HeteroGraph:
+) -> Graph:
     """Return the graph of columns by type and by relation; `names` are those of features, labels and edge features."""
     x, y, edge_attr = names
     made = {}
@@ -76,4 +76,4 @@ def _graph(
         features = None if weight == edge_attr else own.get(edge_attr)
         stamps = own.get(str(time_attr))
         relations.append(make_relation(made[key[0]], key[1], made[key[2]], both, own.get(str(weight)), stamps, features))
-    return HeteroGraph(tuple(made.values()), tuple(relations), name).validate()
+    return Graph.of(tuple(made.values()), tuple(relations), name).validate()

@@ -20,7 +20,6 @@ from ..graph import Graph
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..profiling import Profile
-from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
 from .batch import Batch
@@ -125,8 +124,8 @@ class Loader(EpochLoader[Batch, TensorBatch]):
         profile: Profile | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(graph, HeteroGraph | RankHeteroGraph):
-            several = graph if isinstance(graph, HeteroGraph) else graph.graph
+        several = graph.graph if isinstance(graph, RankHeteroGraph) else graph
+        if isinstance(several, Graph) and not several.plain:
             raise UsageError(f"graph {several.name!r} has {len(several.types)} vertex types; use bulksample.HeteroLoader")
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..graph import Graph, Key, Relation
 from ..minibatch import Block
 from ..profiling import Profile
 from ..relations.adjacency import RelationAdjacency
-from ..relations.graph import HeteroGraph, Key, Relation
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.seeds import SeedList
 from .batch_rows import TableRows, TypeColumns
@@ -34,7 +34,7 @@ class HeteroBatch:
     ----------
     minibatch : HeteroMiniBatch
         Vertices, seeds and blocks.
-    graph : HeteroGraph, optional
+    graph : Graph, optional
         None in a pickle or a copy.
     type_rows : dict of TypeColumns
         Features and labels of each type: gathered when they are first read, or fetched from other ranks in advance.
@@ -43,7 +43,7 @@ class HeteroBatch:
     """
 
     minibatch: HeteroMiniBatch
-    graph: HeteroGraph | None
+    graph: Graph | None
     type_rows: Mapping[str, TypeColumns]
     repeated: bool = False
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from .. import backends
 from ..backends.native import processor_ids
 from ..config.options import drawn_fanouts
+from ..data.open_store import load
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..profiling import Profile
 from ..relations.adjacency import RelationAdjacency
-from ..relations.graph import HeteroGraph
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
 from ..relations.loader import RelationLoader
@@ -42,7 +42,7 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
 
     Parameters
     ----------
-    graph : HeteroGraph, RankHeteroGraph, or the path of a store
+    graph : Graph, RankHeteroGraph, or the path of a store
         A `RankHeteroGraph` is shared by several ranks, which make the same loaders and iterate over them together; see `bulksample.Loader`.
     sampler : str, NodeWise, LayerWise, RelationSampler, UnionSampler or HGSampler
         sage, labor or full draw from each relation; ladies and fastgcn from the union of all. A `RelationSampler` brings its own fanouts,
@@ -77,7 +77,7 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
 
     def __init__(
         self,
-        graph: HeteroGraph | RankHeteroGraph | str | os.PathLike[str],
+        graph: Graph | RankHeteroGraph | str | os.PathLike[str],
         sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler = "sage",
         fanouts: Fanouts | None = None,
         *,
@@ -103,10 +103,10 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
         profile: Profile | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(graph, Graph | RankGraph):
+        if isinstance(graph, RankGraph):
             raise UsageError(f"graph {graph.name!r} is of one vertex type; use bulksample.Loader")
         share = graph if isinstance(graph, RankHeteroGraph) else None
-        self.graph = share.graph if share else graph if isinstance(graph, HeteroGraph) else _load(cast(Any, graph))
+        self.graph = share.graph if share else graph if isinstance(graph, Graph) else load(cast(Any, graph))
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
 
@@ -138,7 +138,7 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
 
 
 def _law(
-    graph: HeteroGraph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
+    graph: Graph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
     timed: bool, disjoint: bool | None, options: dict[str, Any],
 ) -> RelationSampler | UnionSampler | HGSampler:  # fmt: skip
     """Return the sampler of a loader; `timed` seeds have times, which must count."""
@@ -151,7 +151,7 @@ def _law(
     return law
 
 
-def _most_drawn(graph: HeteroGraph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
+def _most_drawn(graph: Graph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
     """Return a fanout for each hop: 0 if no relation (of an HGSampler: no type) draws in it, -1 for all."""
     if isinstance(law, HGSampler):
         given = law.num_samples
@@ -162,12 +162,3 @@ def _most_drawn(graph: HeteroGraph, law: RelationSampler | UnionSampler | HGSamp
     else:
         each = [law.base.fanouts]
     return tuple(-1 if -1 in counts else max(counts) for counts in zip(*each, strict=True))
-
-
-def _load(path: str | os.PathLike[str]) -> HeteroGraph:
-    from ..data.open_store import load
-
-    graph = load(path)
-    if not isinstance(graph, HeteroGraph):
-        raise UsageError(f"{os.fspath(path)} holds a graph of one type; use bulksample.Loader")
-    return graph

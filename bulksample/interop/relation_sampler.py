@@ -8,7 +8,7 @@ from typing import Any
 from .. import samplers
 from ..config import DEFAULT_FANOUTS
 from ..errors import UsageError
-from ..relations.graph import HeteroGraph, Key
+from ..graph import Graph, Key
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
 from ..relations.rule import TimeRule
@@ -19,7 +19,7 @@ Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
 
 
 def relation_sampler(
-    graph: HeteroGraph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
+    graph: Graph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
     disjoint: bool | None, options: dict[str, Any],
 ) -> RelationSampler | UnionSampler | HGSampler:  # fmt: skip
     """Make the sampler of that name on a graph; a sampler on relations is returned as it is."""

@@ -15,8 +15,8 @@ from ..minibatch import Block
 if TYPE_CHECKING:
     import torch
 
+    from ..graph import Key
     from ..nn.tensor_block import TensorBlock
-    from ..relations.graph import Key
     from .dialects import EdgeLayout
 
 

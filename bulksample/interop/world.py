@@ -14,7 +14,6 @@ from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
 from ..errors import UsageError, instead_of
 from ..graph import Graph
-from ..relations.graph import HeteroGraph
 
 _AGREED: list[Comm] = []  # communicators whose ranks gave the same arguments
 _BACKENDS = ("gloo", "nccl")
@@ -84,7 +83,7 @@ def load(
 
 def load(
     path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any
-) -> Graph | HeteroGraph | RankGraph | RankHeteroGraph:
+) -> Graph | RankGraph | RankHeteroGraph:
     """Open a store: the whole graph, or with a `world` the share of it that this rank holds.
 
     Parameters
@@ -124,7 +123,7 @@ def load(
     Returns
     -------
     Graph, or RankGraph if there is a `world`
-        Of a store of several vertex types a `HeteroGraph` or a `RankHeteroGraph`, which type checkers take for the others: use
+        Of a store of several vertex types a `Graph` or a `RankHeteroGraph`, which type checkers take for the others: use
         `typing.cast`. `bulksample.Loader` takes a graph or a rank's share of one, `bulksample.HeteroLoader` one of several types. Their
         mini-batches do not depend on the number of ranks or on where arrays lie.
 
@@ -158,7 +157,7 @@ def _check_names(options: dict[str, Any]) -> None:
 
 def _load_whole(
     path: str | os.PathLike[str], check: str, features: Any = True, label: str | None = None, target: str | None = None, **shared: Any
-) -> Graph | HeteroGraph:
+) -> Graph:
     """Open a whole store; raise `UsageError` for an argument that describes how ranks share a graph."""
     from ..data.open_store import load as load_any
 
@@ -167,6 +166,6 @@ def _load_whole(
     graph = load_any(path, features, check)
     if label is None and target is None:
         return graph
-    if isinstance(graph, HeteroGraph):
+    if not graph.plain:
         raise UsageError(f"label and target are for a graph of one vertex type; {path} holds several: use its types[...].with_label")
     return graph.with_label(label, target)

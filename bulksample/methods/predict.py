@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..config.metrics import METRICS
-from ..data.open_store import is_heterogeneous
-from ..data.relational import hetero_store
+from ..data import open_store
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies, overlap_warnings, score_logits
 from ..evaluation.exact import exact_rows
-from ..graph import Graph
+from ..graph import Graph, VertexType
 from ..log import warn
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
-from ..relations.graph import HeteroGraph, VertexType
 from ..training import checkpoint
 from ..training.setup import estimates_weighted_means, make_sampler
 from ..training.shards import whole_tables
@@ -62,7 +60,7 @@ def predict(
 
     Parameters
     ----------
-    graph : Graph, HeteroGraph, or the path of a store
+    graph : Graph, or the path of a store
         With features as wide as those of the graph that the model was trained on. Labels are not needed. A heterogeneous graph has the
         relations of the graph of the run; the outputs are those of the type that was predicted.
     path : path
@@ -93,15 +91,15 @@ def predict(
     folder, (tensors, state) = checkpoint.read(path)
     check_state(folder, state)
     config = _config(folder, state)
-    heterogeneous = isinstance(graph, HeteroGraph) or (not isinstance(graph, Graph) and is_heterogeneous(graph))
-    config.check_graph(graph.name if isinstance(graph, Graph | HeteroGraph) else str(graph), heterogeneous)
+    name, plain = (graph.name, graph.plain) if isinstance(graph, Graph) else (str(graph), not open_store.is_heterogeneous(graph))
+    config.check_graph(name, plain)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
     weights |= whole_tables(folder, state, "best" if best else "model")
-    if heterogeneous:
+    if config.is_relational:
         if model is not None or memory is not None:
-            raise UsageError(f"model and memory are for graphs of one type; the checkpoint {folder} holds a {config.model}: leave them out")
-        typed = graph if isinstance(graph, HeteroGraph) else hetero_store.load(cast(Any, graph), check=check)
+            raise UsageError(f"model and memory are for plain graphs; the checkpoint {folder} holds a {config.model}: leave them out")
+        typed = graph if isinstance(graph, Graph) else open_store.load(graph, check=check)
         return _typed_prediction(config, typed, relational_outputs(config, weights, state, typed, folder, threads, at), state, folder)
     if at is not None:
         raise UsageError("at is for heterogeneous graphs with times; leave it out")
@@ -128,7 +126,7 @@ def predict(
 
 
 def _typed_prediction(
-    config: TrainConfig, graph: HeteroGraph, found: list[OfType], state: dict[str, Any], folder: Path
+    config: TrainConfig, graph: Graph, found: list[OfType], state: dict[str, Any], folder: Path
 ) -> Prediction:  # fmt: skip
     """Return the prediction of the target type, or of links the embeddings of both ends."""
     step, times = int(state["progress"]["steps"]), found[0].outputs.times

@@ -20,10 +20,10 @@ from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.by_batches import BatchScoring, with_rows
 from ..evaluation.by_layers import fits_layers, infer_by_layers
+from ..graph import Graph, VertexType
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, Schema
-from ..relations.graph import HeteroGraph, VertexType
 from ..samplers.full import Full
 from ..training.relational_setup import relational_model
 from ..views.relational import RelationalView
@@ -51,7 +51,7 @@ class OfType(NamedTuple):
 
 
 def relational_outputs(
-    config: TrainConfig, weights: dict[str, torch.Tensor], state: dict[str, Any], graph: HeteroGraph, folder: Path, threads: int | None,
+    config: TrainConfig, weights: dict[str, torch.Tensor], state: dict[str, Any], graph: Graph, folder: Path, threads: int | None,
     at: int | None,
 ) -> list[OfType]:  # fmt: skip
     """Compute the outputs of the target type; of links, those of both ends.
@@ -87,7 +87,7 @@ def relational_outputs(
     return found
 
 
-def _times(config: TrainConfig, graph: HeteroGraph, kind: VertexType, at: int | None) -> SeedTimes | None:
+def _times(config: TrainConfig, graph: Graph, kind: VertexType, at: int | None) -> SeedTimes | None:
     """Return when each vertex of a type is asked about."""
     if at is not None and not -(2**63) <= at < 2**63:
         raise UsageError(f"at: got {at}; use a time that fits int64")
@@ -111,7 +111,7 @@ def _schema(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     return schema
 
 
-def _check_relations(trained: dict[str, Any], graph: HeteroGraph, folder: Path) -> None:
+def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> None:
     here, there = [list(relation.key) for relation in graph.relations], trained["relations"]
     if here == there:
         return

@@ -20,8 +20,8 @@ from torch import nn
 from ..distributed.matrix.layout import Layout
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
+from ..graph import Key
 from ..minibatch import Block
-from ..relations.graph import Key
 from ..relations.one_type import RelationBlock
 from .aggregate import aggregate, matrix_of
 from .attention import segment_softmax, weighted_sum

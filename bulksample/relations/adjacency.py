@@ -19,13 +19,13 @@ from ..backends.hops import Expansion
 from ..backends.layer_draws import SharedDraws
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError
+from ..graph import Graph
 from ..pickled import Uncached
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR, fixed_point, frozen, spaced
 from .draw import RelationMatrix
 from .expand import expand_relations
-from .graph import HeteroGraph
 
 By = Literal["vertices", "edges"]
 
@@ -35,13 +35,13 @@ class RelationAdjacency(Uncached, Adjacency):
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     backend : Backend
 
     Raises
     ------
     DataError
-        If the graph is malformed; see `HeteroGraph.check_structure`.
+        If the graph is malformed; see `Graph.check_structure`.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class RelationAdjacency(Uncached, Adjacency):
 
     entries_read = False  # of a mini-batch, after it was drawn: from now on draws tell them, unless their sampler makes none
 
-    def __init__(self, graph: HeteroGraph, backend: Backend) -> None:
+    def __init__(self, graph: Graph, backend: Backend) -> None:
         graph.check_structure()
         self.graph, self.backend, self.n = graph, backend, graph.n
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
@@ -152,7 +152,7 @@ class RelationAdjacency(Uncached, Adjacency):
         return kind, (vertices - self.graph.offsets[kind]).astype(np.int32)
 
 
-def kind_of_times(graph: HeteroGraph, by: Literal["auto", "vertices", "edges"]) -> By:
+def kind_of_times(graph: Graph, by: Literal["auto", "vertices", "edges"]) -> By:
     """Return which times count; raises `UsageError` if the graph has none of them or, for ``auto``, both."""
     vertices = [kind.name for kind in graph.types if kind.times is not None]
     edges = [str(relation) for relation in graph.relations if relation.times is not None]
@@ -166,7 +166,7 @@ def kind_of_times(graph: HeteroGraph, by: Literal["auto", "vertices", "edges"]) 
     return by
 
 
-def fingerprint_of(graph: HeteroGraph) -> str:
+def fingerprint_of(graph: Graph) -> str:
     """Return a SHA-256 of the schema, of the units of weights, and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
     made = hashlib.sha256()
     for kind in graph.types:
@@ -187,7 +187,7 @@ def _counts(matrix: CSR, repeats: bool) -> CSR:
     return CSR.from_edges(plain.row_of_entry(), plain.indices, plain.shape, plain.entries()) if repeats else plain
 
 
-def union_of(graph: HeteroGraph) -> CSR:
+def union_of(graph: Graph) -> CSR:
     """Return the block matrix of all relations: shape (n, n); ones if no entry stands for several edges and no relation has weights."""
     rows = [graph.offsets[graph.place(r.destination)] + r.adjacency.row_of_entry() for r in graph.relations]
     columns = [graph.offsets[graph.place(r.source)] + r.adjacency.indices for r in graph.relations]

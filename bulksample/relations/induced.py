@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..graph import Graph, Relation, VertexType
 from ..sparse import CSR, row_pointers, runs
-from .graph import HeteroGraph, Relation, VertexType
 
 
-def induced(graph: HeteroGraph, vertices: np.ndarray) -> HeteroGraph:
+def induced(graph: Graph, vertices: np.ndarray) -> Graph:
     """Return the subgraph induced by a set S of vertices: A_r[S_D, S_S] for each relation r = (S, name, D).
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     vertices : int32, shape (m,)
         S, ascending, in the numbering of all types.
 
     Returns
     -------
-    HeteroGraph
+    Graph
         The same types and relations in the same order; vertex i of a type is the i-th of S in it. Columns of vertices and edges keep their
         rows of S, classes are those of the whole graph, and edges keep the ids that they have in it. Only rows of S are copied.
     """
@@ -32,7 +32,7 @@ def induced(graph: HeteroGraph, vertices: np.ndarray) -> HeteroGraph:
     }
     types = tuple(_type_of(kind, inside[kind.name]) for kind in graph.types)
     relations = tuple(_relation_of(one, inside[one.destination], inside[one.source]) for one in graph.relations)
-    return HeteroGraph(types, relations, graph.name)
+    return Graph.of(types, relations, graph.name)
 
 
 def _type_of(kind: VertexType, rows: np.ndarray) -> VertexType:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..graph import Key, Relation
 from ..minibatch import Block, MiniBatch
 from ..rng import Stream
 from ..samplers import LayerWise
 from ..selection import Selection
 from ..sparse import row_pointers, runs
 from .adjacency import RelationAdjacency
-from .graph import Key, Relation
 from .minibatch import HeteroMiniBatch, TypeRows
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import DataError
-from .graph import HeteroGraph, Relation
+from ..graph import Graph, Relation
 
 
-def link_times(graph: HeteroGraph, relation: Relation) -> np.ndarray | None:
+def link_times(graph: Graph, relation: Relation) -> np.ndarray | None:
     """Return when each edge of a relation came to be: int64, shape (m,). None if neither the relation nor its ends have times.
 
     It is the time of the edge, or else that of the later one of its ends.
@@ -30,14 +30,14 @@ def link_times(graph: HeteroGraph, relation: Relation) -> np.ndarray | None:
     return times_of_ends(graph, relation, relation.adjacency.indices, relation.adjacency.row_of_entry())
 
 
-def times_of_ends(graph: HeteroGraph, relation: Relation, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray | None:
+def times_of_ends(graph: Graph, relation: Relation, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray | None:
     """Return the later time of the ends of some pairs: int64, shape (m,); None if neither type has times."""
     ends = (relation.source, sources), (relation.destination, destinations)
     stamps = [times[vertices] for kind, vertices in ends if (times := graph.type(kind).times) is not None]
     return None if not stamps else np.maximum(stamps[0], stamps[-1])
 
 
-def check_destinations(graph: HeteroGraph, relation: Relation, times: np.ndarray, ends: tuple[np.ndarray, np.ndarray]) -> None:
+def check_destinations(graph: Graph, relation: Relation, times: np.ndarray, ends: tuple[np.ndarray, np.ndarray]) -> None:
     """Raise `DataError` if edges, given by their times, sources and destinations, have times before the first destination came to be."""
     born = graph.type(relation.destination).times
     if born is None or not len(born):
@@ -58,7 +58,7 @@ class NonNeighbors:
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     relation : Relation
         Of the graph.
     ends : two arrays of integers, shape (e,), optional
@@ -69,7 +69,7 @@ class NonNeighbors:
     Sorts the edges once and keeps 8 bytes for each pair that they join, and 16 for each destination.
     """
 
-    def __init__(self, graph: HeteroGraph, relation: Relation, ends: tuple[np.ndarray, np.ndarray] | None = None) -> None:
+    def __init__(self, graph: Graph, relation: Relation, ends: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         kind = graph.type(relation.destination)
         sources, destinations = ends or (relation.adjacency.indices, relation.adjacency.row_of_entry())
         self._count = kind.count

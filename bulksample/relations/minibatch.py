@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..graph import Graph, Key
 from ..minibatch import Block, MiniBatch, hash_arrays, to_host
 from ..pickled import Rebuilt
 from ..sparse import frozen
-from .graph import HeteroGraph, Key
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +213,12 @@ class TimesOf:
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
         Columns that are mapped from a store are read where they are asked for.
     by : {"vertices", "edges"}
     """
 
-    graph: HeteroGraph
+    graph: Graph
     by: Literal["vertices", "edges"]
 
     def of(self, key: Key, entries: np.ndarray) -> np.ndarray | None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..graph import Key
 from ..minibatch import Block
 from ..selection import Selection
 from ..sparse import row_pointers
-from .graph import Key
 from .loader import RelationLoader
 from .minibatch import HeteroMiniBatch, TypeRows
 

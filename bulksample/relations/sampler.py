@@ -19,12 +19,12 @@ import numpy as np
 from ..backends.base import check_fanout
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError, check_switches
+from ..graph import Key, spelled
 from ..minibatch import Block
 from ..rng import MAX_MINIBATCHES, Law, Stream
 from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
 from ..selection import Selection
 from .adjacency import By, RelationAdjacency
-from .graph import Key, spelled
 from .minibatch import HeteroMiniBatch, TimesOf, TypeRows
 from .rule import TimeRule
 from .seeds import HeteroSeeds

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..graph import Graph
+from ..graph.times import UNITS, given_times
 from ..pickled import Rebuilt
 from ..selection import Selection, vertex_ids
 from ..sparse import frozen, row_pointers
-from .graph import HeteroGraph
-from .times import UNITS, given_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +60,19 @@ class SeedList(Rebuilt):
     starts: np.ndarray | None
     n: int
 
-    def part_order(self, graph: HeteroGraph) -> np.ndarray:
+    def part_order(self, graph: Graph) -> np.ndarray:
         """Return the place of each seed in even block rows of all types: the share of its type that lies before it, in units of 2**-31."""
         kinds = np.searchsorted(graph.offsets, self.vertices, side="right") - 1
         counts = np.diff(graph.offsets)[kinds]
         return np.asarray(((self.vertices - graph.offsets[kinds]) << 31) // counts)
 
     @staticmethod
-    def of(graph: HeteroGraph, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None) -> SeedList:
+    def of(graph: Graph, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None) -> SeedList:
         """Build the list of examples that a user names.
 
         Parameters
         ----------
-        graph : HeteroGraph
+        graph : Graph
         seeds : str, (str, list) or dict
             The name of a type, for its default seeds; a type and a list; or types and their lists. A list holds ids or is a mask, or
             is the name of a split or ``all``; None stands for the default seeds: the training split, or all vertices of a type without
@@ -115,7 +115,7 @@ class SeedList(Rebuilt):
         return HeteroSeeds(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *own)
 
 
-def _by_type(graph: HeteroGraph, seeds: Any) -> Mapping[str, Any]:
+def _by_type(graph: Graph, seeds: Any) -> Mapping[str, Any]:
     if isinstance(seeds, Mapping):
         return seeds
     if isinstance(seeds, str) and seeds in {kind.name for kind in graph.types}:
@@ -128,7 +128,7 @@ def _by_type(graph: HeteroGraph, seeds: Any) -> Mapping[str, Any]:
     raise UsageError(f"seeds: got {seeds!r}; name their type, (type, list) or {{type: list}}; types are {names}")
 
 
-def _vertices(graph: HeteroGraph, name: str, given: Any) -> np.ndarray:
+def _vertices(graph: Graph, name: str, given: Any) -> np.ndarray:
     kind = graph.type(name)
     if given is None:
         return kind.default_seeds().astype(np.int64)

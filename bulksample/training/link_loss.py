@@ -5,7 +5,6 @@ loss = sum over edges (u, v) of a step of  -log s(score(u, v)) - log s(-score(u,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -17,7 +16,6 @@ from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
-from ..relations.graph import HeteroGraph
 from ..views.view import as_index
 from .batches import StepBatch
 from .context import TrainingContext
@@ -28,7 +26,7 @@ def held_out(source: Source) -> HeldOutEdges | HeldOutLinks:
     """Return the held-out edges of a store, or of a relation of a heterogeneous graph; raises `UsageError` if there are none."""
     if isinstance(source, LinkGraph) and source.held_out is not None:
         return source.held_out
-    if isinstance(source, Graph | HeteroGraph):
+    if isinstance(source, Graph):
         raise UsageError(
             f"held-out edges are files of a store; got graph {source.name!r} in memory: "
             "use a directory that `bulksample data split-edges` wrote"
@@ -49,7 +47,7 @@ def check_ranking(metric: str, links: HeldOutEdges | HeldOutLinks) -> None:
 
 def without_labels(graph: Graph) -> Graph:
     """Return the graph for link prediction: no vertex has a class or belongs to a split."""
-    return replace(graph, labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})
+    return graph.replace(labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})
 
 
 def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:

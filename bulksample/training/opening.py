@@ -23,7 +23,6 @@ from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..graph import Graph
 from ..log import warn
-from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
 from ..version import __version__
 from ..views.view import View
@@ -115,8 +114,9 @@ def open_run(
     verify(source, comm, config.check)
     snapshot = read(config, comm)
     virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
-    opened, temporary = readable(source, own.needs_store(placement), comm)
-    store = None if isinstance(graph, Graph | HeteroGraph) else str(graph)
+    needs_store = own.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie
+    opened, temporary = readable(source, needs_store, comm)
+    store = None if isinstance(graph, Graph) else str(graph)
     gather = choices.threads.gather
     view = own.open(ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store))
     warnings = gaps(source, config) if comm.rank == 0 else []

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..graph import Key, Relation
+from ..graph.times import with_times
 from ..minibatch import Block
-from ..relations.graph import Key, Relation
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.one_type import LinkEndsLoader
 from ..relations.seeds import HeteroSeeds, SeedList
-from ..relations.times import with_times
 from ..rng import Substream
 from ..samplers import Sampler
 from ..selection import Selection

@@ -14,9 +14,9 @@ from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
+from ..graph import Graph, VertexType
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
-from ..relations.graph import HeteroGraph, VertexType
 from ..relations.rule import TimeRule
 from ..views.relational import RelationalView
 from ..views.relational_links import RelationalLinkView
@@ -26,7 +26,7 @@ from .source import target_of_run
 
 
 def relational_view(
-    config: TrainOptions, graph: HeteroGraph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
+    config: TrainOptions, graph: Graph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
 ) -> RelationalView:  # fmt: skip
     """Open a heterogeneous graph on this rank: its topology and its features, each whole or in block rows; collective.
 
@@ -66,7 +66,7 @@ def _take_features(config: TrainOptions, view: RelationalView, placement: Placem
 
 
 def whole_relational_view(
-    config: TrainOptions, graph: HeteroGraph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str
+    config: TrainOptions, graph: Graph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str
 ) -> RelationalView:  # fmt: skip
     """Open a heterogeneous graph whole on this rank, or a part of one as a graph of its own; sends nothing.
 
@@ -89,7 +89,7 @@ def _embedding_bytes(config: TrainOptions, view: RelationalView) -> int:
 
 
 def _relation_blocks(
-    config: TrainOptions, graph: HeteroGraph, placement: Placement, comm: Comm, backend: Backend
+    config: TrainOptions, graph: Graph, placement: Placement, comm: Comm, backend: Backend
 ) -> PartitionedRelations:  # fmt: skip
     """Read this rank's rows of all relations; collective. Sampling has communicators of its own."""
     grid = placement.topology_grid(comm.duplicate())
@@ -133,7 +133,7 @@ def _whole_features(config: TrainOptions, view: RelationalView, gathering: int) 
     return whole_features(view.graph, needed, config.feature_norm, config.feature_storage, gathering)
 
 
-def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:
+def _refuse_weights(config: TrainOptions, graph: Graph) -> None:
     weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
     if weighted and config.sampler == "labor":
         raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")

@@ -26,7 +26,6 @@ from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..labels import has_label
-from ..relations.graph import HeteroGraph
 from ..samplers import Labor, LayerWise, Sage, Sampler
 from ..sparse import CSR
 from ..views.feature_blocks import FeatureBlockView
@@ -80,7 +79,8 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
         On every rank, if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed.
     """
     _check_options(config, request)
-    if isinstance(request.source, HeteroGraph):
+    if config.is_relational:
+        assert isinstance(request.source, Graph)
         source, rank = request.source, (request.placement, request.comm, request.backend, request.fingerprint, request.gather_threads)
         if config.task == "links" and isinstance(source, LinkGraph):
             return relational_link_view(config, source, *rank)
@@ -107,7 +107,7 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
             "use graph partitioned, or features partitioned"
         )
     check_cache(config, placement, request.sampler)
-    if config.task == "links" and placement.divided and not isinstance(request.source, HeteroGraph):
+    if config.task == "links" and placement.divided and not config.is_relational:
         raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
 
 
@@ -122,7 +122,7 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
     if config.task == "links":
         return WholeView(without_labels(graph), comm, request.backend, mark, "all", *options)
     check_labels(graph.name, graph.labels, graph.num_classes)
-    places = None if isinstance(request.source, Graph | HeteroGraph) else part_places(request.source)
+    places = None if isinstance(request.source, Graph) else part_places(request.source)
     return WholeView(graph, comm, request.backend, mark, config.seeds, *options, places)
 
 

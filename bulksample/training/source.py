@@ -11,30 +11,27 @@ import numpy as np
 
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
-from ..data import store
+from ..data import open_store, store
 from ..data.atomic import temporary_folder
 from ..data.files import folder_of
-from ..data.open_store import is_heterogeneous
 from ..data.parts_manifest import graph_manifest, is_parts
-from ..data.relational import hetero_store
 from ..data.relational.held_out_links import load_links
 from ..data.store_files import open_array
 from ..distributed.comm.agree import fingerprint, made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
-from ..graph import Graph
+from ..graph import Graph, VertexType
 from ..labels import as_labels, gap_warning, outputs_of, target_of
 from ..relations.adjacency import fingerprint_of
-from ..relations.graph import HeteroGraph, VertexType
 from ..sparse import CSR, spaced
 from ..vertex_table import fits_label
 
-Source = Graph | HeteroGraph | str | os.PathLike[str]
+Source = Graph | str | os.PathLike[str]
 
 
 def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
-    """Open the store of a heterogeneous graph, and return other sources as they are; collective.
+    """Open the store of a graph for a model of relations, and return other sources as they are; collective.
 
     The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store.
     The adjacency and the columns of a graph in memory are checked.
@@ -48,45 +45,39 @@ def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
     """
 
     def known() -> bool:
-        """Return True if the source is a store of a heterogeneous graph; check a graph in memory."""
-        if isinstance(source, Graph | HeteroGraph):
-            config.check_graph(source.name, isinstance(source, HeteroGraph))
-            if isinstance(source, HeteroGraph):
-                source.check_structure()
-            else:
-                source.check_rows()
+        """Return True if the source is a store to open; check a graph in memory."""
+        if isinstance(source, Graph):
+            config.check_graph(source.name, source.plain)
+            source.check_structure()
             source.check_columns(mapped=False)
             return False
-        heterogeneous = is_heterogeneous(source)
-        config.check_graph(str(source), heterogeneous)
-        return heterogeneous
+        config.check_graph(str(source), not open_store.is_heterogeneous(source))
+        return config.is_relational
 
-    def opened() -> HeteroGraph:
-        assert not isinstance(source, Graph | HeteroGraph)
+    def opened() -> Graph:
+        assert not isinstance(source, Graph)
         divided = (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
-        graph = hetero_store.load(source, check="none", structure=not divided)
+        graph = open_store.load(source, check="none", structure=not divided)
         checked = graph.validate() if config.check == "full" and not divided else graph
         return load_links(checked, source, absent=not divided) if config.task == "links" else checked
 
     if not together(comm, known):
         return source
-    assert not isinstance(source, Graph | HeteroGraph)
+    assert not isinstance(source, Graph)
     verify_together(source, comm, config.check)
     return together(comm, opened)
 
 
 def preferred(source: Source, topologies: tuple[str, ...]) -> tuple[str, ...]:
     """Return the topologies on which a method can train, the preferred one first: block rows of a folder of parts."""
-    divided = not isinstance(source, Graph | HeteroGraph) and is_parts(source)
+    divided = not isinstance(source, Graph) and is_parts(source)
     return tuple(sorted(topologies, key=lambda name: name != "partitioned")) if divided else topologies
 
 
 def sizes_of(source: Source) -> dict[str, str | int]:
     """Return the name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
     if isinstance(source, Graph):
-        return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
-    if isinstance(source, HeteroGraph):
-        return {"name": source.name, "vertices": source.n, "edges": sum(relation.edges for relation in source.relations)}
+        return {"name": source.name, "vertices": source.n, "edges": source.num_edges}
     manifest = graph_manifest(folder_of(source, "a store"))
     return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
 
@@ -95,16 +86,16 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
 
     def known() -> tuple[str, dict[str, Any], dict[str, Any]]:
-        if isinstance(source, HeteroGraph):
-            own = relational_fingerprint(source)
+        if isinstance(source, Graph):
+            mark = fingerprint(source) if source.plain else relational_fingerprint(source)
         else:
-            own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
-        return own, {}, {"graph": own}
+            mark = graph_manifest(folder_of(source, "a store")).digest[:16]
+        return mark, {}, {"graph": mark}
 
     return made_alike(comm, known)
 
 
-def relational_fingerprint(graph: HeteroGraph) -> str:
+def relational_fingerprint(graph: Graph) -> str:
     """Return 16 hex digits that identify a graph: a SHA-256 of its schema, and of parts of every array that training reads."""
     sha = hashlib.sha256(fingerprint_of(graph).encode())
     for kind in graph.types:
@@ -120,7 +111,7 @@ def relational_fingerprint(graph: HeteroGraph) -> str:
 
 def verify(source: Source, comm: Comm, check: str) -> None:
     """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so with a heterogeneous one."""
-    if not isinstance(source, Graph | HeteroGraph):
+    if not isinstance(source, Graph):
         verify_together(source, comm, check)
 
 
@@ -164,8 +155,6 @@ def load_graph(source: Source, label: str | None, target: str | None = None, che
 
     Without `features` those of a store are not opened.
     """
-    if isinstance(source, HeteroGraph):
-        raise UsageError(f"graph {source.name!r} is heterogeneous; got a step that reads a graph of one type: use bulksample.HeteroLoader")
     graph = source if isinstance(source, Graph) else store.load(source, features, check)
     return graph.with_label(label, target)
 
@@ -189,9 +178,9 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
 
     A folder of parts gives none, because no rank reads the labels of all; `bulksample partition` gave it.
     """
-    if config.target != "class" or (not isinstance(source, Graph | HeteroGraph) and is_parts(source)):
+    if config.target != "class" or (not isinstance(source, Graph) and is_parts(source)):
         return []
-    if isinstance(source, Graph | HeteroGraph):
+    if isinstance(source, Graph):
         graph = _table(source, config).with_label(config.label, config.target)
         labels, classes = graph.labels, graph.num_classes
     else:
@@ -203,7 +192,7 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
     return [] if warning is None else [warning]
 
 
-def target_of_run(graph: HeteroGraph, name: str | None, label: str | None) -> VertexType:
+def target_of_run(graph: Graph, name: str | None, label: str | None) -> VertexType:
     """Return the type to predict: the named one, or the only one with the label.
 
     Raises
@@ -227,15 +216,15 @@ def target_of_run(graph: HeteroGraph, name: str | None, label: str | None) -> Ve
     return fit[0]
 
 
-def _table(source: Graph | HeteroGraph, config: TrainOptions) -> Graph | VertexType:
+def _table(source: Graph, config: TrainOptions) -> Graph | VertexType:
     """Return the vertices to predict."""
-    return target_of_run(source, config.target_type, config.label) if isinstance(source, HeteroGraph) else source
+    return target_of_run(source, config.target_type, config.label) if config.is_relational else source
 
 
 def _target(source: Source, config: TrainOptions) -> str | None:
     """Return the target of the labels by their dtype; None if there are none."""
     label = config.label
-    if isinstance(source, Graph | HeteroGraph):
+    if isinstance(source, Graph):
         table = _table(source, config)
         column = table.extra.get(label) if label else table.labels
         return None if column is None else target_of(column.dtype, column.ndim)

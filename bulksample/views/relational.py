@@ -15,10 +15,10 @@ from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.type_layouts import TypeLayouts
+from ..graph import Graph, VertexType
 from ..loader import BulkLoader
 from ..nn.relational import Schema
 from ..relations.adjacency import RelationAdjacency
-from ..relations.graph import HeteroGraph, VertexType
 from ..relations.one_type import OneTypeLoader
 from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
@@ -48,7 +48,7 @@ class RelationalView(View):
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     kind : VertexType
         The type to predict, with labels.
     comm : Comm
@@ -70,7 +70,7 @@ class RelationalView(View):
     all_degrees = None
 
     def __init__(
-        self, graph: HeteroGraph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None,
+        self, graph: Graph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None,
         times: SeedTimes | None = None, relations: PartitionedRelations | None = None,
     ) -> None:  # fmt: skip
         assert kind.labels is not None
@@ -113,7 +113,7 @@ class RelationalView(View):
         return OneTypeLoader(self.kind.name, self.relations, law, seeds, **options)
 
 
-def schema_of(graph: HeteroGraph, target: str) -> Schema:
+def schema_of(graph: Graph, target: str) -> Schema:
     """Return the types and relations of a graph, and the type to predict."""
     counts, widths = ({kind.name: getattr(kind, of) for kind in graph.types} for of in ("count", "num_features"))
     return Schema(counts, widths, tuple(relation.key for relation in graph.relations), target)

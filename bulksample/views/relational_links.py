@@ -12,8 +12,8 @@ from ..data.relational.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks
+from ..graph import Graph, Key
 from ..nn.relational import Schema
-from ..relations.graph import HeteroGraph, Key
 from ..relations.one_type import LinkEndsLoader
 from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler
@@ -29,7 +29,7 @@ class RelationalLinkView(RelationalView):
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     relation : (source, name, destination)
     rule : TimeRule, optional
         Draw nothing later than each link.
@@ -45,7 +45,7 @@ class RelationalLinkView(RelationalView):
     """
 
     def __init__(
-        self, graph: HeteroGraph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], comm: Comm, backend: Backend,
+        self, graph: Graph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], comm: Comm, backend: Backend,
         fingerprint: str, relations: PartitionedRelations | None = None,
     ) -> None:  # fmt: skip
         source = graph.type(relation[0])

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..config.groups import TimeOptions
 from ..errors import DataError, UsageError
+from ..graph import Graph, VertexType
+from ..graph.times import as_times
 from ..relations.adjacency import kind_of_times
-from ..relations.graph import HeteroGraph, VertexType
 from ..relations.rule import TimeRule
-from ..relations.times import as_times
 from ..samplers import Full, Sampler
 
 
@@ -29,7 +29,7 @@ class SeedTimes:
     rule: TimeRule
 
 
-def seed_times(config: TimeOptions, graph: HeteroGraph, kind: VertexType) -> SeedTimes | None:
+def seed_times(config: TimeOptions, graph: Graph, kind: VertexType) -> SeedTimes | None:
     """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
     if config.seed_times is not None and not _timed(graph):
         raise UsageError(f"seed_times: graph {graph.name!r} has no times; leave the option out")
@@ -48,13 +48,13 @@ def seed_times(config: TimeOptions, graph: HeteroGraph, kind: VertexType) -> See
     return SeedTimes(_column(config.seed_times, kind), rule)
 
 
-def _timed(graph: HeteroGraph) -> list[str]:
+def _timed(graph: Graph) -> list[str]:
     """Return the types and relations with times."""
     timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
     return timed + [str(relation) for relation in graph.relations if relation.times is not None]
 
 
-def rule_of(config: TimeOptions, graph: HeteroGraph) -> TimeRule | None:
+def rule_of(config: TimeOptions, graph: Graph) -> TimeRule | None:
     """Return the rule of time of a configuration, None for a graph without times; raises `UsageError` if it has no such times."""
     if not _timed(graph):
         given = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")

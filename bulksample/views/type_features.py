@@ -17,7 +17,7 @@ from ..distributed.matrix.codec import codec_named
 from ..distributed.matrix.learned_rows import ask_for_rows
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
-from ..relations.graph import HeteroGraph, VertexType
+from ..graph import Graph, VertexType
 from ..sparse import CSR
 from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features
 from .remote_features import RemoteFeatures
@@ -86,9 +86,7 @@ class TypeFeatures:
         return sum(features.nbytes() for features in self.held.values())
 
 
-def whole_features(
-    graph: HeteroGraph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0
-) -> TypeFeatures:
+def whole_features(graph: Graph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0) -> TypeFeatures:
     """Return the features of a graph that this rank holds whole; see `Features` for `norm`, `storage` and `threads`."""
     held: dict[str, FeatureSource] = {
         kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads)
@@ -98,7 +96,7 @@ def whole_features(
 
 
 def block_features(
-    graph: HeteroGraph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
+    graph: Graph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
     counted: Callable[[str], np.ndarray] | None = None, learned: bool = False,
 ) -> TypeFeatures:  # fmt: skip
     """Take this rank's block row of the features of each type, and fetch the others from their owners; collective.
@@ -137,23 +135,23 @@ def block_features(
     return TypeFeatures(needed, held, _width(graph), blocks if learned else None)
 
 
-def cache_shares(graph: HeteroGraph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:
+def cache_shares(graph: Graph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:
     """Return the bytes of each type's cache: in proportion to one row for each edge that begins in the type."""
     begin = {name: sum(relation.edges for relation in graph.relations if relation.source == name) for name in names}
     expected = {name: codec_named(codec).row_bytes(graph.type(name).num_features) * begin[name] for name in names}
     return {name: cache_bytes * size // max(1, sum(expected.values())) for name, size in expected.items()}
 
 
-def access_count(graph: HeteroGraph, name: str) -> np.ndarray:
+def access_count(graph: Graph, name: str) -> np.ndarray:
     """Return the number of edges of all relations that begin in each vertex of a type: int64, shape (n,)."""
     count = graph.type(name).count
     columns = [relation.adjacency.indices for relation in graph.relations if relation.source == name]
     return sum((np.bincount(own, minlength=count) for own in columns), np.zeros(count, np.int64))
 
 
-def _with_features(graph: HeteroGraph, needed: Collection[str]) -> list[VertexType]:
+def _with_features(graph: Graph, needed: Collection[str]) -> list[VertexType]:
     return [kind for kind in graph.types if kind.name in needed and kind.num_features]
 
 
-def _width(graph: HeteroGraph) -> int:
+def _width(graph: Graph) -> int:
     return sum(kind.num_features for kind in graph.types)

@@ -135,8 +135,10 @@ def as_weighed(rows: Rows, weighted: bool) -> Rows:
     """
     if not weighted or not rows.adjacency.stores_zeros:
         return rows
-    columns: dict[str, Any] = {} if getattr(rows, "edge_features", None) is None else {"edge_features": None}
-    return replace(rows, adjacency=rows.adjacency.positive, **columns)
+    columns: dict[str, Any] = {"adjacency": rows.adjacency.positive}
+    if getattr(rows, "edge_features", None) is not None:
+        columns["edge_features"] = None
+    return replace(rows, **columns)
 
 
 def mean_weights(indptr: np.ndarray, values: np.ndarray | None, unit: float, weighted: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -19,7 +19,7 @@ from test_malformed import mutated, survives
 from test_store import _is_mapped
 
 import bulksample as bs
-from bulksample import HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample import Graph, UsageError, VertexType, relation_from_edges
 from bulksample.data import open_store, store
 from bulksample.data.relational import hetero_store
 
@@ -68,7 +68,7 @@ def graphs(draw):
         edges = np.array(draw(st.lists(ends, max_size=8)) if full else [], np.int64).reshape(-1, 2)
         weights = np.linspace(0, 1, len(edges)) if draw(st.booleans()) else None
         relations.append(relation_from_edges(source, f"r{i}", destination, edges[:, 0], edges[:, 1], weights=weights))
-    return HeteroGraph(tuple(types), tuple(relations), draw(st.text(max_size=5)))
+    return Graph.of(tuple(types), tuple(relations), draw(st.text(max_size=5)))
 
 
 @pytest.mark.long
@@ -144,7 +144,7 @@ def test_a_taken_place_is_refused_and_a_store_of_the_other_kind_replaced(tmp_pat
         GRAPH.save(tmp_path / "g")
     GRAPH.save(tmp_path / "g", overwrite=True)
     assert_same_hetero(bs.load(tmp_path / "g"), GRAPH)
-    bad = HeteroGraph((VertexType("a", 1, extra={"x/y": np.zeros(1)}),))
+    bad = Graph.of((VertexType("a", 1, extra={"x/y": np.zeros(1)}),))
     refused("type 'a'|column 'x/y'", bad.save, tmp_path / "h")
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 

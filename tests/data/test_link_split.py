@@ -11,7 +11,7 @@ from planted_relations import shop
 from typer.testing import CliRunner
 
 import bulksample as bs
-from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample import DataError, Graph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.data import app
 from bulksample.data import edge_split
 from bulksample.data.edge_split import HELD_OUT
@@ -43,7 +43,7 @@ def test_reverses_in_nearly_undirected_relations_are_counted_and_may_be_taken_ou
         times = rng.integers(0, 50, ends[name].shape[1]) if dated else None
         return relation_from_edges(kinds[name][0], name, kinds[name][1], *ends[name], times=times)
 
-    graph = HeteroGraph((a, b), tuple(map(made, ends)))
+    graph = Graph.of((a, b), tuple(map(made, ends)))
     for name, near in (("knows", "knows"), ("has", "of")):
         split = hold_out(graph, name, 0.1, 0.1, 3, seed=0, both=both)
         pairs = [tuple(pair) for part in HELD_OUT for pair in split.held_out.pairs[part].tolist()]
@@ -111,7 +111,7 @@ def test_an_undirected_relation_is_its_own_reverse():
     one = VertexType("a", 30)
     rng = np.random.default_rng(0)
     u, v = rng.integers(0, 30, (2, 80))
-    graph = HeteroGraph((one,), (relation_from_edges(one, "to", one, np.concatenate([u, v]), np.concatenate([v, u])),))
+    graph = Graph.of((one,), (relation_from_edges(one, "to", one, np.concatenate([u, v]), np.concatenate([v, u])),))
     assert reverses_of(graph, graph.relations[0]) == (("a", "to", "a"),)
     split = hold_out(graph, "to", 0.1, 0.2, 3, seed=0)
     kept = pairs_of(split, "to")
@@ -237,7 +237,7 @@ def dated(counts):
     when = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(when))
     ends = place % 40, place // 40  # no pair twice, so that events are edges
-    return HeteroGraph((one, other), (relation_from_edges(one, "r", other, *ends, times=when),))
+    return Graph.of((one, other), (relation_from_edges(one, "r", other, *ends, times=when),))
 
 
 @pytest.mark.parametrize(("counts", "val", "test", "use"), [
@@ -290,6 +290,6 @@ def test_a_share_that_is_far_off_is_told(counts, val, test, off):
 
 def test_a_source_with_an_edge_to_every_destination_has_no_negative():
     one, other = VertexType("a", 2), VertexType("b", 2)
-    graph = HeteroGraph((one, other), (relation_from_edges(one, "r", other, [0, 0, 1], [0, 1, 1]),))
+    graph = Graph.of((one, other), (relation_from_edges(one, "r", other, [0, 0, 1], [0, 1, 1]),))
     with pytest.raises(UsageError, match="vertex 0 has an edge to every destination, so it has no negative"):
         hold_out(graph, "r", 0.0, 0.6, 3, seed=0)

@@ -170,7 +170,7 @@ def test_options_that_decide_nothing_are_refused(options, message):
 
 def test_a_split_that_the_graph_lacks_is_refused():
     graph = community_graph()
-    bare = type(graph)(**{**vars(graph), "masks": {"train": graph.masks["train"]}})
+    bare = graph.replace(masks={"train": graph.masks["train"]})
     with pytest.raises(UsageError, match="has no val split; it has train"):
         run(bare, eval_splits=("val", "test"))
 

@@ -1,4 +1,4 @@
-"""Heterogeneous graphs of torch_geometric and DGL become `HeteroGraph`s with everything that they carry."""
+"""Heterogeneous graphs of torch_geometric and DGL become `Graph`s with everything that they carry."""
 
 # ruff: noqa: E501 (a case is a line)
 

@@ -68,7 +68,7 @@ def graph():
 
 def hetero():
     a, b = bs.VertexType("a", 6, features=np.eye(6, dtype=np.float32)), bs.VertexType("b", 4)
-    return bs.HeteroGraph((a, b), (bs.relation_from_edges(a, "to", b, [0, 1, 2], [0, 1, 3]),), "typed")
+    return bs.Graph.of((a, b), (bs.relation_from_edges(a, "to", b, [0, 1, 2], [0, 1, 3]),), "typed")
 
 
 class Folder:

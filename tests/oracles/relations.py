@@ -22,10 +22,10 @@ from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFact
 from bulksample.distributed.matrix.relation_requests import DrawnRelation, HopForm, route_rows
 from bulksample.distributed.matrix.relation_rows import RowForm
 from bulksample.distributed.matrix.type_layouts import StackedPlaces
+from bulksample.graph import Graph
 from bulksample.relations.adjacency import By, RelationAdjacency
 from bulksample.relations.draw import Frontier, RowPicks, draw_rows
 from bulksample.relations.expand import expand_hops
-from bulksample.relations.graph import HeteroGraph
 from bulksample.sparse import CSR
 
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent, on_grid
@@ -44,7 +44,7 @@ class RecordedHop(NamedTuple):
 class HopRecorder(RelationAdjacency):
     """Whole relations that record in `hops` what each call of `expand_trees` would exchange."""
 
-    def __init__(self, graph: HeteroGraph, backend: Backend) -> None:
+    def __init__(self, graph: Graph, backend: Backend) -> None:
         super().__init__(graph, backend)
         self.hops = list[RecordedHop]()
 
@@ -119,7 +119,7 @@ def predict_counts(hops: Sequence[RecordedHop], layouts: Sequence[Layout], repli
 
 
 def predict_row_hops(
-    hops: Sequence[Sequence[RecordedHop]], graph: HeteroGraph, layouts: Sequence[Layout], replication: int, oblivious: bool = False
+    hops: Sequence[Sequence[RecordedHop]], graph: Graph, layouts: Sequence[Layout], replication: int, oblivious: bool = False
 ) -> GridSent:  # fmt: skip
     """Predict what every rank sends in the recorded hops of p ranks by the policy ``rows``, or ``rows-oblivious``; see `predict_hops`."""
     stacked, sent = StackedPlaces(layouts), nothing_sent(len(hops) // replication, replication)
@@ -132,7 +132,7 @@ def predict_row_hops(
     return sent
 
 
-def _words_of_rows(form: RowForm, graph: HeteroGraph, stacked: StackedPlaces) -> np.ndarray:
+def _words_of_rows(form: RowForm, graph: Graph, stacked: StackedPlaces) -> np.ndarray:
     """Return the words of the row of each place: int64, shape (n,)."""
     words = np.zeros(graph.n, np.int64)
     for relation in form.relations:

@@ -8,7 +8,7 @@ import pytest
 from planted_relations import planted
 from typer.testing import CliRunner
 
-from bulksample import HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample import Graph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.app import app
 from bulksample.data.relational import hetero_store
 from bulksample.data.relational.synthetic import hetero, papers
@@ -86,7 +86,7 @@ def of_one_degree():
     ids = np.arange(64)
     paper = VertexType("paper", 64, np.ones((64, 2), np.float32), ids % 2, 2, {"train": np.ones(64, bool)})
     cited = np.concatenate([(ids - step) % 64 for step in (1, 2, 3)])
-    return HeteroGraph((paper,), (relation_from_edges(paper, "cites", paper, cited, np.tile(ids, 3)),), "cyclic").validate()
+    return Graph.of((paper,), (relation_from_edges(paper, "cites", paper, cited, np.tile(ids, 3)),), "cyclic").validate()
 
 
 def topology_bytes(folder, p, c, exchange, **options):

@@ -8,9 +8,9 @@ from zoo import ZOO
 
 import bulksample as bs
 from bulksample import DataError, UsageError
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, Relation, VertexType
-from bulksample.relations.times import as_times
+from bulksample.graph import Graph, Relation, VertexType
+from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.times import as_times
 
 AUTHOR, PAPER = VertexType("author", 5), VertexType("paper", 9, times=np.arange(9) - 4)
 rng = np.random.default_rng(1)
@@ -22,7 +22,7 @@ def writes(**change):
 
 
 def graph(*relations, types=(AUTHOR, PAPER)):
-    return HeteroGraph(types, relations or (writes(),), "library")
+    return Graph.of(types, relations or (writes(),), "library")
 
 
 def test_entries_are_the_edges_by_destination_source_and_place_in_the_list():
@@ -61,9 +61,15 @@ def test_no_edges_and_no_vertices_are_legal():
     assert graph(none, types=(PAPER, empty)).validate().relations[0].edges == 0
 
 
-def test_a_homogeneous_graph_is_one_relation():
+def test_the_old_name_of_a_graph_warns_and_makes_one_with_times():
     one = bs.Graph(ZOO["weighted"], 0.5, extra={"year": np.arange(ZOO["weighted"].shape[0])})
-    made = HeteroGraph.from_homogeneous(one, one.extra["year"]).validate()
+    with pytest.warns(DeprecationWarning, match=r"use Graph\.of"):
+        made = bs.HeteroGraph.from_homogeneous(one, one.extra["year"]).validate()
+    with pytest.warns(DeprecationWarning, match=r"use Graph\.of\(types, relations\)"):
+        again = bs.HeteroGraph(made.types, made.relations, made.name)
+    assert isinstance(again, bs.HeteroGraph)
+    assert isinstance(again, bs.Graph)
+    assert not isinstance(one, bs.HeteroGraph)
     assert (made.n, len(made.relations)) == (one.n, 1)
     assert made.relations[0].adjacency is one.adjacency
     assert made.relations[0].weight_unit == 0.5

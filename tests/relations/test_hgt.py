@@ -9,9 +9,9 @@ from scipy.stats import chisquare
 
 import bulksample as bs
 from bulksample import Stream, UsageError, backends
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.hgt import HGSampler, _grown, _nothing
 from bulksample.relations.seeds import SeedList
 from bulksample.selection import Selection
@@ -84,7 +84,7 @@ def small():
     two = relation_from_edges(b, "two", a, [1, 2, 3, 3], [0, 1, 1, 1])
     back = relation_from_edges(c, "to", b, [0, 1, 2, 2, 3, 4, 1], [0, 0, 1, 2, 3, 3, 2])
     within = relation_from_edges(c, "near", a, [0, 4], [0, 1])
-    return HeteroGraph((a, b, c), (one, two, back, within)).validate()
+    return Graph.of((a, b, c), (one, two, back, within)).validate()
 
 
 @pytest.mark.parametrize(("s", "hops"), [(2, 1), (1, 2), (2, 2)])
@@ -125,7 +125,7 @@ def hub():
     a, b = VertexType("a", 6), VertexType("b", 100)
     rng = np.random.default_rng(3)
     ends, into = np.concatenate([rng.integers(0, 100, 300), [1, 2, 2]]), np.concatenate([np.zeros(300, int), [1, 1, 2]])
-    return HeteroGraph((a, b), (relation_from_edges(b, "to", a, ends, into), relation_from_edges(a, "of", b, into, ends))).validate()
+    return Graph.of((a, b), (relation_from_edges(b, "to", a, ends, into), relation_from_edges(a, "of", b, into, ends))).validate()
 
 
 @pytest.mark.parametrize("engine", ["native", "reference"])
@@ -165,7 +165,7 @@ def test_types_are_drawn_apart():
     """Two types whose vertices have the same ids and budgets do not draw the same vertices."""
     a, b, c = VertexType("a", 1), VertexType("b", 60), VertexType("c", 60)
     relations = [relation_from_edges(kind, "to", a, np.arange(60), np.zeros(60, int)) for kind in (b, c)]
-    graph = HeteroGraph((a, b, c), tuple(relations))
+    graph = Graph.of((a, b, c), tuple(relations))
     both = [m.rows for m in sample(graph, HGSampler((20,)), {"a": [0]}, bulk=20)]
     shared = [len(set(rows["b"].vertices.tolist()) & set(rows["c"].vertices.tolist())) for rows in both]
     assert 4 < np.mean(shared) < 10  # 20 of 60 and 20 of 60 share 6.7

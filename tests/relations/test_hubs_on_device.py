@@ -12,7 +12,7 @@ from bulksample import backends
 from bulksample.backends.cuda import relation_hops, relations
 from bulksample.backends.cuda.draws import HUB
 from bulksample.backends.cuda.predicted_relations import peak_bytes
-from bulksample.relations.from_edges import relation_from_edges
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
 

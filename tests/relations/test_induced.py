@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from planted_relations import planted, shop
 
-from bulksample import HeteroGraph, Relation, VertexType
+from bulksample import Graph, Relation, VertexType
 from bulksample.relations.induced import induced
 from bulksample.sparse import CSR
 
 
-def rich() -> HeteroGraph:
+def rich() -> Graph:
     """Parallel edges with ids, times and features, weights, sparse features of vertices and other columns."""
     graph = shop(edge_times=True)
     rng = np.random.default_rng(3)
@@ -25,10 +25,10 @@ def rich() -> HeteroGraph:
         back,
         replace(knows, adjacency=weighted, weight_unit=0.5),
     )
-    return HeteroGraph((user, item), relations, "rich").validate()
+    return Graph.of((user, item), relations, "rich").validate()
 
 
-def edges_of(graph: HeteroGraph, relation: Relation, members: dict[str, np.ndarray], whole: HeteroGraph) -> list[tuple]:
+def edges_of(graph: Graph, relation: Relation, members: dict[str, np.ndarray], whole: Graph) -> list[tuple]:
     """Every edge with its columns; its ends are named as in the whole graph."""
     matrix = relation.adjacency
     columns = [

@@ -10,9 +10,9 @@ from relations_zoo import library
 from bulksample import backends, samplers
 from bulksample.backends.native import Native
 from bulksample.backends.tree_vertices import TreeVertices, relabel_by_sorting
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations import draw
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
@@ -63,7 +63,7 @@ def test_windows_of_rows_around_the_lengths_that_are_sorted_otherwise(name, wind
     edges = relation_from_edges(
         node, "to", node, u, v, times=rng.integers(0, 100, len(u)), weights=rng.integers(0, 5, len(u)) if name == "weighted" else None
     )
-    graph, rows = HeteroGraph((node,), (edges,)), np.tile(np.arange(len(degrees)), 5)
+    graph, rows = Graph.of((node,), (edges,)), np.tile(np.arange(len(degrees)), 5)
     ends = np.repeat([-(2**63), -1, 50, 100, 2**63 - 1], len(degrees))
     base = samplers.make(name if name in ("full", "labor") else "sage", (5,), **LAWS[name])
     for strict in (False, True):

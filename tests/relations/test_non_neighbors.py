@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted_relations import shop
 
-from bulksample import DataError, HeteroGraph, VertexType, relation_from_edges
+from bulksample import DataError, Graph, VertexType, relation_from_edges
 from bulksample.relations.links import NonNeighbors, link_times
 
 
@@ -45,9 +45,9 @@ def test_links_have_the_time_of_their_edge_or_of_the_later_end():
 
 def test_edges_before_all_destinations_are_refused():
     one, late = VertexType("a", 2), VertexType("b", 2, times=np.array([6, 5]))
-    graphs = [HeteroGraph((one, late), (relation_from_edges(one, "r", late, [0, 1, 1], [1, 0, 1], times=[5, t, t]),)) for t in (5, 4)]
+    graphs = [Graph.of((one, late), (relation_from_edges(one, "r", late, [0, 1, 1], [1, 0, 1], times=[5, t, t]),)) for t in (5, 4)]
     assert link_times(graphs[0], graphs[0].relations[0]).tolist() == [5, 5, 5]
     with pytest.raises(DataError, match=r"2 edges of relation a:r:b have times before 5, when the first 'b' came to be"):
         link_times(graphs[1], graphs[1].relations[0])
     loop = relation_from_edges(late, "r", late, [0, 0], [0, 1], times=[1, 5])
-    assert link_times(HeteroGraph((late,), (loop,)), loop) is loop.times, "a loop is no link"
+    assert link_times(Graph.of((late,), (loop,)), loop) is loop.times, "a loop is no link"

@@ -10,9 +10,9 @@ from scipy.stats import chisquare
 from zoo import ZOO
 
 from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends, samplers
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
 from bulksample.rng import philox
@@ -121,7 +121,7 @@ def test_an_appended_relation_or_type_changes_no_draw(name):
     graph = library(weighted=True, parallel=False)
     extra = VertexType("tag", 30)
     more = relation_from_edges(extra, "of", graph.type("paper"), np.arange(60) % 30, np.arange(60), weights=np.ones(60))
-    larger = HeteroGraph((*graph.types, extra), (*graph.relations, more), graph.name)
+    larger = Graph.of((*graph.types, extra), (*graph.relations, more), graph.name)
     sampler = RelationSampler(law(name, fanouts=(3,)))
     for a, b in zip(sample(graph, sampler), sample(larger, sampler), strict=True):
         for relation in graph.relations:
@@ -165,7 +165,7 @@ def many_rows(names, rows, **options):
     kinds = VertexType("a", rows), VertexType("b", 4)
     ends, into = np.tile(u, rows), np.repeat(np.arange(rows), len(u))
     real = None if weights is None else np.tile(weights, rows)
-    graph = HeteroGraph(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], ends, into, weights=real) for name in names))
+    graph = Graph.of(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], ends, into, weights=real) for name in names))
     return sample(graph, RelationSampler(samplers.make("sage", **options)), {"a": range(rows)}, "native", bulk=1)[0]
 
 
@@ -197,7 +197,7 @@ def test_relations_and_types_have_keys_of_their_own():
 def test_labor_shares_the_number_of_a_neighbor_among_relations():
     """Two relations with one adjacency draw the same neighbors by LABOR, others by GraphSAGE."""
     kinds = VertexType("a", 1), VertexType("b", 30)
-    graph = HeteroGraph(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], range(30), [0] * 30) for name in ("x", "y")))
+    graph = Graph.of(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], range(30), [0] * 30) for name in ("x", "y")))
     same = {}
     for name in ("labor", "sage"):
         drawn = sample(graph, RelationSampler(samplers.make(name, (5,))), {"a": [0]}, bulk=20)

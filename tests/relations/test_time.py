@@ -9,9 +9,9 @@ from scipy.stats import chisquare
 from zoo import ZOO
 
 from bulksample import Stream, UsageError, backends, samplers
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
@@ -116,7 +116,7 @@ def rows_of(times, rows, **rule):
     """`rows` vertices with the same edges, from one source of each time, asked about at one time; how often each edge is drawn."""
     kinds = VertexType("a", rows), VertexType("b", len(times), times=np.asarray(times))
     ends, into = np.tile(np.arange(len(times)), rows), np.repeat(np.arange(rows), len(times))
-    graph = HeteroGraph(kinds, (relation_from_edges(kinds[1], "x", kinds[0], ends, into),))
+    graph = Graph.of(kinds, (relation_from_edges(kinds[1], "x", kinds[0], ends, into),))
     at = rule.pop("at")
     sampler = replace(made("sage", (2,), disjoint=False, **rule), stride=rows)
     drawn = sample(graph, sampler, np.arange(rows), np.full(rows, at), engine="native", bulk=1)[0]
@@ -222,7 +222,7 @@ def test_a_vertex_that_a_tree_meets_at_two_times_draws_twice():
     """Vertex 0 takes both edges from 1, at times 10 and 20; each time, 1 draws one of eight neighbors of time 0."""
     node = VertexType("node", 10)
     ends = [1, 1, *range(2, 10)], [0, 0, *[1] * 8], [10, 20, *[0] * 8]
-    graph = HeteroGraph((node,), (relation_from_edges(node, "to", node, *ends[:2], times=ends[2]),))
+    graph = Graph.of((node,), (relation_from_edges(node, "to", node, *ends[:2], times=ends[2]),))
     drawn = sample(graph, made("sage", (2, 1), frontier="new", moving=True), [0] * 10, [30] * 10, bulk=20)
     pairs = np.concatenate([m.entries[0]["node", "to", "node"][20:].reshape(10, 2) for m in drawn])
     assert 5 < (pairs[:, 0] == pairs[:, 1]).sum() < 60  # 25 of 200 are expected
@@ -234,11 +234,11 @@ def test_positions_of_a_window_are_those_of_a_static_row_of_its_length(name):
     rng = np.random.default_rng(4)
     times = rng.integers(0, 9, 40)
     star = VertexType("node", 41, times=np.append(0, times))
-    graph = HeteroGraph((star,), (relation_from_edges(star, "to", star, np.arange(1, 41), np.zeros(40, int)),))
+    graph = Graph.of((star,), (relation_from_edges(star, "to", star, np.arange(1, 41), np.zeros(40, int)),))
     order = np.argsort(times, kind="stable")
     low, high = np.searchsorted(times[order], [3, 7])
     plain = VertexType("node", 41)
-    shorter = HeteroGraph((plain,), (relation_from_edges(plain, "to", plain, np.arange(1, high - low + 1), np.zeros(high - low, int)),))
+    shorter = Graph.of((plain,), (relation_from_edges(plain, "to", plain, np.arange(1, high - low + 1), np.zeros(high - low, int)),))
     timed = sample(graph, made(name, (6,), window=3), [0] * 10, [6] * 10)
     static = sample(shorter, replace(made(name, (6,)), time=None, disjoint=True), [0] * 10, None)
     for x, y in zip(timed, static, strict=True):

@@ -13,9 +13,9 @@ from bulksample.distributed.matrix.open_relations import open_relations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.distributed.matrix.type_layouts import TypeLayouts
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.layers import UnionSampler
 from bulksample.relations.seeds import SeedList
 from bulksample.samplers.inclusion import inclusion_probability
@@ -164,7 +164,7 @@ def test_hidden_edges_of_a_union_of_relations(name):
         relation_from_edges(node, f"r{i}", node, *(np.array(part) for part in both), weights=np.array(weights))
         for i, (both, weights) in enumerate(zip(ends, ([0.0, 2.0, 0.0, 1.0], [0.0, 0.0]), strict=True))
     ]
-    graph = HeteroGraph((node,), tuple(relations)).validate()
+    graph = Graph.of((node,), tuple(relations)).validate()
     seeds = SeedList.of(graph, {"node": [0]}).select([np.arange(1)], np.arange(1))
     (minibatch,) = UnionSampler(samplers.make(name, (-1,))).sample_bulk(
         RelationAdjacency(graph, backends.make("native")), seeds, Stream(1), 0

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from planted_relations import all_sage_rows, shop, until
 from training_runs import run_training, weights_of
 
-from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample import DataError, Graph, UsageError, VertexType, relation_from_edges
 from bulksample.data.edge_split import HELD_OUT
 from bulksample.data.relational.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
@@ -174,7 +174,7 @@ def friends():
     v = (u + rng.integers(1, 4, 150)) % 24
     when = np.arange(150) // 2
     both = np.concatenate([u, v]), np.concatenate([v, u])
-    return HeteroGraph((person,), (relation_from_edges(person, "meets", person, *both, times=np.tile(when, 2)),), "friends").validate()
+    return Graph.of((person,), (relation_from_edges(person, "meets", person, *both, times=np.tile(when, 2)),), "friends").validate()
 
 
 def test_no_direction_of_a_target_of_an_undirected_relation_is_a_message():

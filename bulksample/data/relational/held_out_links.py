@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ...relations.graph import HeteroGraph, Key, Relation, spelled
+from ...graph import Graph, Key, Relation, spelled
 from ...sparse import runs
 from ..edge_split import FILE, HELD_OUT
 from ..sealed import read_sealed, save_sealed
@@ -70,7 +70,7 @@ class HeldOutLinks:
         save_sealed(Path(folder) / FILE, arrays, store)
 
     @staticmethod
-    def load(folder: str | os.PathLike[str], graph: HeteroGraph, absent: bool = True) -> HeldOutLinks:
+    def load(folder: str | os.PathLike[str], graph: Graph, absent: bool = True) -> HeldOutLinks:
         """Read the file that `save` wrote beside a graph; nothing is unpickled. Without `absent` the edges of the graph are not read.
 
         Raises
@@ -94,7 +94,7 @@ class HeldOutLinks:
         pairs, negatives, times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in _ARRAYS)
         return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph, absent)
 
-    def checked(self, graph: HeteroGraph, absent: bool = True) -> HeldOutLinks:
+    def checked(self, graph: Graph, absent: bool = True) -> HeldOutLinks:
         """Return self; raises `DataError` if an edge does not fit the graph."""
         known = {relation.key for relation in graph.relations}
         unknown = [key for key in (self.relation, *self.reverses) if key not in known]
@@ -116,7 +116,7 @@ class HeldOutLinks:
             self.check_absent(graph, {key: EdgeRows.of(graph.relation(key)) for key in (self.relation, *self.reverses)})
         return self
 
-    def check_absent(self, graph: HeteroGraph, rows: Mapping[Key, EdgeRows]) -> None:
+    def check_absent(self, graph: Graph, rows: Mapping[Key, EdgeRows]) -> None:
         """Raise `DataError` if held-out edges, or their reverses, are edges of the graph, among the rows of each relation that are here."""
         for split in HELD_OUT:
             source, destination = self.pairs[split].astype(np.int64).T
@@ -131,7 +131,7 @@ class HeldOutLinks:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkGraph(HeteroGraph):
+class LinkGraph(Graph):
     """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
 
     held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
@@ -142,7 +142,7 @@ class LinkGraph(HeteroGraph):
         hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
 
 
-def load_links(graph: HeteroGraph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
+def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
     """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
     return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph, absent))
 

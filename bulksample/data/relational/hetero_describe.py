@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...relations.graph import HeteroGraph, Relation, VertexType
+from ...graph import Graph, Relation, VertexType
 from ..columns import Array
 
 _STEP = 2**22
 
 
-def describe_types(graph: HeteroGraph) -> dict[str, dict[str, Any]]:
+def describe_types(graph: Graph) -> dict[str, dict[str, Any]]:
     """Return for each type its first and last time, the sizes of its splits, and the number of vertices that no edge touches."""
     touched = {kind.name: np.zeros(kind.count, bool) for kind in graph.types}
     for relation in graph.relations:
@@ -21,7 +21,7 @@ def describe_types(graph: HeteroGraph) -> dict[str, dict[str, Any]]:
     return {kind.name: {**_of_type(kind), "isolated": int((~touched[kind.name]).sum())} for kind in graph.types}
 
 
-def describe_relations(graph: HeteroGraph) -> list[dict[str, Any]]:
+def describe_relations(graph: Graph) -> list[dict[str, Any]]:
     """Return for each relation its degrees, first and last time, and the numbers of vertices at either end without an edge of it."""
     return [_of_relation(relation) for relation in graph.relations]
 

@@ -20,7 +20,7 @@ import os
 from pathlib import Path
 
 from ...errors import DataError, instead_of
-from ...relations.graph import HeteroGraph, Key, Relation, VertexType
+from ...graph import Graph, Key, Relation, VertexType
 from ...vertex_table import SPLITS
 from ..columns import Array
 from ..npy import Archive
@@ -31,7 +31,7 @@ _MASKS = {f"{split}_mask": split for split in SPLITS}
 _OF_EDGES = ("edge_index", "edge_weight", "edge_attr", "time")
 
 
-def read(path: str | os.PathLike[str], target: str | None = None) -> HeteroGraph:
+def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     """Read the graph of a file; its edges keep their place in `edge_index` as `Relation.edge_ids`.
 
     Parameters
@@ -50,12 +50,12 @@ def read(path: str | os.PathLike[str], target: str | None = None) -> HeteroGraph
     return named(path.name, lambda: _graph(arrays, path.stem, target))
 
 
-def _graph(arrays: dict[str, Array], name: str, target: str | None) -> HeteroGraph:
+def _graph(arrays: dict[str, Array], name: str, target: str | None) -> Graph:
     types, counts, keys = _heads(arrays)
     own = _by_part(arrays, types, keys)
     made = {kind: _type(kind, count, own[kind], target) for kind, count in zip(types, counts, strict=True)}
     relations = tuple(_relation(made, key, own["/".join(key)]) for key in keys)
-    return HeteroGraph(tuple(made.values()), relations, name).validate()
+    return Graph.of(tuple(made.values()), relations, name).validate()
 
 
 def _heads(arrays: dict[str, Array]) -> tuple[list[str], list[int], list[Key]]:

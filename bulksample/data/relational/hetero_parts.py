@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import DataError
-from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Relation, VertexType, spelled
-from ...relations.times import as_times
+from ...graph import Graph, Relation, VertexType, spelled
+from ...graph.from_edges import relation_from_edges
+from ...graph.times import as_times
 from ...sparse import CSR, row_pointers
 from ..columns import Array, as_array, column_fields, dense_features
 
@@ -23,7 +23,7 @@ def make_type(
 ) -> VertexType:  # fmt: skip
     """Return a vertex type of lists, arrays or tensors; see `bulksample.data.columns.with_columns`.
 
-    Raises `DataError`, naming the type, if a column has the wrong dtype; `HeteroGraph.validate` checks lengths and values.
+    Raises `DataError`, naming the type, if a column has the wrong dtype; `Graph.validate` checks lengths and values.
     """
     fields = named(f"type {name!r}", lambda: column_fields(count, x, y, masks, num_classes, target))
     stamps = None if times is None else as_times(f"times of type {name!r}", _on_host(times), count)
@@ -54,7 +54,7 @@ def _on_host(array: Any) -> Any:
     return array.detach().cpu().numpy() if hasattr(array, "detach") else array
 
 
-def add_reverses(graph: HeteroGraph) -> HeteroGraph:
+def add_reverses(graph: Graph) -> Graph:
     """Return the graph with a relation ``(D, rev_NAME, S)`` after each relation (S, NAME, D), unless there is one of that key.
 
     Weights, times, features and edge ids go with the edges.
@@ -65,7 +65,7 @@ def add_reverses(graph: HeteroGraph) -> HeteroGraph:
         relations.append(relation)
         if (relation.destination, f"rev_{relation.name}", relation.source) not in keys:
             relations.append(_reverse(relation))
-    return HeteroGraph(graph.types, tuple(relations), graph.name)
+    return Graph.of(graph.types, tuple(relations), graph.name)
 
 
 def _reverse(relation: Relation) -> Relation:

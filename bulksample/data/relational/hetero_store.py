@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...relations.graph import HeteroGraph, Relation, VertexType
+from ...graph import Graph, Relation, VertexType
 from ...sparse import CSR
 from ..files import folder_of
 from ..manifest_file import ArrayEntry
@@ -28,7 +28,7 @@ _Arrays = dict[str, np.ndarray]
 
 
 def save(
-    graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
+    graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
 ) -> HeteroManifest:
     """Write a heterogeneous graph as a store and return its manifest; see `data.store.save`, also for what is raised."""
     target = free_target(directory, overwrite)
@@ -46,7 +46,7 @@ def save(
     return write_store(target, arrays, describe, beside)
 
 
-def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto", structure: bool = True) -> HeteroGraph:
+def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto", structure: bool = True) -> Graph:
     """Open the store of a heterogeneous graph; the arguments and errors are those of `data.store.load`.
 
     Without `structure` the adjacencies stay unread, and unchecked.
@@ -97,7 +97,7 @@ def _relation_entry(relation: Relation) -> RelationEntry:
     return RelationEntry(source=source, name=name, destination=destination, edges=relation.edges, weight_unit=unit)
 
 
-def _graph(manifest: HeteroManifest, arrays: _Arrays) -> HeteroGraph:
+def _graph(manifest: HeteroManifest, arrays: _Arrays) -> Graph:
     """Return the graph of the arrays."""
     types = []
     for i, kind in enumerate(manifest.types):
@@ -111,10 +111,10 @@ def _graph(manifest: HeteroManifest, arrays: _Arrays) -> HeteroGraph:
         matrix = CSR(own["indptr"], own["indices"], own.get("weights"), (counts[entry.destination], counts[entry.source]))
         key = (entry.source, entry.name, entry.destination)
         relations.append(Relation(*key, matrix, entry.weight_unit, own.get("edge_ids"), own.get("times"), own.get("edge_features")))
-    return HeteroGraph(tuple(types), tuple(relations), manifest.name)
+    return Graph.of(tuple(types), tuple(relations), manifest.name)
 
 
-def _without_dense(graph: HeteroGraph) -> HeteroGraph:
+def _without_dense(graph: Graph) -> Graph:
     """Return the graph without features whose values need not be read to draw mini-batches."""
     relations = tuple(replace(relation, features=None) for relation in graph.relations)
     return replace(graph, types=tuple(map(without_dense, graph.types)), relations=relations)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...relations.graph import HeteroGraph, Relation
+from ...graph import Graph, Relation
 from ...relations.links import NonNeighbors, link_times
 from ..random_words import scaled
 
@@ -24,7 +24,7 @@ class LinkExamples:
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
     relation : Relation
     timed : bool
         Time counts: see `link_times`, also for what is raised.
@@ -38,7 +38,7 @@ class LinkExamples:
     edges: np.ndarray
     _others: NonNeighbors
 
-    def __init__(self, graph: HeteroGraph, relation: Relation, timed: bool) -> None:
+    def __init__(self, graph: Graph, relation: Relation, timed: bool) -> None:
         self.graph, self.relation, self.timed = graph, relation, timed
         self.times, a = link_times(graph, relation) if timed else None, relation.adjacency
         self.edges = np.arange(a.nnz) if relation.source != relation.destination else np.flatnonzero(a.indices != a.row_of_entry())

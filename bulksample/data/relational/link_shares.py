@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import UsageError, is_whole
 from ...free_memory import check_free
-from ...relations.graph import Relation
+from ...graph import Relation
 
 _NEGATIVE_BYTES = 48  # of memory for each negative while it is drawn: its source, place, random words and vertex
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import UsageError
-from ...relations.graph import HeteroGraph, Key, Relation
+from ...graph import Graph, Key, Relation
 from ...relations.links import NonNeighbors, link_times
 from ...rng import Substream
 from ..random_words import Words, scaled
@@ -23,7 +23,7 @@ _LEAST = 0.1  # share of the held-out edges whose reverses another relation must
 
 
 def hold_out(
-    graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int, both: bool = False
+    graph: Graph, relation: Key | str, val: float, test: float, negatives: int, seed: int, both: bool = False
 ) -> LinkGraph:  # fmt: skip
     """Hold out a share of the edges of a relation for validation, and another for the test.
 
@@ -114,7 +114,7 @@ def reverses_left(graph: LinkGraph) -> dict[Key, float]:
     return shares
 
 
-def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
+def reverses_of(graph: Graph, relation: Relation) -> tuple[Key, ...]:
     """Return the relations that are the reverse of a relation.
 
     These run between the same types against it, and hold the same pairs as often, or are named ``rev_NAME`` after it (or it after them).
@@ -130,7 +130,7 @@ def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
     return tuple(found)
 
 
-def _pair_keys(graph: HeteroGraph, relation: Relation, turned: bool = False) -> np.ndarray:
+def _pair_keys(graph: Graph, relation: Relation, turned: bool = False) -> np.ndarray:
     """Return a number for the pair of each edge, of the reverse edge if it is turned."""
     source, destination = ends_of(relation)
     if turned:

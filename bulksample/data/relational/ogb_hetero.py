@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ...relations.graph import HeteroGraph, Key, Relation, VertexType
+from ...graph import Graph, Key, Relation, VertexType
 from ...sparse import MAX_VERTICES
 from ..columns import Array
 from ..edges import EdgeTally
@@ -37,7 +37,7 @@ _LONGEST = 2**20  # bytes of a table of names
 def read(
     path: str | os.PathLike[str], *, scheme: str | None = None, features: bool = True, target: str | None = None,
     tally: EdgeTally | None = None,
-) -> HeteroGraph:  # fmt: skip
+) -> Graph:  # fmt: skip
     """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
 
     Parameters
@@ -54,7 +54,7 @@ def read(
 
     Returns
     -------
-    HeteroGraph
+    Graph
         Types and relations in the order of `ogb`: by name. ``node_year`` is the time of its vertices, and stays a column.
 
     Raises
@@ -80,7 +80,7 @@ def read(
         types[name] = _vertices(raw / "node-feat" / name, name, counts[name], y, masks, features, target)
     tally = EdgeTally() if tally is None else tally
     relations = tuple(_relation(raw, types, key, features, tally) for key in sorted(keys))
-    return named(root.name, HeteroGraph(tuple(types.values()), relations, root.name.replace("_", "-")).validate)
+    return named(root.name, Graph.of(tuple(types.values()), relations, root.name.replace("_", "-")).validate)
 
 
 def _lines(path: Path) -> list[list[str]]:

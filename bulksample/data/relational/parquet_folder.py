@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ...relations.graph import HeteroGraph
+from ...graph import Graph
 from .table_schema import read_schema_file
 from .tables import read_tables
 
@@ -24,7 +24,7 @@ SCHEMA_FILES = ("schema.yaml", "schema.yml", "schema.json")
 def read(
     folder: str | os.PathLike[str], schema: str | os.PathLike[str] | None = None, *, reverse: bool = True, time_unit: str = "s",
     until: Any = None, fit_until: Any = None,
-) -> tuple[HeteroGraph, dict[str, dict[str, Any]]]:  # fmt: skip
+) -> tuple[Graph, dict[str, dict[str, Any]]]:  # fmt: skip
     """Read the tables that a schema file lists.
 
     Parameters
@@ -38,7 +38,7 @@ def read(
 
     Returns
     -------
-    graph : HeteroGraph
+    graph : Graph
     report : dict of tables to what became of their columns
 
     Raises

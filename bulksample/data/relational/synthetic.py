@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import UsageError, instead_of
-from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Relation, VertexType
+from ...graph import Graph, Relation, VertexType
+from ...graph.from_edges import relation_from_edges
 from ...rng import Substream, as_unit
 from ...sparse import MAX_VERTICES
 from ..columns import Array
@@ -85,7 +85,7 @@ def hetero(
     seed: int = 0,
     backend: Backend | None = None,
     name: str = "hetero",
-) -> HeteroGraph:
+) -> Graph:
     """Draw a heterogeneous graph. Destinations of edges are uniform; a source is floor(n u^power) of a uniform u, so few have most edges.
 
     Parameters
@@ -110,7 +110,7 @@ def hetero(
 
     Returns
     -------
-    HeteroGraph
+    Graph
         A function of the arguments alone, the same on every machine. A type or a relation that is appended leaves the others as they are.
 
     Raises
@@ -125,7 +125,7 @@ def hetero(
     for place, (kind, count) in enumerate(types.items()):
         made[kind] = _type(words, place, kind, count, features, classes if place == 0 else 0, times)
     joined = tuple(_relation(words, place, one, made, power, edge_times, parallel) for place, one in enumerate(sizes))
-    return HeteroGraph(tuple(made.values()), joined, name).validate()
+    return Graph.of(tuple(made.values()), joined, name).validate()
 
 
 def _check(types: Mapping[str, int], relations: Sequence[RelationSize], numbers: Mapping[str, int], power: int) -> None:

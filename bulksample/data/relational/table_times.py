@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UsageError, is_whole
-from ...relations.times import UNITS, as_times
+from ...graph.times import UNITS, as_times
 from ..columns import Array
 from .table_columns import Column
 
@@ -20,7 +20,7 @@ def check_unit(unit: str) -> None:
 
 
 def times_of(column: Column, unit: str) -> Array:
-    """Return the times of a column: int64, shape (n,); see `bulksample.relations.times.as_times`.
+    """Return the times of a column: int64, shape (n,); see `bulksample.graph.times.as_times`.
 
     Raises
     ------

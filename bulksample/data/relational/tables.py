@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, UsageError, instead_of
+from ...graph import Graph, Relation, VertexType
+from ...graph.from_edges import relation_from_edges
 from ...labels import outputs_of
-from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Relation, VertexType
 from ..columns import Array
 from .table_columns import Column, columns_of
 from .table_encoding import Encoded, encode, labels_of, masks_of
@@ -56,7 +56,7 @@ def from_tables(
     until: Any = None,
     fit_until: Any = None,
     name: str = "graph",
-) -> HeteroGraph:
+) -> Graph:
     """Build a heterogeneous graph from tables: rows are vertices, foreign keys are edges.
 
     Parameters
@@ -79,7 +79,7 @@ def from_tables(
 
     Returns
     -------
-    HeteroGraph
+    Graph
         Features as `bulksample.data.relational.table_encoding` makes them. A table without a column of numbers has none.
 
     Raises
@@ -99,7 +99,7 @@ def from_tables(
 
 def read_tables(
     tables: Any, schema: Mapping[str, Any] | None = None, *, reverse: bool, time_unit: str, until: Any, fit_until: Any, name: str,
-) -> tuple[HeteroGraph, dict[str, dict[str, Any]]]:  # fmt: skip
+) -> tuple[Graph, dict[str, dict[str, Any]]]:  # fmt: skip
     """Build the graph of tables, with a report of each: its rows, features, categories and left out columns; see `from_tables`."""
     check_unit(time_unit)
     given, own = _of_relbench(tables)
@@ -111,7 +111,7 @@ def read_tables(
     encoded = {key: encode(table.columns, table.schema, table.kept, _seen(table, fit)) for key, table in read.items()}
     types = {key: _vertices(table, encoded[key]) for key, table in read.items()}
     relations = _relations(read, types, reverse)
-    graph = HeteroGraph(tuple(types.values()), tuple(relations), name).validate()
+    graph = Graph.of(tuple(types.values()), tuple(relations), name).validate()
     return graph, {key: _report(table, encoded[key]) for key, table in read.items()}
 
 

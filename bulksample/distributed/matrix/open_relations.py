@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...backends.base import Backend
-from ...relations.graph import HeteroGraph
+from ...graph import Graph
 from .placement import Placement
 from .relation_blocks import PartitionedRelations, RelationBlock
 from .relation_owner import OwnerRelations
@@ -14,7 +14,7 @@ from .type_layouts import TypeLayouts
 
 
 def open_relations(
-    placement: Placement, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]
+    placement: Placement, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]
 ) -> PartitionedRelations:  # fmt: skip
     """Return relations in block rows, for samplers; collective. See `PartitionedRelations` for the arguments."""
     if placement.exchange == "owner":

@@ -18,9 +18,9 @@ from ...data.files import folder_of
 from ...data.relational import hetero_store
 from ...data.relational.hetero_manifest import load_hetero_manifest
 from ...errors import UsageError
+from ...graph import Graph
 from ...pickled import Unpicklable
 from ...relations.adjacency import RelationAdjacency
-from ...relations.graph import HeteroGraph
 from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
@@ -43,7 +43,7 @@ class RankHeteroGraph(Unpicklable):
     ----------
     comm : Comm
         The ranks that share the graph.
-    graph : HeteroGraph
+    graph : Graph
         All types and relations, mapped from the store. Of what is in block rows, this rank reads its own rows alone.
     fingerprint : str
         Sixteen hex digits that identify the graph; the same on every rank.
@@ -60,7 +60,7 @@ class RankHeteroGraph(Unpicklable):
 
     stays = "ranks share it; call bulksample.load(path, world=...) on every rank"
     comm: Comm
-    graph: HeteroGraph
+    graph: Graph
     fingerprint: str
     placement: Placement
     relations: list[RelationBlock] | None
@@ -163,6 +163,6 @@ def open_rank_hetero_graph(
     return RankHeteroGraph(comm, graph, digest[:16], placement, held, rows, x, blocks, tuple(leases))
 
 
-def read_features(graph: HeteroGraph, blocks: TypeLayouts) -> dict[str, np.ndarray | CSR]:
+def read_features(graph: Graph, blocks: TypeLayouts) -> dict[str, np.ndarray | CSR]:
     """Read this rank's rows of the features of each type that has some, and no others."""
     return {kind.name: blocks.take(kind.name, kind.features) for kind in graph.types if kind.features is not None}

@@ -22,10 +22,10 @@ from ...backends.base import Backend
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
 from ...data.relational.held_out_links import EdgeRows
 from ...errors import DataError, UsageError
+from ...graph import Graph, Relation
 from ...relations.adjacency import By, RelationAdjacency
 from ...relations.draw import Frontier, RelationMatrix, RowPicks
 from ...relations.expand import expand_hops
-from ...relations.graph import HeteroGraph, Relation
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
 from .type_layouts import TypeLayouts
@@ -101,7 +101,7 @@ class PartitionedRelations(RelationAdjacency):
 
     Parameters
     ----------
-    graph : HeteroGraph
+    graph : Graph
         Its adjacencies may be mapped from a store; only their sizes are read here.
     backend : Backend
     blocks : TypeLayouts
@@ -116,7 +116,7 @@ class PartitionedRelations(RelationAdjacency):
 
     collective = True
 
-    def __init__(self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
+    def __init__(self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         self.graph, self.backend, self.n = graph, backend, graph.n
         self.blocks, self.grid, self.held = blocks, blocks.grid, list(held)
         self.layouts = [blocks.of[kind.name] for kind in graph.types]
@@ -212,7 +212,7 @@ class PartitionedRelations(RelationAdjacency):
         return RowPicks(pointers, np.empty(0, np.int32), empty if rules.entries else None, None if relation.times is None else empty)
 
 
-def read_blocks(graph: HeteroGraph, blocks: TypeLayouts) -> list[RelationBlock]:
+def read_blocks(graph: Graph, blocks: TypeLayouts) -> list[RelationBlock]:
     """Read this rank's rows of every relation; see `read_block`."""
     return [read_block(relation, blocks.members(relation.destination)) for relation in graph.relations]
 

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from ...data.relational.link_examples import LinkEnds, LinkExamples, drawn, rows_of
-from ...relations.graph import Relation
+from ...graph import Relation
 from ...relations.links import NonNeighbors, check_destinations, times_of_ends
 from ..comm.agree import together
 from ..comm.base import Comm

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...backends.base import Backend
 from ...backends.relational import RelationLaw
+from ...graph import Graph
 from ...relations.draw import Frontier, RowPicks, draw_rows
-from ...relations.graph import HeteroGraph
 from .answer_rooms import RowCounts, count_drawable
 from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
 from .relation_requests import AskedRows, DrawnRelation, HopForm, Rooms, RowRuns, exchange_answers, exchange_requests, route_rows
@@ -25,7 +25,7 @@ from .type_layouts import TypeLayouts
 class OwnerRelations(PartitionedRelations):
     """Relations in block rows whose owners draw; `expand_trees` is collective in the process column."""
 
-    def __init__(self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
+    def __init__(self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         super().__init__(graph, backend, blocks, held)
         self._counts = RowCounts(self.grid.column_comm)
 

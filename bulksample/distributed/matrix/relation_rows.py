@@ -24,9 +24,9 @@ import numpy as np
 from ...backends.base import Backend
 from ...backends.relational import RelationLaw
 from ...errors import PeerLost
+from ...graph import Graph
 from ...relations.adjacency import By
 from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
-from ...relations.graph import HeteroGraph
 from ...sparse import CSR, row_pointers, runs
 from .answer_rooms import RowLaw
 from .packed_messages import Section, pack, unpack
@@ -56,7 +56,7 @@ class RowForm(NamedTuple):
     entries: bool
 
     @staticmethod
-    def of(graph: HeteroGraph, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> RowForm:
+    def of(graph: Graph, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> RowForm:
         """Choose the relations that draw, and what of their edges is read."""
         sent = []
         for place, (relation, fact, law) in enumerate(zip(graph.relations, facts, map(RowLaw.of, laws), strict=True)):
@@ -91,7 +91,7 @@ class RowsRelations(PartitionedRelations):
     """
 
     def __init__(
-        self, graph: HeteroGraph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock], oblivious: bool = False
+        self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock], oblivious: bool = False
     ) -> None:  # fmt: skip
         super().__init__(graph, backend, blocks, held)
         self._stacked = StackedPlaces(self.layouts)

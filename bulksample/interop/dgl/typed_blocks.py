@@ -11,10 +11,10 @@ import torch
 
 from ... import backends
 from ...errors import UsageError
+from ...graph import Graph, Key, VertexType
+from ...graph.from_edges import relation_from_edges
 from ...loader import BulkLoader
 from ...relations.adjacency import RelationAdjacency
-from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Key, VertexType
 from ...relations.layers import UnionSampler
 from ...relations.loader import RelationLoader
 from ...relations.minibatch import HeteroMiniBatch
@@ -24,7 +24,7 @@ from ...samplers import LayerWise
 from .samplers import BlockSampler, distinct_vertices
 
 
-def relations_of(graph: Any, prob: str | None) -> HeteroGraph:
+def relations_of(graph: Any, prob: str | None) -> Graph:
     """Return the types and relations of a heterograph, with the edge feature `prob` as weights where a relation has it."""
     types = {kind: VertexType(kind, int(graph.num_nodes(kind))) for kind in graph.ntypes}
     keys = [tuple(key) for key in graph.canonical_etypes]
@@ -36,7 +36,7 @@ def relations_of(graph: Any, prob: str | None) -> HeteroGraph:
         data = graph.edges[key].data
         weights = data[prob].cpu().double().numpy().reshape(-1) if prob in data else None
         relations.append(relation_from_edges(types[key[0]], key[1], types[key[2]], source, destination, weights=weights))
-    return HeteroGraph(tuple(types.values()), tuple(relations), "heterograph")
+    return Graph.of(tuple(types.values()), tuple(relations), "heterograph")
 
 
 def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | UnionSampler:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput
 
-from ...relations.graph import HeteroGraph
+from ...graph import Graph
 from ...relations.minibatch import HeteroMiniBatch, TypeRows
 from ...sparse import row_pointers, runs
 
@@ -21,7 +21,7 @@ class _Order(NamedTuple):
     held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
 
 
-def arranged(graph: HeteroGraph, minibatch: HeteroMiniBatch, hops: int | None) -> HeteroSamplerOutput:
+def arranged(graph: Graph, minibatch: HeteroMiniBatch, hops: int | None) -> HeteroSamplerOutput:
     """Return a mini-batch of the frontier rule ``new`` with every type and every relation of its graph, met or not.
 
     Edges stand hop by hop, so `trim_to_layer` can cut off the last hop. `hops` is the number of hops that count in it;
@@ -54,7 +54,7 @@ def arranged(graph: HeteroGraph, minibatch: HeteroMiniBatch, hops: int | None) -
     return out
 
 
-def induced(graph: HeteroGraph, out: HeteroSamplerOutput) -> HeteroSamplerOutput:
+def induced(graph: Graph, out: HeteroSamplerOutput) -> HeteroSamplerOutput:
     """Return the vertices of an output with every edge among them; of disjoint trees, with every edge within a tree. Weight 0 is no edge.
 
     Reads the whole rows of the vertices. Hops have no edges of their own then, so there are no counts.

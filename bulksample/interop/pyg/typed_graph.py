@@ -1,4 +1,4 @@
-"""Read a torch_geometric graph of any kind as a `HeteroGraph`: its types, relations and times, without features.
+"""Read a torch_geometric graph of any kind as a `Graph`: its types, relations and times, without features.
 
 A `Data` becomes one type and one relation, so that temporal sampling needs no code of its own for it.
 """
@@ -15,9 +15,9 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.remote_backend_utils import size as stored_size
 
 from ...errors import UsageError
-from ...relations.from_edges import relation_from_edges
-from ...relations.graph import HeteroGraph, Key, VertexType
-from ...relations.times import as_times
+from ...graph import Graph, Key, VertexType
+from ...graph.from_edges import relation_from_edges
+from ...graph.times import as_times
 from .edge_lists import edge_ends
 from .stores import is_pair, stored_edges, stored_nodes
 
@@ -34,7 +34,7 @@ def has_types(data: Any) -> bool:
     return isinstance(data, HeteroData)
 
 
-def typed_graph(data: Any, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
+def typed_graph(data: Any, weight_attr: str | None = None, time_attr: str | None = None) -> Graph:
     """Return the graph of a `HeteroData`, a `Data`, or a (FeatureStore, GraphStore) pair.
 
     Raises
@@ -70,7 +70,7 @@ def typed_graph(data: Any, weight_attr: str | None = None, time_attr: str | None
         weights = _on_host(column(key, str(weight_attr))).reshape(-1) if key in weighted else None
         times = times_of(key, len(source))
         relations.append(relation_from_edges(by_name[key[0]], key[1], by_name[key[2]], source, destination, weights=weights, times=times))
-    return HeteroGraph(types, tuple(relations))
+    return Graph.of(types, tuple(relations))
 
 
 def _of_data(data: Any) -> tuple[dict[str, int], dict[Key, tuple[np.ndarray, np.ndarray]], Columns]:

@@ -18,13 +18,13 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample
 from ... import backends
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
+from ...graph.times import given_times
 from ...relations.adjacency import RelationAdjacency, fingerprint_of
 from ...relations.hgt import HGSampler
 from ...relations.minibatch import HeteroMiniBatch
 from ...relations.rule import TimeRule
 from ...relations.sampler import RelationSampler
 from ...relations.seeds import HeteroSeeds
-from ...relations.times import given_times
 from ...rng import Stream
 from ...samplers import Sage, whole_fanouts
 from ...sparse import row_pointers

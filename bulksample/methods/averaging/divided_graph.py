@@ -14,9 +14,8 @@ import numpy as np
 from ...config.train import TrainOptions
 from ...distributed.comm.threads import SerialComm
 from ...errors import UsageError
-from ...graph import Graph
+from ...graph import Graph, VertexType
 from ...relations.adjacency import union_of
-from ...relations.graph import HeteroGraph, VertexType
 from ...relations.induced import induced
 from ...sparse import CSR
 from ...training.link_batches import edges_of
@@ -74,7 +73,8 @@ class DividedGraph(ABC):
 
 def divided_graph(config: TrainOptions, request: ViewRequest) -> DividedGraph:
     """Return the graph of a run; nothing is read yet."""
-    if isinstance(request.source, HeteroGraph):
+    if config.is_relational:
+        assert isinstance(request.source, Graph)
         return _Relations(config, request, request.source)
     return _OneType(config, request)
 
@@ -104,9 +104,7 @@ class _OneType(DividedGraph):
         return self._view(self._graph, self.split)
 
     def part_view(self, vertices: np.ndarray, split: str) -> View:
-        source = self._request.source
-        assert not isinstance(source, HeteroGraph)
-        return self._view(part_of(source, vertices, self._config.label, self._config.target), split)
+        return self._view(part_of(self._request.source, vertices, self._config.label, self._config.target), split)
 
     def _view(self, graph: Graph, split: str) -> WholeView:
         config, request = self._config, self._request
@@ -117,7 +115,7 @@ class _OneType(DividedGraph):
 class _Relations(DividedGraph):
     """A heterogeneous graph, whose columns are opened already; a part copies its own rows of them."""
 
-    def __init__(self, config: TrainOptions, request: ViewRequest, graph: HeteroGraph) -> None:
+    def __init__(self, config: TrainOptions, request: ViewRequest, graph: Graph) -> None:
         self._config, self._request = config, request
         kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
         types = tuple(kind if one.name == kind.name else one for one in graph.types)
@@ -161,7 +159,7 @@ class _Relations(DividedGraph):
     def part_view(self, vertices: np.ndarray, split: str) -> View:
         return self._view(induced(self._graph, vertices), split)
 
-    def _view(self, graph: HeteroGraph, split: str) -> RelationalView:
+    def _view(self, graph: Graph, split: str) -> RelationalView:
         request = self._request
         return whole_relational_view(
             self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split

@@ -15,9 +15,9 @@ from bulksample.distributed.matrix.open_relations import open_relations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_block, read_blocks
 from bulksample.distributed.matrix.type_layouts import TypeLayouts
+from bulksample.graph import Graph, VertexType
+from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.from_edges import relation_from_edges
-from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.layers import UnionSampler
 from bulksample.relations.seeds import SeedList
 from bulksample.samplers import Ladies
@@ -96,7 +96,7 @@ def test_rows_of_many_picks_come_without_padding(fanouts):
 def test_rows_draw_more_edges_than_they_have_with_replacement():
     """Six of three: answers of equal length have room for six."""
     node, v = VertexType("node", 40), np.repeat(np.arange(40), 3)
-    graph = HeteroGraph((node,), (relation_from_edges(node, "to", node, (v * 7 + np.tile([1, 2, 3], 40)) % 40, v),)).validate()
+    graph = Graph.of((node,), (relation_from_edges(node, "to", node, (v * 7 + np.tile([1, 2, 3], 40)) % 40, v),)).validate()
     seeds = SeedList.of(graph, np.arange(40)).select([np.arange(30, 40), np.arange(20)])
     compare(graph, sampler_of("static", "replace", (6, 2)), seeds, 2, 1)
 
@@ -107,7 +107,7 @@ def test_parallel_edges_of_one_rank_count_on_all():
     v, u = np.repeat(np.arange(40), 12), np.concatenate([np.sort(rng.permutation(40)[:12]) for _ in range(40)])
     u[1] = u[0]
     node = VertexType("node", 40)
-    graph = HeteroGraph((node,), (relation_from_edges(node, "to", node, u, v, weights=rng.integers(1, 9, len(u))),)).validate()
+    graph = Graph.of((node,), (relation_from_edges(node, "to", node, u, v, weights=rng.integers(1, 9, len(u))),)).validate()
     seeds = SeedList.of(graph, np.arange(40)).select([np.arange(30, 40), np.arange(20)])
     compare(graph, sampler_of("static", "weighted", (3, 3)), seeds, 2, 1)
 
@@ -117,7 +117,7 @@ def test_a_vertex_that_a_tree_meets_at_two_times_keeps_its_names():
     rng = np.random.default_rng(1)
     u, v = rng.integers(0, 8, (2, 400))
     node = VertexType("node", 8)
-    graph = HeteroGraph((node,), (relation_from_edges(node, "to", node, u, v, times=rng.integers(0, 1000, 400)),)).validate()
+    graph = Graph.of((node,), (relation_from_edges(node, "to", node, u, v, times=rng.integers(0, 1000, 400)),)).validate()
     seeds = SeedList.of(graph, np.arange(8), np.full(8, 900)).select([np.arange(4), np.arange(8)])
     compare(graph, sampler_of("moving", "sage", (3, 3, 3)), seeds, 2, 1)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..errors import DataError
 from ..sparse import CSR, fixed_point, row_pointers
-from .graph import Relation, VertexType, spelled
 from .times import as_times
+from .types import Relation, VertexType, spelled
 
 
 def relation_from_edges(

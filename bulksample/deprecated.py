@@ -1,0 +1,37 @@
+"""Names of earlier versions, which warn and do what took their place; they go with 0.3."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from .graph import Graph, Relation, VertexType
+from .graph.times import as_times
+
+
+class _Typed(type):
+    def __instancecheck__(cls, graph: Any) -> bool:
+        return isinstance(graph, Graph) and not graph.plain
+
+
+class HeteroGraph(metaclass=_Typed):
+    """`Graph.of`. Every graph that is not plain is an instance of it."""
+
+    def __new__(cls, types: Iterable[VertexType], relations: Iterable[Relation] = (), name: str = "graph") -> Graph:  # type: ignore[misc]
+        _warn("HeteroGraph(types, relations)", "Graph.of(types, relations)")
+        return Graph.of(types, relations, name)
+
+    @staticmethod
+    def from_homogeneous(graph: Graph, times: Any = None, type_name: str = "node", relation_name: str = "to") -> Graph:
+        """Return a plain graph with names of its own, and times of its vertices."""
+        _warn("HeteroGraph.from_homogeneous(graph, times)", "Graph.of, with a VertexType and a Relation")
+        stamps = None if times is None else as_times(f"times of type {type_name!r}", times, graph.n)
+        kind = replace(graph.types[0], name=type_name, times=stamps)
+        edges = replace(graph.relations[0], source=type_name, name=relation_name, destination=type_name, parallel=True)
+        return Graph.of((kind,), (edges,), graph.name)
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} goes with version 0.3; use {new}", DeprecationWarning, stacklevel=3)
