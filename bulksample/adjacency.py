@@ -242,7 +242,7 @@ class LocalAdjacency(Uncached, Adjacency):
             entries, factors = self._summed(drawn.entries)  # with the pattern of the matrix from which edges are kept
             if entries.value_bound * self.matrix.longest_column < 2**63:  # else hop by hop: there each product is checked by itself
                 how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
-        weights = LayerWeights(self._row_sums, debias, renormalise)
+        weights = LayerWeights(self.matrix.row_sums, debias, renormalise)
         expansions = None if how is None else self._expanded_layers(seeds, how, weights, only_new)
         return super().expand_layers(seeds, drawn, fanouts, draws, only_new, debias, renormalise) if expansions is None else expansions
 
@@ -273,23 +273,13 @@ class LocalAdjacency(Uncached, Adjacency):
         kept = self.backend.restrict(matrix, rows, columns)
         if not shares:
             return KeptEdges(kept.pointers, kept.columns, None)
-        sums = np.repeat(np.maximum(self._row_sums.take(rows.vertices), 1.0), np.diff(kept.pointers))
+        sums = np.repeat(np.maximum(self.matrix.row_sums.take(rows.vertices), 1.0), np.diff(kept.pointers))
         weights = 1.0 if matrix.values is None else matrix.values[kept.entries]
         return KeptEdges(kept.pointers, kept.columns, weights / sums)
 
     @cached_property
     def _pattern(self) -> CSR:
         return self.matrix.with_values(None)
-
-    @cached_property
-    def _row_sums(self) -> np.ndarray:
-        """Exact row sums as float64, shape (n,); they are integers of at most 2**62 by construction."""
-        if self.matrix.values is None:
-            return self.matrix.degrees.astype(np.float64)
-        running = np.zeros(self.matrix.nnz + 1, np.uint64)
-        np.cumsum(self.matrix.values.astype(np.uint64), out=running[1:])  # exact modulo 2**64, and a row sum is below that
-        sums: np.ndarray = running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]
-        return sums.astype(np.float64)
 
     @cached_property
     def _square_bits(self) -> int:
@@ -299,13 +289,13 @@ class LocalAdjacency(Uncached, Adjacency):
 
     @cached_property
     def _inverse_squares(self) -> np.ndarray:
-        inverse = 1.0 / np.maximum(self._row_sums, 1.0)
+        inverse = 1.0 / np.maximum(self.matrix.row_sums, 1.0)
         return frozen(np.maximum(np.rint(np.ldexp(inverse * inverse, self._square_bits)), 1).astype(np.int64))
 
     @cached_property
     def squares(self) -> CSR:
         """The matrix with squared row-normalised weights, in fixed point, as its entries: 0 exactly where the weight is 0."""
         weights = self.matrix.entries()
-        share = weights / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
+        share = weights / np.repeat(np.maximum(self.matrix.row_sums, 1.0), self.matrix.degrees)
         squares = np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64)
         return self.matrix.with_values(np.maximum(squares, weights > 0))  # a positive weight stays drawable

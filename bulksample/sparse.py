@@ -114,6 +114,16 @@ class CSR(Rebuilt):
         return self.keep(self.entries() > 0)
 
     @cached_property
+    def row_sums(self) -> np.ndarray:
+        """Exact sums of the rows of a matrix of ones, or of integers that are not negative and add up to at most 2**62: float64, (m,)."""
+        if self.values is None:
+            return self.degrees.astype(np.float64)
+        running = np.zeros(self.nnz + 1, np.uint64)
+        np.cumsum(self.values.astype(np.uint64), out=running[1:])  # exact modulo 2**64, and a row sum is below that
+        sums: np.ndarray = running[self.indptr[1:]] - running[self.indptr[:-1]]
+        return frozen(sums.astype(np.float64))
+
+    @cached_property
     def longest_column(self) -> int:
         """The largest number of entries in a column."""
         return int(np.bincount(self.indices, minlength=1).max(initial=0))

@@ -9,4 +9,5 @@ file.py      YAML
 
 DEFAULT_FANOUTS = (15, 10, 5)
 MODELS = ("sage", "sage-pool", "gcn", "gat")
+UNION = ("ladies", "fastgcn")  # samplers that draw from all relations at once
 RELATIONAL_MODELS = ("hetero-sage", "hetero-gat")  # of heterogeneous graphs

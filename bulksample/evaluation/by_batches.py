@@ -48,12 +48,15 @@ class BatchScoring:
         Seed of the scored vertices and of their neighbors, which are the same in every evaluation.
     most : int
         The number of vertices of each split to score, drawn without replacement; 0: all.
+    memory : int, optional
+        Bytes of each rank for exact scores that are computed layer by layer; see `by_layers.fits_layers`.
     """
 
     sampler: Sampler
     batch_size: int
     seed: int = 0
     most: int = 0
+    memory: int | None = None
 
     @property
     def takes_all(self) -> bool:
@@ -118,7 +121,12 @@ def evaluate_by_batches(
 
 def _logits(model: Model, view: View, comm: Comm, vertices: np.ndarray, scoring: BatchScoring) -> list[tuple[np.ndarray, torch.Tensor]]:
     """Return this rank's logits, each with positions in `vertices`: layer by layer where all neighbors count and memory allows it."""
-    if scoring.takes_all and isinstance(model, RelationalGnn) and isinstance(view, RelationalView) and fits_layers(model, view, comm):
+    if (
+        scoring.takes_all
+        and isinstance(model, RelationalGnn)
+        and isinstance(view, RelationalView)
+        and fits_layers(model, view, comm, scoring.memory)
+    ):
         return [logits_by_layers(model, view, comm, vertices)]
     return logits_by_batches(model, view, comm, vertices, scoring)
 

@@ -22,6 +22,7 @@ from ..minibatch import Block
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
 from ..views.relational import RelationalView
+from ..views.view import mean_weights
 from .exact import fair_memory
 
 _EDGES = 2**20  # of the rows that a relation adds to at once
@@ -38,8 +39,8 @@ class LayerOutputs(NamedTuple):
     outputs: Rows
 
 
-def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm) -> bool:
-    """Return True if the rows of a pass by layers fit in a share of the free memory on every rank; collective.
+def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm, memory: int | None = None) -> bool:
+    """Return True if the rows of a pass by layers fit in `memory` bytes, by default a share of the free, on every rank; collective.
 
     False at once if seeds have times, since a vertex then has a row for each of them, if relations lie in block rows, or on a device.
     """
@@ -47,7 +48,7 @@ def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm) -> bool:
         return False
     rows = sum(model.schema.counts[name] for name in model.types[0])
     widest = max(layer.width_in + layer.width_out for layer in model.layers if isinstance(layer, RelationalLayer))
-    return not any(comm.gather_control(4 * rows * widest > fair_memory(comm)))
+    return not any(comm.gather_control(4 * rows * widest > (memory or fair_memory(comm))))
 
 
 @torch.no_grad()
@@ -72,7 +73,7 @@ def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, want
             h = gathered(rows if i == 0 else model.between(i - 1, rows), comm)
             places = _places(graph, sources)
             own = {name: _share(destinations[name], comm) for name in layer.destinations}
-            rows = {name: _new_rows(graph, layer, name, places, ids, h) for name, ids in own.items()}
+            rows = {name: _new_rows(view, layer, name, places, ids, h) for name, ids in own.items()}
     return LayerOutputs(own, {name: h[name][_index(places[name][ids])] for name, ids in own.items()}, rows)
 
 
@@ -110,8 +111,11 @@ def _needed(graph: Graph, layers: list[RelationalLayer], wanted: Ids) -> list[Id
     return needed
 
 
-def _new_rows(graph: Graph, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows) -> torch.Tensor:
+def _new_rows(
+    view: RelationalView, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
+) -> torch.Tensor:  # fmt: skip
     """Compute the rows that a layer gives some vertices of a type; `places` are those of the rows of `h`."""
+    graph = view.graph
     before = h[name][_index(places[name][ids])]
     rows = layer.own_rows(name, before)
     for number, key in enumerate(layer.relations):
@@ -120,7 +124,8 @@ def _new_rows(graph: Graph, layer: RelationalLayer, name: str, places: Mapping[s
         source = layer.of_sources(number, h[key[0]])
         for first, last in _chunks(graph, key, ids):
             edges = graph.relation(key).adjacency.take(ids[first:last])
-            block = Block(edges.indptr, places[key[0]][edges.indices], None, len(h[key[0]]))
+            weights = mean_weights(edges.indptr, edges.values, 1.0, view.weighted)[1]
+            block = Block(edges.indptr, places[key[0]][edges.indices], weights, len(h[key[0]]))
             if block.num_edges:
                 rows[first:last] += layer.message(number, block, source, before[first:last])
     return rows

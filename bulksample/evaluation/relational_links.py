@@ -91,7 +91,7 @@ def _rows_of(
     times = None if view.rule is None else np.ascontiguousarray(distinct["time"])
     vertices = np.ascontiguousarray(distinct["key"])
     encoder = cast(RelationalGnn, model.encoder)
-    if scoring.takes_all and times is None and fits_layers(encoder, view, comm):
+    if scoring.takes_all and times is None and fits_layers(encoder, view, comm, scoring.memory):
         z = _rows_by_layers(encoder, view, vertices, comm)
     else:
         z = _rows_by_batches(model, view, vertices, times, comm, scoring)

@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ..config import RELATIONAL_MODELS
+from ..config import RELATIONAL_MODELS, UNION
 from ..config.groups import FeaturelessOptions, TimeOptions
 from ..config.options import Options
 from ..config.train import TrainOptions
@@ -25,9 +25,7 @@ from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"),
-    "features": (None, "replicated", "partitioned"), "precision": ("fp32", "tf32"), "fetch_together": (1,),
-    "partition": ("block", "random"), "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
+    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full", *UNION), "cache_by": ("degree", "frequency"),
 }  # fmt: skip
 
 
@@ -93,7 +91,7 @@ class TrainConfig(
                 f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
                 "partitioned"
             )
-        if self.sampler_options.get("weighted"):
-            raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
+        if self.task == "links" and (self.sampler in UNION or self.sampler_options.get("weighted")):
+            raise ValueError(f"ends of links draw node by node, and without weights; got sampler {self.sampler}: use sage, labor or full")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):
             raise ValueError("strategy last takes the newest neighbors; use it with sampler sage, without replace")

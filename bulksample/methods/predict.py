@@ -23,7 +23,7 @@ from ..log import warn
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
 from ..training import checkpoint
-from ..training.setup import estimates_weighted_means, make_sampler
+from ..training.setup import make_sampler
 from ..training.shards import whole_tables
 from ..training.sound_state import check_state
 from ..training.source import Source, load_graph, shared_fingerprint
@@ -113,7 +113,7 @@ def predict(
         if model is not None:
             raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
         features = Features(opened, config.feature_norm, config.feature_storage)
-        share = WholeShare(opened, features, SerialComm(), estimates_weighted_means(make_sampler(config)))
+        share = WholeShare(opened, features, SerialComm(), make_sampler(config).estimates_weighted_means)
         made = _model(config, weights, opened, folder)
         if isinstance(made, LinkModel):
             return Prediction(None, exact_rows(cast(Gnn, made.encoder), share, memory)[1].numpy(), {}, config, step, folder)

@@ -17,7 +17,7 @@ from ..graph import Graph
 from ..nn.own_model import OwnModel, make_module
 from ..samplers.full import Full
 from ..training.link_loss import without_labels
-from ..training.setup import estimates_weighted_means, make_sampler
+from ..training.setup import make_sampler
 from ..views.whole import WholeView
 from .config import TrainConfig
 
@@ -61,7 +61,7 @@ def own_logits(
     _take_weights(model, weights, folder, config.model)
     view = WholeView(
         without_labels(graph), SerialComm(), backends.make("auto", threads), "", "all", config.feature_norm,
-        estimates_weighted_means(make_sampler(config)), config.feature_storage,
+        make_sampler(config).estimates_weighted_means, config.feature_storage,
     )  # fmt: skip
     scoring = BatchScoring(Full((-1,) * config.layers), config.batch_size)
     model.eval()

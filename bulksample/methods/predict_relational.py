@@ -26,6 +26,7 @@ from ..nn.evaluation_mode import evaluation_mode
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers.full import Full
 from ..training.relational_setup import relational_model
+from ..training.setup import make_sampler
 from ..views.relational import RelationalView
 from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_features import whole_features
@@ -80,7 +81,8 @@ def relational_outputs(
         kind = graph.type(name)
         bare = replace(kind, labels=np.full(kind.count, -1), num_classes=state["outputs"], masks={})
         times = _times(config, graph, kind, at)
-        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times)
+        weighted = make_sampler(config).estimates_weighted_means
+        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times, weighted=weighted)
         schema = view.schema._replace(target=trained["target"], link_target=trained["link_target"])
         view.take_features(whole_features(graph, schema.types_of_layers(config.layers)[0], config.feature_norm, config.feature_storage))
         found.append(OfType(kind, _outputs_of(_loaded(config, weights, schema, state["outputs"], graph.name, folder), view, config)))

@@ -121,10 +121,10 @@ def unread_warning(run: Run, given: Mapping[str, str]) -> str:
 def _without_samples(run: Run, given: Mapping[str, str]) -> str:
     if not (run.method in WHOLE_GRAPH or run.full_graph):
         return ""
-    from ..training.setup import estimates_weighted_means, make_sampler
+    from ..training.setup import make_sampler
 
     scored = ("batch_size",) if run.evaluation == "sampled" else ()  # sampled scores take mini-batches of this size
-    weighing = ("sampler", "sampler_options") if estimates_weighted_means(make_sampler(run)) else ()
+    weighing = ("sampler", "sampler_options") if make_sampler(run).estimates_weighted_means else ()
     named = [spelled for name, spelled in given.items() if name in (*OF_SAMPLING, "fanouts") and name not in (*scored, *weighing)]
     weighs = [spelled for name, spelled in given.items() if name in weighing]
     flags = any(one.startswith("--") for one in given.values())

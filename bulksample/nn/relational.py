@@ -149,8 +149,8 @@ class RelationalSage(RelationalLayer):
 class RelationalGat(RelationalLayer):
     """message_r = sum over u of alpha_vu z_u,  z = h W_r,  alpha_vu = softmax over u of LeakyReLU(a_r . z_u + h_v C_r).
 
-    Heads are concatenated. All entries of a row of a relation stand for equally many neighbors, so the softmax of a sample needs no
-    correction.
+    Heads are concatenated. The entries of a row of a block without weights stand for equally many neighbors, so the softmax of a sample
+    needs no correction; those of a block with weights stand for as many as their weights say.
     """
 
     def __init__(
@@ -170,7 +170,11 @@ class RelationalGat(RelationalLayer):
         (z, scores_of_sources), pattern = source, matrix_of(block)
         own = scores_of_sources[pattern.column_index()]
         scores = F.leaky_relu(own + (destination @ self.destination[number])[pattern.row_index()], 0.2)
-        return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
+        if block.weights is None:
+            return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
+        many = pattern.weights_or_ones()[:, None]  # how many neighbors an entry stands for
+        alpha = segment_softmax(pattern, scores + many.clamp(min=torch.finfo(many.dtype).tiny).log())
+        return weighted_sum(pattern, torch.where(many > 0, alpha, 0.0), z).reshape(-1, self.width_out)
 
 
 class RelationalGnn(Model):

@@ -93,6 +93,16 @@ class RelationAdjacency(Uncached, Adjacency):
         return fingerprint_of(self.graph)
 
     @cached_property
+    def row_sums(self) -> list[np.ndarray]:
+        """The sum of the weights of each row of each relation, float64, and of each row of the union, in the numbering of all types."""
+        of_relations = [one.adjacency.row_sums * one.weight_unit for one in self.graph.relations]
+        whole = np.zeros(self.n)
+        for relation, sums in zip(self.graph.relations, of_relations, strict=True):
+            first = self.graph.offsets[self.graph.place(relation.destination)]
+            whole[first : first + len(sums)] += sums
+        return [*of_relations, whole]
+
+    @cached_property
     def shares_of_rows(self) -> list[tuple[CSR, np.ndarray]]:
         """For each relation the number of edges at each place, and what each edge of a row counts for: 1 / degree.
 

@@ -5,11 +5,16 @@
 A hop draws s vertices of all types together, by their importance in the union. An entry of the union may stand for several edges: of
 parallel ones, or of several relations. Each gets its share of the weight of the entry, so that the sum over relations of weighted
 aggregations is the aggregation over the union.
+
+A model that takes a mean over each relation needs weights a_r(v, u) / (a_r(v) pi_u), pi_u the probability that u was drawn, whose sum
+over the drawn u estimates the mean: those of the union, a_r(v, u) / (a(v) pi_u), times a(v) / a_r(v). With `renormalise` the weights of a
+row of a relation add up to one instead, as those of the union do (LADIES, section 3.3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -33,9 +38,12 @@ class UnionSampler:
     ----------
     base : LayerWise
         Such as ``Ladies((512, 512))``: its fanouts count the vertices of all types that a hop draws.
+    means : bool
+        Weights estimate the mean over each relation, as models of relations take it; by default the aggregation over the union.
     """
 
     base: LayerWise
+    means: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, LayerWise):
@@ -44,7 +52,7 @@ class UnionSampler:
     @property
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
-        return f"{type(self).__name__} {self.base.identity}"
+        return f"{type(self).__name__} {self.base.identity}{' means' * self.means}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,11 +73,23 @@ class UnionSampler:
         drawn = self.base.sample_bulk(adjacency, seeds, stream, epoch)
         places = getattr(seeds, "places", None)
         spans = [slice(seeds.pointers[j], seeds.pointers[j + 1]) for j in range(len(seeds))]
-        return [_cut(adjacency, m, None if places is None else places[span]) for m, span in zip(drawn, spans, strict=True)]
+        return [self._cut(adjacency, m, None if places is None else places[span]) for m, span in zip(drawn, spans, strict=True)]
+
+    def _cut(self, adjacency: RelationAdjacency, drawn: MiniBatch, places: np.ndarray | None) -> HeteroMiniBatch:
+        """Cut a mini-batch of the union by type and relation."""
+        scale = (Scale.ROWS if self.base.renormalise else Scale.SUMS) if self.means else Scale.UNION
+        return _cut(adjacency, drawn, places, scale)
 
 
-def _cut(adjacency: RelationAdjacency, drawn: MiniBatch, places: np.ndarray | None) -> HeteroMiniBatch:
-    """Cut a mini-batch of the union by type and relation."""
+class Scale(Enum):
+    """What the weights of an edge of a relation are made of those of the union: they stay, add up to one in a row, or estimate a mean."""
+
+    UNION = 0
+    ROWS = 1
+    SUMS = 2
+
+
+def _cut(adjacency: RelationAdjacency, drawn: MiniBatch, places: np.ndarray | None, scale: Scale) -> HeteroMiniBatch:
     graph, m = adjacency.graph, drawn.on_host()
     kinds, vertices = adjacency.split(m.vertices)
     seed_kinds, seeds = adjacency.split(m.seeds)
@@ -84,7 +104,7 @@ def _cut(adjacency: RelationAdjacency, drawn: MiniBatch, places: np.ndarray | No
         rows[kind.name] = TypeRows(vertices[mine], sizes, seeds[asked], local[m.seed_rows[asked]].astype(np.int32), asked, None, own)
     blocks, entries = [], []
     for block in m.blocks:
-        cut = _Edges(adjacency, block, kinds, vertices, local).by_relation()
+        cut = _Edges(adjacency, block, kinds, vertices, local, scale).by_relation()
         blocks.append({key: part for key, (part, _) in cut.items()})
         entries.append({key: found for key, (_, found) in cut.items()})
     return HeteroMiniBatch(m.id, m.epoch, rows, tuple(blocks), tuple(entries), m.nested)
@@ -93,11 +113,12 @@ def _cut(adjacency: RelationAdjacency, drawn: MiniBatch, places: np.ndarray | No
 class _Edges:
     """The edges of a block of the union, as edges of relations."""
 
-    def __init__(self, adjacency: RelationAdjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray) -> None:
-        self.graph, self.block = adjacency.graph, block
+    def __init__(
+        self, adjacency: RelationAdjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray, scale: Scale
+    ) -> None:  # fmt: skip
+        self.graph, self.block, self.scale, self.sums = adjacency.graph, block, scale, adjacency.row_sums
         self.kinds, self.vertices, self.local = kinds, vertices, local
         self.into = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-        self.matrices = adjacency.relations(None)
 
     def by_relation(self) -> dict[Key, tuple[Block, np.ndarray]]:
         """Return the block of each relation and the entries of its edges."""
@@ -131,6 +152,14 @@ class _Edges:
         shares = np.divide(weights, total[edges], out=np.zeros_like(weights), where=total[edges] > 0)
         destinations = int((self.kinds[: block.num_destinations] == self.graph.place(relation.destination)).sum())
         sources = int((self.kinds[: block.num_sources] == self.graph.place(relation.source)).sum())
-        pointers = row_pointers(np.bincount(self.local[self.into[edges]], minlength=destinations))
+        rows = self.local[self.into[edges]]
+        pointers = row_pointers(np.bincount(rows, minlength=destinations))
         columns = self.local[block.indices[edges]].astype(np.int32)
-        return Block(pointers, columns, (block.weights[edges] * shares).astype(np.float32), sources), entries
+        weights = block.weights[edges] * shares
+        if self.scale is Scale.ROWS:
+            weights /= np.bincount(rows, weights, minlength=destinations)[rows]
+        elif self.scale is Scale.SUMS:
+            of_relation, of_union = self.sums[self.graph.ordinal(relation.key)], self.sums[-1]
+            vertices, place = self.vertices[self.into[edges]], self.graph.place(relation.destination)
+            weights *= of_union[self.graph.offsets[place] + vertices] / of_relation[vertices]
+        return Block(pointers, columns, weights.astype(np.float32), sources), entries

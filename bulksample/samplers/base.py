@@ -86,6 +86,11 @@ class Sampler(ABC):
         shown = (bool, int, float, str, tuple, type(None))
         return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
 
+    @property
+    def estimates_weighted_means(self) -> bool:
+        """True if blocks of a weighted graph estimate means by edge weight; exact inference must take the same means."""
+        return bool(getattr(self, "weighted", False))
+
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
 
@@ -165,6 +170,7 @@ class LayerWise(Sampler):
     """
 
     draws_from_frontier: ClassVar[bool] = True  # False: all frontiers draw from one distribution
+    estimates_weighted_means = True
     debias: bool = True
     renormalise: bool = True
 

@@ -30,6 +30,7 @@ class Labor(NodeWise):
     """
 
     name: ClassVar[str] = "labor"
+    estimates_weighted_means = True
     layer_dependent: bool = False
 
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:

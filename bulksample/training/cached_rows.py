@@ -22,7 +22,7 @@ from ..samplers.inclusion import check_inclusion, inclusion_probability
 from ..seed_groups import SeedGroups
 from ..sparse import CSR
 
-_COUNTED = 8  # mini-batches that each rank samples to count accesses of features
+COUNTED = 8  # mini-batches that each rank samples to count accesses of features
 
 
 class CachedRows(NamedTuple):
@@ -71,10 +71,10 @@ def rows_by_frequency(share: Share, adjacency: Adjacency, seeds: np.ndarray, col
     """
     config, groups = share.config, share.groups(seeds)
     loader = BulkLoader(
-        adjacency, share.sampler, seeds, batch_size=config.batch_size, bulk_size=_COUNTED, seed=config.seed, rank=share.place,
+        adjacency, share.sampler, seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=share.place,
         ranks=share.comm.size, virtual_ranks=share.virtual_ranks if groups else None, groups=groups, prefetch=False,
     )  # fmt: skip
-    first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
+    first = [minibatch.vertices for minibatch in islice(loader, COUNTED) if minibatch is not None]
     drawn = np.concatenate([np.empty(0, np.int32), *first])
     if groups is None:
         return CachedRows(count_references(column, share.layout, drawn))

@@ -53,7 +53,8 @@ from .context import TrainingContext
 from .link_loss import check_ranking, held_out, link_loss
 from .loaders import shared_loader
 from .relational_setup import relational_model
-from .setup import ViewRequest, open_view, sampled_scoring
+from .setup import open_view, sampled_scoring
+from .source import ViewRequest
 from .tensor_comm import TensorComm
 from .weights import combine_buffers
 
@@ -275,7 +276,7 @@ class Method:
         return (
             sampled_scoring(config, view)
             if config.evaluation == "sampled"
-            else BatchScoring(Full((-1,) * config.layers), config.batch_size)
+            else BatchScoring(Full((-1,) * config.layers), config.batch_size, memory=config.eval_memory)
         )
 
     def _link_scores(self, model: LinkModel, view: View, comm: Comm) -> dict[str, float]:

@@ -31,8 +31,8 @@ from .choose_device import make_compute_context
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
-from .setup import ViewRequest, check_scores, make_sampler
-from .source import Source, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of, verify
+from .setup import check_scores, make_sampler
+from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of, verify
 from .state import read, restore
 from .virtual_ranks import virtual_ranks
 from .weights import has_batch_norm

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from ..backends.base import Backend
+from ..config import UNION
 from ..config.train import TrainOptions
 from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.open_relations import open_relations
-from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
@@ -18,17 +23,17 @@ from ..graph import Graph, VertexType
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
 from ..relations.rule import TimeRule
+from ..samplers import Sampler
 from ..views.relational import RelationalView
 from ..views.relational_links import RelationalLinkView
 from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_features import TypeFeatures, block_features, whole_features
-from .source import target_of_run
+from .cached_rows import COUNTED
+from .source import ViewRequest, target_of_run
 
 
-def relational_view(
-    config: TrainOptions, graph: Graph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
-) -> RelationalView:  # fmt: skip
-    """Open a heterogeneous graph on this rank: its topology and its features, each whole or in block rows; collective.
+def relational_view(config: TrainOptions, graph: Graph, request: ViewRequest) -> RelationalView:
+    """Open a graph of relations on this rank: its topology and its features, each whole or in block rows; collective.
 
     Raises
     ------
@@ -41,39 +46,49 @@ def relational_view(
 
     def target() -> tuple[VertexType, SeedTimes | None]:
         kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
-        _refuse_weights(config, graph)
-        return kind, seed_times(config, graph, kind)
+        return kind, _seed_times(config, graph, kind, request.placement.partitioned and request.weighted)
 
+    comm, ours = request.comm, (request.backend, request.fingerprint)
     kind, times = together(comm, target)
-    relations = _relation_blocks(config, graph, placement, comm, backend) if placement.partitioned else None
-    view = together(comm, lambda: RelationalView(graph, kind, comm, backend, fingerprint, config.seeds, times, relations))
-    _take_features(config, view, placement, comm, gathering)
+    relations = _relation_blocks(config, graph, request) if request.placement.partitioned else None
+    view = together(comm, lambda: RelationalView(graph, kind, comm, *ours, config.seeds, times, relations, request.weighted))
+    _take_features(config, view, request)
     return view
 
 
-def _take_features(config: TrainOptions, view: RelationalView, placement: Placement, comm: Comm, gathering: int) -> None:
+def _take_features(config: TrainOptions, view: RelationalView, request: ViewRequest) -> None:
     """Open the features of a view, whole or in block rows; collective."""
+    placement, comm = request.placement, request.comm
     if placement.shards_features:
         graph, needed, relations = view.graph, view.schema.types_of_layers(config.layers)[0], view.relations
-        blocks = TypeLayouts(placement.feature_grid(comm), view.schema.counts, placement.partition, config.seed)
-        counted = relations.references if isinstance(relations, PartitionedRelations) else None
+        blocks = TypeLayouts.open(graph, placement, placement.feature_grid(comm), config.seed)
+        counted: Callable[[str], np.ndarray] | None = relations.references if isinstance(relations, PartitionedRelations) else None
+        if config.cache_bytes and config.cache_by == "frequency":
+            counted = _counts_of_draws(config, view, request.sampler, comm)
         learned = config.featureless == "embedding"
+        featureless = [name for name in needed if not view.schema.widths[name]]
+        if learned and featureless and config.fetch_together > 1:
+            raise UsageError(
+                f"types {', '.join(featureless)} have no features, and rows learned for them in block rows are looked up for one "
+                f"mini-batch at a time; got fetch_together {config.fetch_together}: use 1, featureless constant or features replicated"
+            )
         features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted, learned)
         view.take_features(features, blocks)
     else:
-        view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
+        shared = placement.features != "replicated"  # the ranks of a machine then convert features together
+        take = partial(_whole_features, config, view, request.gather_threads)
+        view.take_features(take(comm) if shared else together(comm, take))
     view.memory["embeddings"] = _embedding_bytes(config, view)
 
 
 def whole_relational_view(
-    config: TrainOptions, graph: Graph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str
+    config: TrainOptions, graph: Graph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str, weighted: bool
 ) -> RelationalView:  # fmt: skip
     """Open a heterogeneous graph whole on this rank, or a part of one as a graph of its own; sends nothing.
 
     `kind` is the type to predict, with its labels; see `relational_view` for what is raised.
     """
-    _refuse_weights(config, graph)
-    view = RelationalView(graph, kind, comm, backend, fingerprint, split, seed_times(config, graph, kind))
+    view = RelationalView(graph, kind, comm, backend, fingerprint, split, _seed_times(config, graph, kind), weighted=weighted)
     view.take_features(_whole_features(config, view, 0))
     view.memory["embeddings"] = _embedding_bytes(config, view)
     return view
@@ -88,23 +103,40 @@ def _embedding_bytes(config: TrainOptions, view: RelationalView) -> int:
     return 4 * config.hidden * sum(schema.counts[name] if view.blocks is None else len(view.blocks.members(name)) for name in learned)
 
 
-def _relation_blocks(
-    config: TrainOptions, graph: Graph, placement: Placement, comm: Comm, backend: Backend
-) -> PartitionedRelations:  # fmt: skip
+def _counts_of_draws(config: TrainOptions, view: RelationalView, sampler: Sampler, comm: Comm) -> Callable[[str], np.ndarray]:
+    """Sample the first mini-batches of each rank, and return what counts the vertices of a type in those of all ranks; collective.
+
+    Counting is an all-reduce of 8 bytes for each vertex of the type (kind "topology").
+    """
+    if isinstance(view, RelationalLinkView):
+        raise UsageError("cache_by frequency counts mini-batches of seeds; got task links: use cache_by degree")
+    loader = view.loader(
+        sampler, view.seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=comm.rank, ranks=comm.size,
+        prefetch=False,
+    )  # fmt: skip
+    drawn = [minibatch.vertices for minibatch in islice(loader, COUNTED) if minibatch is not None]
+
+    def counts(name: str) -> np.ndarray:
+        vertices = np.concatenate([np.empty(0, np.int32), *(of_types[name] for of_types in cast(Any, drawn))])
+        return comm.allreduce(np.bincount(vertices, minlength=view.graph.type(name).count), "topology")
+
+    return counts
+
+
+def _relation_blocks(config: TrainOptions, graph: Graph, request: ViewRequest) -> PartitionedRelations:
     """Read this rank's rows of all relations; collective. Sampling has communicators of its own."""
-    grid = placement.topology_grid(comm.duplicate())
-    blocks = TypeLayouts(grid, {kind.name: kind.count for kind in graph.types}, placement.partition, config.seed)
+    placement, comm = request.placement, request.comm
+    blocks = TypeLayouts.open(graph, placement, placement.topology_grid(comm.duplicate()), config.seed)
     held = together(comm, lambda: read_blocks(graph, blocks))
-    return open_relations(placement, graph, backend, blocks, held)
+    return open_relations(placement, graph, request.backend, blocks, held)
 
 
-def relational_link_view(
-    config: TrainOptions, graph: LinkGraph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
-) -> RelationalLinkView:  # fmt: skip
+def relational_link_view(config: TrainOptions, graph: LinkGraph, request: ViewRequest) -> RelationalLinkView:
     """Open a heterogeneous graph with held-out links on this rank; see `relational_view`, also for what is raised. Collective."""
 
     def rule() -> tuple[HeldOutLinks, TimeRule | None]:
-        _refuse_weights(config, graph)
+        if (weighted := _weighted(graph)) and config.sampler == "labor":
+            raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
         held, found = graph.held_out, rule_of(config, graph)
         assert held is not None
         if found is not None and held.times is None:
@@ -114,29 +146,42 @@ def relational_link_view(
             )
         return held, found
 
+    comm = request.comm
     held, found = together(comm, rule)
-    asked = graph, held.relation, found, held.reverses, comm, backend, fingerprint
-    if placement.partitioned:
-        relations = _relation_blocks(config, graph, placement, comm, backend)
+    asked = graph, held.relation, found, held.reverses, comm, request.backend, request.fingerprint
+    if request.placement.partitioned:
+        relations = _relation_blocks(config, graph, request)
         blocks = {key: relations.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
         together(comm, lambda: held.check_absent(graph, blocks))
         view = RelationalLinkView(*asked, relations)
     else:
         view = together(comm, lambda: RelationalLinkView(*asked))
-    _take_features(config, view, placement, comm, gathering)
+    _take_features(config, view, request)
     return view
 
 
-def _whole_features(config: TrainOptions, view: RelationalView, gathering: int) -> TypeFeatures:
-    """Return the features of the types that the model reads, whole on this rank."""
+def _whole_features(config: TrainOptions, view: RelationalView, gathering: int, shared_by: Comm | None = None) -> TypeFeatures:
+    """Return the features of the types that the model reads, whole on this rank or, with `shared_by`, on its machine."""
     needed = view.schema.types_of_layers(config.layers)[0]
-    return whole_features(view.graph, needed, config.feature_norm, config.feature_storage, gathering)
+    return whole_features(view.graph, needed, config.feature_norm, config.feature_storage, gathering, shared_by)
 
 
-def _refuse_weights(config: TrainOptions, graph: Graph) -> None:
-    weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
-    if weighted and config.sampler == "labor":
-        raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+def _weighted(graph: Graph) -> list[str]:
+    """Return the relations with weights."""
+    return [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
+
+
+def _seed_times(config: TrainOptions, graph: Graph, kind: VertexType, weighted_blocks: bool = False) -> SeedTimes | None:
+    """Return the times of the seeds; `weighted_blocks` says that means are by weights that lie in block rows."""
+    if weighted_blocks and config.evaluation == "exact" and (found := _weighted(graph)):
+        raise UsageError(
+            f"exact scores by edge weight read whole relations, and {found[0]} has weights; got graph partitioned with sampler "
+            f"{config.sampler}: use topology replicated, or evaluate sampled"
+        )
+    times = seed_times(config, graph, kind)
+    if times is not None and config.sampler in UNION:
+        raise UsageError(f"sampler {config.sampler} draws from all relations at once, whatever their times; use sage, labor or full")
+    return times
 
 
 def relational_model(

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from .. import samplers
-from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
 from ..data.parts_manifest import graph_manifest
 from ..data.relational.held_out_links import LinkGraph
 from ..distributed.comm.agree import together
-from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
 from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout, part_places
-from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..labels import has_label
-from ..samplers import Labor, LayerWise, Sage, Sampler
+from ..samplers import Sage, Sampler
 from ..sparse import CSR
 from ..views.feature_blocks import FeatureBlockView
 from ..views.features import Features, StoredFeatures, checked_features
@@ -37,29 +33,10 @@ from ..views.whole import WholeView
 from .cached_rows import CachedRows, Share, check_cache, rows_by_frequency, rows_by_inclusion
 from .link_loss import without_labels
 from .relational_setup import relational_link_view, relational_view
-from .source import Source, load_graph
+from .source import Source, ViewRequest, load_graph
 
 _EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
 _SCORING_SEED = 0xA0761D6478BD642F  # added to the seed of the run: scores draw apart from training
-
-
-class ViewRequest(NamedTuple):
-    """The graph of a run, and what a rank needs to open it as a view."""
-
-    source: Source
-    fingerprint: str
-    placement: Placement
-    backend: Backend
-    sampler: Sampler
-    comm: Comm
-    gather_threads: int = 0  # threads that gather features ahead; 0: none
-    virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
-    folder: str | None = None  # of the store that the graph was given as; None for a graph in memory
-
-    @property
-    def weighted(self) -> bool:
-        """True if exact inference must take means by edge weight."""
-        return estimates_weighted_means(self.sampler)
 
 
 def make_sampler(config: TrainOptions) -> Sampler:
@@ -81,10 +58,9 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
     _check_options(config, request)
     if config.is_relational:
         assert isinstance(request.source, Graph)
-        source, rank = request.source, (request.placement, request.comm, request.backend, request.fingerprint, request.gather_threads)
-        if config.task == "links" and isinstance(source, LinkGraph):
-            return relational_link_view(config, source, *rank)
-        own = relational_view(config, source, *rank)
+        if config.task == "links" and isinstance(request.source, LinkGraph):
+            return relational_link_view(config, request.source, request)
+        own = relational_view(config, request.source, request)
         check_labels(own.kind.name, own.kind.labels, own.num_classes)
         check_seeds(own.kind.name, own.seeds, own.labels)
         return own
@@ -218,7 +194,7 @@ def _cached(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> Ca
 def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
     """Return the mini-batches of sampled scores: `eval_fanouts` neighbors, by edge weight where exact inference weighs them."""
     fanouts = config.eval_fanouts or (_EVALUATED,) * config.layers
-    weighted = estimates_weighted_means(make_sampler(config)) and view.all_rows().adjacency.weighted
+    weighted = make_sampler(config).estimates_weighted_means and view.all_rows().adjacency.weighted
     return BatchScoring(Sage(fanouts, weighted=weighted), config.batch_size, (config.seed + _SCORING_SEED) % 2**64, config.eval_seeds)
 
 
@@ -246,8 +222,3 @@ def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None
     """Raise `UsageError` if a graph has no labels, or fewer than two classes; other labels need one output."""
     if labels is None or num_classes < (2 if labels.ndim == 1 else 1):
         raise UsageError(f"graph {name!r} has no labels to train on; it needs at least two classes")
-
-
-def estimates_weighted_means(sampler: Sampler) -> bool:
-    """Return True if blocks of a weighted graph estimate means by edge weight; exact inference must take the same means."""
-    return isinstance(sampler, LayerWise | Labor) or bool(getattr(sampler, "weighted", False))

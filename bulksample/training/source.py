@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backends.base import Backend
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import open_store, store
@@ -19,15 +20,36 @@ from ..data.relational.held_out_links import load_links
 from ..data.store_files import open_array
 from ..distributed.comm.agree import fingerprint, made_alike, together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..labels import as_labels, gap_warning, outputs_of, target_of
 from ..relations.adjacency import fingerprint_of
+from ..samplers import Sampler
 from ..sparse import CSR, spaced
 from ..vertex_table import fits_label
 
 Source = Graph | str | os.PathLike[str]
+
+
+class ViewRequest(NamedTuple):
+    """The graph of a run, and what a rank needs to open it as a view."""
+
+    source: Source
+    fingerprint: str
+    placement: Placement
+    backend: Backend
+    sampler: Sampler
+    comm: Comm
+    gather_threads: int = 0  # threads that gather features ahead; 0: none
+    virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
+    folder: str | None = None  # of the store that the graph was given as; None for a graph in memory
+
+    @property
+    def weighted(self) -> bool:
+        """True if exact inference must take means by edge weight."""
+        return self.sampler.estimates_weighted_means
 
 
 def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:

@@ -6,7 +6,7 @@ Vertices of one type are predicted, each at its own time if the graph has times.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,16 +17,19 @@ from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..graph import Graph, VertexType
 from ..loader import BulkLoader
+from ..minibatch import to_host
 from ..nn.relational import Schema
 from ..relations.adjacency import RelationAdjacency
+from ..relations.layers import UnionSampler
+from ..relations.minibatch import HeteroMiniBatch
 from ..relations.one_type import OneTypeLoader
 from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
-from ..samplers import NodeWise, Sampler
+from ..samplers import Full, LayerWise, NodeWise, Sampler
 from ..sparse import frozen
 from .seed_times import SeedTimes, rule_for
 from .type_features import TypeFeatures
-from .view import View
+from .view import View, mean_weights
 
 
 @dataclass(eq=False)
@@ -60,6 +63,8 @@ class RelationalView(View):
         Draw nothing later than each seed.
     relations : RelationAdjacency, optional
         Those of the graph, if they lie in block rows; by default they are whole.
+    weighted : bool
+        Exact means are by edge weight, in the relations that have weights.
 
     Attributes
     ----------
@@ -71,9 +76,10 @@ class RelationalView(View):
 
     def __init__(
         self, graph: Graph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None,
-        times: SeedTimes | None = None, relations: PartitionedRelations | None = None,
+        times: SeedTimes | None = None, relations: PartitionedRelations | None = None, weighted: bool = False,
     ) -> None:  # fmt: skip
         assert kind.labels is not None
+        self.weighted = weighted and any(relation.adjacency.values is not None for relation in graph.relations)
         self.graph, self.kind, self.times, self.fingerprint = graph, kind, times, fingerprint
         self.name, self.num_classes = graph.name, kind.num_classes
         self.relations_of_row = max(Counter(relation.destination for relation in graph.relations).values(), default=1)
@@ -96,6 +102,10 @@ class RelationalView(View):
             "replicated": self.seeds.nbytes + self.labels.nbytes + (0 if blocks is None else blocks.nbytes()),
         }
 
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        blocks = self.relations.blocks if self.blocks is None and isinstance(self.relations, PartitionedRelations) else self.blocks
+        return vertices if blocks is None else blocks.of[self.kind.name].part_order(vertices)
+
     @property
     def schema(self) -> Schema:
         """The types and relations, as a model sees them."""
@@ -109,8 +119,30 @@ class RelationalView(View):
         stamps = None if times is None else frozen(times.of_vertex[vertices], np.int64)
         places = frozen(np.arange(len(vertices)), np.int64)
         seeds = SeedList(frozen(first + vertices.astype(np.int64), np.int32), places, stamps, None, self.graph.n)
-        law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=False)
+        if isinstance(sampler, LayerWise):
+            return OneTypeLoader(self.kind.name, self.relations, UnionSampler(sampler, means=True), seeds, **options)
+        weigh = self.weighted and isinstance(sampler, Full)
+        law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=weigh)
+        if weigh:
+            then = options.get("handed", list)
+            options["handed"] = lambda bulk: then([weighed(minibatch, self.graph) for minibatch in bulk])
         return OneTypeLoader(self.kind.name, self.relations, law, seeds, **options)
+
+
+def weighed(minibatch: HeteroMiniBatch, graph: Graph) -> HeteroMiniBatch:
+    """Return a mini-batch of whole rows whose blocks take means by edge weight, where relations have weights."""
+    assert minibatch.entries is not None
+    blocks = []
+    for of_layer, entries in zip(minibatch.blocks, minibatch.entries, strict=True):
+        made = dict(of_layer)
+        for relation in graph.relations:
+            if relation.adjacency.values is not None:
+                block = of_layer[relation.key]
+                values = relation.adjacency.values[to_host(entries[relation.key])]
+                weights = mean_weights(to_host(block.indptr), values, 1.0, True)[1]
+                made[relation.key] = replace(block, weights=weights)
+        blocks.append(made)
+    return replace(minibatch, blocks=tuple(blocks))
 
 
 def schema_of(graph: Graph, target: str) -> Schema:

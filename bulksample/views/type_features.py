@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import codec_named
 from ..distributed.matrix.learned_rows import ask_for_rows
 from ..distributed.matrix.type_layouts import TypeLayouts
@@ -86,10 +87,12 @@ class TypeFeatures:
         return sum(features.nbytes() for features in self.held.values())
 
 
-def whole_features(graph: Graph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0) -> TypeFeatures:
-    """Return the features of a graph that this rank holds whole; see `Features` for `norm`, `storage` and `threads`."""
+def whole_features(
+    graph: Graph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0, shared_by: Comm | None = None
+) -> TypeFeatures:  # fmt: skip
+    """Return the features of a graph that this rank, or its machine, holds whole; see `Features` for the options."""
     held: dict[str, FeatureSource] = {
-        kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads)
+        kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads, shared_by)
         for kind in _with_features(graph, needed)
     }
     return TypeFeatures(needed, held, _width(graph))

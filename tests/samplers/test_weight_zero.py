@@ -147,7 +147,7 @@ def test_relations_in_block_rows_hide_the_same_edges(name, rule, exchange):
     expected = [m.digest() for m in sampler.sample_bulk(RelationAdjacency(graph, backends.make("native")), seeds, Stream(4), 3)]
 
     def rank(comm):
-        blocks = TypeLayouts(ProcessGrid(comm, 1), {kind.name: kind.count for kind in graph.types}, "block", 5)
+        blocks = TypeLayouts.open(graph, Placement(), ProcessGrid(comm, 1), 5)
         held = read_blocks(graph, blocks)
         adjacency = open_relations(Placement("partitioned", exchange=exchange), graph, backends.make("reference"), blocks, held)
         return [m.digest() for m in sampler.sample_bulk(adjacency, seeds, Stream(4), 3)]

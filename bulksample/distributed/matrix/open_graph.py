@@ -18,7 +18,8 @@ from ...data import store
 from ...data.manifest import load_manifest
 from ...data.parts_manifest import graph_manifest, is_parts, load_parts
 from ...data.store_files import open_array
-from ...errors import BackendUnavailable, DataError, UsageError
+from ...errors import UsageError
+from ...sparse import CSR
 from ...vertex_table import default_split
 from ..comm.agree import agree
 from ..comm.base import Comm
@@ -28,7 +29,7 @@ from .graph_block import GraphBlock, load_block
 from .grid import ProcessGrid
 from .layout import Layout
 from .owner import OwnerAdjacency
-from .partition import Partition
+from .partition import Partition, shared_assignment
 from .placement import Placement
 from .spgemm15d import RowsAdjacency
 
@@ -196,29 +197,18 @@ def open_layout(directory: str | os.PathLike[str], placement: Placement, grid: P
     how = placement.partition
     if is_parts(directory) or (how not in partitions.PARTITIONERS and is_parts(how)):
         return _layout_of_parts(Path(directory), how, grid)
-    n, parts = load_manifest(Path(directory)).vertices, grid.rows
+    n = load_manifest(Path(directory)).vertices
     if how == "block":
-        return Layout.even(n, parts)
-    if how in partitions.PARTITIONERS and placement.seed_locality:
-        parts = placement.seed_locality
-        if parts % grid.rows:
-            raise UsageError(
-                f"seed_locality {parts} makes {parts} parts by {how}, which p / c = {grid.rows} block rows cannot share evenly; use a "
-                f"multiple of {grid.rows}, partition block, or a folder of `bulksample partition`"
-            )
+        return Layout.even(n, grid.rows)
+    parts = placement.parts(grid)
     if how == "random":
         return Layout.of_parts(partitions.random(n, parts, seed).assignment, parts, grid.rows)
-    made, fault = None, ["", ""]
-    if grid.comm.rank == 0:
-        try:
-            made = _partition(directory, how, n, parts, seed)
-        except (DataError, UsageError, BackendUnavailable) as error:
-            fault = [type(error).__name__, str(error)]
-    kind, text = grid.comm.gather_control(fault)[0]
-    if kind:
-        raise (DataError if kind == "DataError" else UsageError)(text)
-    assignment = np.empty(n, np.int32) if made is None else made.assignment.copy()
-    return Layout.of_parts(grid.comm.broadcast(assignment, "topology"), parts, grid.rows)
+
+    def whole() -> tuple[CSR, np.ndarray | None]:
+        graph = store.load(directory, features=False, check="none")
+        return graph.adjacency, graph.masks.get("train")
+
+    return Layout.of_parts(shared_assignment(grid.comm, how, n, parts, seed, whole), parts, grid.rows)
 
 
 def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
@@ -242,14 +232,3 @@ def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
     block = np.searchsorted(parts.bounds[1:], new_id, side="right") // (len(parts.parts) // q)
     made = Layout.of(Partition(q, block.astype(np.int32)))
     return Layout(made.bounds, made.order, made.position, new_id)
-
-
-def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
-    """Make a partition that needs all edges, or read one from a file."""
-    if how in partitions.PARTITIONERS:
-        graph = store.load(directory, features=False, check="none")
-        return partitions.make(how, graph.adjacency, parts, seed, train=graph.masks.get("train"))
-    made = Partition.load(how)
-    if (made.n, made.parts) != (n, parts):
-        raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")
-    return made

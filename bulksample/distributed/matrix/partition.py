@@ -7,6 +7,7 @@ machines.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from ...data.sealed import read_sealed, save_sealed
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
+from ..comm.base import Comm
 from .stream import stream
 
 PARTITIONERS = ("block", "random", "metis", "super", "stream")
@@ -121,6 +123,40 @@ def make(
         _check_parts(parts)
         return Partition(parts, stream(adjacency, parts, train))
     raise UsageError(f"a partition must be one of {', '.join(PARTITIONERS)}; got {kind!r}")
+
+
+def shared_assignment(
+    comm: Comm, how: str, n: int, parts: int, seed: int, whole: Callable[[], tuple[CSR, np.ndarray | None]]
+) -> np.ndarray:  # fmt: skip
+    """Return the part of each vertex, int32 of shape (n,), by a partition that needs all edges, or by a file; collective.
+
+    Rank 0 makes or reads the partition, and broadcasts it: 4 n bytes. `whole` returns the adjacency and the mask of training vertices.
+
+    Raises
+    ------
+    UsageError, DataError
+        On every rank, with the message of rank 0.
+    """
+    made, fault = None, ["", ""]
+    if comm.rank == 0:
+        try:
+            made = _made_or_read(how, n, parts, seed, whole)
+        except (DataError, UsageError, BackendUnavailable) as error:
+            fault = [type(error).__name__, str(error)]
+    kind, text = comm.gather_control(fault)[0]
+    if kind:
+        raise (DataError if kind == "DataError" else UsageError)(text)
+    return comm.broadcast(np.empty(n, np.int32) if made is None else made.assignment.copy(), "topology")
+
+
+def _made_or_read(how: str, n: int, parts: int, seed: int, whole: Callable[[], tuple[CSR, np.ndarray | None]]) -> Partition:
+    if how in PARTITIONERS:
+        adjacency, train = whole()
+        return make(how, adjacency, parts, seed, train=train)
+    made = Partition.load(how)
+    if (made.n, made.parts) != (n, parts):
+        raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")
+    return made
 
 
 def block_bounds(n: int, parts: int) -> np.ndarray:

@@ -158,6 +158,16 @@ class Placement:
         """Return c and the order of the process grid of the features."""
         return self.feature_replication or self.replication, choose_order(comm, self.grid_order)
 
+    def parts(self, grid: ProcessGrid) -> int:
+        """Return how many parts a partitioner makes: one for each block row or, of those that are named, `seed_locality`."""
+        count = self.seed_locality if self.partition in partitions.PARTITIONERS and self.seed_locality else grid.rows
+        if count % grid.rows:
+            raise UsageError(
+                f"seed_locality {count} makes {count} parts by {self.partition}, which p / c = {grid.rows} block rows cannot share evenly; "
+                f"use a multiple of {grid.rows}, partition block, or a folder of `bulksample partition`"
+            )
+        return count
+
     def place(self, comm: Comm) -> int:
         """Return the number of this rank in the order of the block rows: 0 .. p - 1; its rank if nothing is in block rows.
 

@@ -148,11 +148,11 @@ def open_rank_hetero_graph(
     agree(comm, {"version": __version__, **asked, "seed": seed, "check": check}, {"graph": digest})
     verify_together(directory, comm, check)
     graph = together(comm, lambda: hetero_store.load(Path(directory), check="none", structure=not placement.partitioned))
-    counts, leases = {kind.name: kind.count for kind in graph.types}, list[Lease[ProcessGrid]]()
+    leases = list[Lease[ProcessGrid]]()
 
     def layouts(replicas: int, order: Any) -> TypeLayouts:
         leases.append(grids(comm, replicas, order, own_tally=False).lease())
-        return together(comm, lambda: TypeLayouts(leases[-1].lent, counts, placement.partition, seed))
+        return TypeLayouts.open(graph, placement, leases[-1].lent, seed)
 
     rows = layouts(*placement.topology_shape(comm)) if placement.partitioned else None
     held = None if rows is None else together(comm, lambda: read_blocks(graph, rows))

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 
+from ...data.parts_manifest import is_parts
 from ...errors import UsageError
+from ...graph import Graph
+from ...relations.adjacency import union_of
 from ...sparse import CSR, frozen, row_pointers
 from . import partition as partitions
 from .grid import ProcessGrid
 from .layout import Layout
-
-TYPE_PARTITIONERS = ("block", "random")
+from .placement import Placement
 
 
 class TypeLayouts:
-    """A layout of each vertex type in p / c block rows; needs no communication.
+    """A layout of each vertex type in p / c block rows.
 
     Parameters
     ----------
     grid : ProcessGrid
-    counts : dict of int by type
-        The vertices of each type, in the order of the types.
-    how : {"block", "random"}
-        Consecutive vertices of a type in each block row, or random ones.
-    seed : int
-        Seed of ``random``; each type draws apart.
-
-    Attributes
-    ----------
     of : dict of Layout by type
-
-    Raises
-    ------
-    UsageError
-        If `how` is another partition: those need the edges of a graph of one type.
+        In the order of the types.
     """
 
-    def __init__(self, grid: ProcessGrid, counts: Mapping[str, int], how: str = "block", seed: int = 0) -> None:
-        if how not in TYPE_PARTITIONERS:
-            raise UsageError(f"types of vertices are divided by {' or '.join(TYPE_PARTITIONERS)}; got partition {how}")
-        self.grid = grid
-        self.of = {name: _layout(count, grid.rows, how, seed, place) for place, (name, count) in enumerate(counts.items())}
+    def __init__(self, grid: ProcessGrid, of: dict[str, Layout]) -> None:
+        self.grid, self.of = grid, of
+
+    @staticmethod
+    def open(graph: Graph, placement: Placement, grid: ProcessGrid, seed: int = 0) -> TypeLayouts:
+        """Divide the vertices of each type by the partition of a placement.
+
+        ``block`` puts consecutive vertices of a type in each block row, and ``random`` random ones, each type apart; both need no
+        communication. The others, and a file, divide the union of all relations, in the numbering of all types: collective, see
+        `shared_assignment`.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if the partition is a folder of parts, or `seed_locality` parts do not fit the block rows.
+        """
+        how, counts = placement.partition, [(kind.name, kind.count) for kind in graph.types]
+        if how == "block":
+            return TypeLayouts(grid, {name: Layout.even(count, grid.rows) for name, count in counts})
+        if is_parts(how):
+            raise UsageError(f"a folder of parts holds a plain graph; got partition {how} with several vertex types: use a partitioner")
+        parts = placement.parts(grid)
+        if how == "random":
+            assignments = [partitions.random(count, parts, seed, place).assignment for place, (_, count) in enumerate(counts)]
+        else:
+            whole = partitions.shared_assignment(grid.comm, how, graph.n, parts, seed, lambda: (union_of(graph), _train(graph)))
+            assignments = np.split(whole, graph.offsets[1:-1])
+        pairs = zip(counts, assignments, strict=True)
+        return TypeLayouts(grid, {name: Layout.of_parts(own, parts, grid.rows) for (name, _), own in pairs})
 
     def members(self, name: str) -> np.ndarray:
         """Return the vertices of a type in the block row of this rank, ascending: int32."""
@@ -67,8 +80,9 @@ class TypeLayouts:
         return sum(layout.nbytes for layout in self.of.values())
 
 
-def _layout(count: int, rows: int, how: str, seed: int, place: int) -> Layout:
-    return Layout.even(count, rows) if how == "block" else Layout.of(partitions.random(count, rows, seed, place))
+def _train(graph: Graph) -> np.ndarray:
+    """Return the mask of the training vertices of all types: bool, shape (n,)."""
+    return np.concatenate([np.zeros(0, bool), *(kind.masks.get("train", np.zeros(kind.count, bool)) for kind in graph.types)])
 
 
 class StackedPlaces:

@@ -21,8 +21,8 @@ from ...sparse import CSR
 from ...training.link_batches import edges_of
 from ...training.link_loss import without_labels
 from ...training.relational_setup import whole_relational_view
-from ...training.setup import ViewRequest, check_labels, check_seeds
-from ...training.source import load_graph, target_of_run
+from ...training.setup import check_labels, check_seeds
+from ...training.source import ViewRequest, load_graph, target_of_run
 from ...views.induced import local_graph, part_of
 from ...views.relational import RelationalView, schema_of
 from ...views.view import View, as_weighed
@@ -162,5 +162,5 @@ class _Relations(DividedGraph):
     def _view(self, graph: Graph, split: str) -> RelationalView:
         request = self._request
         return whole_relational_view(
-            self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split
+            self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split, request.weighted
         )  # fmt: skip

@@ -35,7 +35,7 @@ from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
 from ...training.link_loss import check_ranking, held_out
 from ...training.method import Method
-from ...training.setup import ViewRequest
+from ...training.source import ViewRequest
 from ...training.tensor_comm import HostTensorComm, TensorComm
 from ...views.induced import local_graph
 from ...views.view import View

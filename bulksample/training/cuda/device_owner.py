@@ -232,7 +232,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     def _shares(self, rows: torch.Tensor, ends: torch.Tensor, entries: torch.Tensor, block: DeviceCSR) -> torch.Tensor:
         """Return the weight of each edge in its row of A, row-normalised: float64."""
         if self._row_sums is None:
-            self._row_sums = self._cuda.put(np.maximum(self.local._row_sums, 1.0))
+            self._row_sums = self._cuda.put(np.maximum(self.local.matrix.row_sums, 1.0))
         sums = self._row_sums[rows.long()[row_of_entry(ends, len(entries))]]
         return 1.0 / sums if block.values is None else self._cuda.tensor(block.values)[entries].double() / sums
 

@@ -29,7 +29,7 @@ FANOUTS = {("paper", "cites", "paper"): (3, -1), ("paper", "about", "venue"): (0
 
 def opened(graph, comm, c=1, partition="block", exchange="owner"):
     """The relations in block rows."""
-    blocks = TypeLayouts(ProcessGrid(comm, c), {kind.name: kind.count for kind in graph.types}, partition, 5)
+    blocks = TypeLayouts.open(graph, Placement("partitioned", partition=partition), ProcessGrid(comm, c), 5)
     return open_relations(Placement("partitioned", exchange=exchange), graph, Reference(), blocks, read_blocks(graph, blocks))
 
 

@@ -15,6 +15,7 @@ from bulksample.data.relational.link_examples import LinkEnds, LinkExamples
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.distributed.matrix.relation_links import PartitionedLinks
 from bulksample.distributed.matrix.relation_owner import OwnerRelations
@@ -26,7 +27,7 @@ GRIDS = [(3, 1), (4, 2), pytest.param(4, 1, marks=pytest.mark.long), pytest.para
 
 
 def opened(graph, key, timed, comm, c, partition):
-    blocks = TypeLayouts(ProcessGrid(comm, c), {kind.name: kind.count for kind in graph.types}, partition, 5)
+    blocks = TypeLayouts.open(graph, Placement("partitioned", partition=partition), ProcessGrid(comm, c), 5)
     relations = OwnerRelations(graph, Reference(), blocks, read_blocks(graph, blocks))
     return PartitionedLinks(relations, graph.relation(key), timed), blocks
 

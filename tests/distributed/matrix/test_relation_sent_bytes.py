@@ -29,7 +29,7 @@ def growth(comm, before):
 
 def measured(graph, sampler, seeds, comm, c, partition, exchange="owner"):
     """The layouts, what opening and what sampling sent, and the collectives of sampling once more."""
-    blocks = TypeLayouts(ProcessGrid(comm, c), {kind.name: kind.count for kind in graph.types}, partition, 5)
+    blocks = TypeLayouts.open(graph, Placement("partitioned", partition=partition), ProcessGrid(comm, c), 5)
     held, before = read_blocks(graph, blocks), dict(comm.tally)
     made = open_relations(Placement("partitioned", exchange=exchange), graph, engine("native"), blocks, held)
     opening, before = growth(comm, before), dict(comm.tally)
