@@ -89,11 +89,11 @@ def until(graph: Graph, t: int | None) -> Graph:
 
 
 def mean_matrix(graph: Graph, key) -> torch.Tensor:
-    """The adjacency of a relation with rows that add up to one, dense; rows without edges stay zero."""
+    """The adjacency of a relation, by weight if it has weights, with rows that add up to one, dense; rows without edges stay zero."""
     matrix = graph.relation(key).adjacency
     dense = np.zeros(matrix.shape, np.float32)
-    np.add.at(dense, (matrix.row_of_entry(), matrix.indices), 1)
-    return torch.from_numpy(dense / np.maximum(dense.sum(1, keepdims=True), 1))
+    np.add.at(dense, (matrix.row_of_entry(), matrix.indices), matrix.entries() * graph.relation(key).weight_unit)
+    return torch.from_numpy(dense / np.where(dense.any(1, keepdims=True), dense.sum(1, keepdims=True), 1))
 
 
 def all_sage_logits(graph: Graph, model) -> torch.Tensor:

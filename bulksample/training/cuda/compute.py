@@ -18,6 +18,7 @@ from ...config.train import TrainOptions
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.inference_memory import DEVICE_CHUNK_NUMBERS
 from ...distributed.matrix.owner import OwnerAdjacency
+from ...errors import UsageError
 from ...nn.model import Model
 from ...profiling import profiled
 from ...samplers import LayerWise, NodeWise, Sampler
@@ -75,6 +76,8 @@ class CudaComputeContext(ComputeContext):
     def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
         cuda = self.cuda
         if isinstance(view, RelationalView):
+            if isinstance(sampler, LayerWise):
+                raise UsageError(f"sampler {sampler.name} cuts the union of relations on the host; got a GPU: use device cpu, or sage")
             self._move_relations(view)
             return view
         view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
