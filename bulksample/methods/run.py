@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -12,6 +13,7 @@ from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import meet_first
 from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..log import warn
 from ..nn.model import Gnn
@@ -36,9 +38,13 @@ def make_trainer(
 
 
 def train(
-    graph: Source, /, comm: Comm | None = None, callbacks: Sequence[Callback] = (), overwrite: bool = False, **options: Any
-) -> dict[str, Any]:
+    graph: Source | RankGraph | RankHeteroGraph, /, comm: Comm | None = None, callbacks: Sequence[Callback] = (),
+    overwrite: bool = False, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Train with options given as keyword arguments, and return the report of `Trainer.run`.
+
+    Of a share of a graph that ranks opened (`bulksample.load` with a `world`), those ranks train on its store, placed as they opened it;
+    they read their rows anew.
 
     The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
     The lines of the epochs are written to ``metrics``, or else to metrics.jsonl in the folder ``checkpoint``, and trackers are those of
@@ -50,8 +56,11 @@ def train(
     """
     if comm is not None and not isinstance(comm, Comm):
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
-    comm = comm or meet_first(options.get("timeout"))
-    config, options, given, callbacks, module = together(comm, lambda: _asked(graph, callbacks, options))
+    share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph | RankHeteroGraph) else (None, graph)
+    comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
+    if share is not None:
+        options = together(comm, partial(_placed_as, share, comm, options))
+    config, options, given, callbacks, module = together(comm, lambda: _asked(callbacks, options))
     if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in given})):
         warn(warning)
     lines, kept = lines_of(config), among_checkpoints(config, CONFIG)
@@ -63,7 +72,7 @@ def train(
 
     with owned(config, overwrite, comm, lines, None, kept) as outputs:
         written = [JsonLines(lines, outputs)] if lines else []
-        return train_tracked(config, graph, comm, [*callbacks, *written, *shown], begun, module)
+        return train_tracked(config, source, comm, [*callbacks, *written, *shown], begun, module)
 
 
 def train_tracked(
@@ -79,6 +88,18 @@ def train_tracked(
         return tracking.finish(trainer.run())
 
 
+def _placed_as(share: RankGraph | RankHeteroGraph, comm: Comm, options: dict[str, Any]) -> dict[str, Any]:
+    """Add the options by which the ranks opened a graph; raise `UsageError` if the call names others, or other ranks."""
+    if comm is not share.comm:
+        raise UsageError("comm: the ranks that opened the graph train on it; leave comm out")
+    opened = share.opened.run_options(share.placement)
+    both = {**opened, "graph": share.placement.topology}
+    for name, value in options.items():
+        if name in both and value != both[name]:
+            raise UsageError(f"{name}: got {value!r}, and the graph was opened with {both[name]!r}; leave the option out")
+    return {**{name: value for name, value in options.items() if name != "graph"}, **opened}
+
+
 class _Asked(NamedTuple):
     """The checked arguments of `train`."""
 
@@ -89,15 +110,11 @@ class _Asked(NamedTuple):
     module: nn.Module | None
 
 
-def _asked(graph: Source, callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
+def _asked(callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
     """Check the arguments of `train`; raises `UsageError`."""
     if not isinstance(callbacks, Iterable):
         raise UsageError(f"callbacks: got a {type(callbacks).__name__}; use a list of bulksample.Callback")
     callbacks = list(callbacks)
-    if isinstance(graph, RankGraph):
-        raise UsageError(
-            f"train opens the shares of ranks itself; got those of {graph.name!r}: use the path of the store, and graph='partitioned'"
-        )
     for one in callbacks:
         missing = [event for event in ("begin", "step", "epoch", "end") if not callable(getattr(one, event, None))]
         if missing:

@@ -237,8 +237,7 @@ def test_real_ranks_of_two_processes(stored):
 @pytest.mark.parametrize(("options", "message"), [
     ({"exchange": "rows", "topology": "replicated"}, "exchange is for a topology in block rows; got rows with the topology replicated"),
     ({"label": "y"}, "label: .* holds several vertex types; leave out what is for a graph of one type"),
-    ({"seed_locality": 2}, "seed_locality: .* holds several vertex types"),
-    ({"partition": "metis"}, "types of vertices are divided by block or random; got partition metis"),
+    ({"seed_locality": 3, "partition": "metis"}, "seed_locality 3 makes 3 parts by metis, which p / c = 2 block rows cannot share evenly"),
     ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2"),
     ({"replication": True}, "replication: got True; use a whole number, 1 or more"),
     ({"feature_replication": 0}, "feature_replication: got 0; use a whole number, 1 or more"),

@@ -161,11 +161,13 @@ def test_a_process_group_of_an_unknown_back_end_is_refused(group):
         bs.init(process_group=group)
 
 
-def test_training_refuses_shares_that_are_open_already(stored):
+def test_training_refuses_other_options_and_ranks_than_those_of_a_share(stored):
     folder, _ = stored
     share = opened(folder / "plain", SerialComm())
-    with pytest.raises(bs.UsageError, match="train opens the shares of ranks itself; got those of 'communities': use the path"):
-        bs.train(share)
+    with pytest.raises(bs.UsageError, match=r"^features: got 'replicated', and the graph was opened with 'partitioned'; leave the option"):
+        bs.train(share, features="replicated")
+    with pytest.raises(bs.UsageError, match="comm: the ranks that opened the graph train on it; leave comm out"):
+        bs.train(share, comm=SerialComm())
 
 
 @pytest.mark.parametrize("threads", [0, -1])

@@ -10,6 +10,7 @@ from communities import community_graph
 from planted_relations import all_sage_logits, planted
 from recorder import Recorder
 
+import bulksample as bs
 from bulksample import Stream, UsageError, backends, samplers
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.by_batches import BatchScoring, logits_by_batches
@@ -198,3 +199,26 @@ def test_a_model_of_relations_trains_on_a_plain_graph_and_its_store(tmp_path):
     made = [predict(source, tmp_path / "a").logits for source in (graph, tmp_path / "g")]
     assert (made[0] == made[1]).all()
     assert [relation.key for relation in graph.relations] == [("node", "to", "node")]
+
+
+@pytest.mark.parametrize("kind", ["plain", "several"])
+def test_training_takes_the_shares_that_ranks_opened(kind, tmp_path):
+    graph, model = (community_graph(n=120), {"model": "sage"}) if kind == "plain" else (planted(), {})
+    graph.save(tmp_path / "g")
+    options = {key: value for key, value in {**QUICK, **model}.items() if kind != "plain" or key != "featureless"}
+    place = {"topology": "partitioned", "features": "partitioned", "replication": 2, "partition": "random"}
+
+    def of_shares(comm):
+        return bs.train(bs.load(tmp_path / "g", world=comm, **place), **options)
+
+    def of_path(comm):
+        return bs.train(tmp_path / "g", comm=comm, **place, **options)
+
+    found, expected = on_threads(4, of_shares)[0], on_threads(4, of_path)[0]
+    same = ("epochs_run", "train_loss", "test_accuracy", "val_accuracy", "topology", "replication")
+    assert {key: found.get(key) for key in same} == {key: expected.get(key) for key in same}
+    sent = [
+        {kind: count for kind, count in report["bytes_sent"].items() if kind not in ("total", "control")} for report in (found, expected)
+    ]
+    assert sent[0] == sent[1]
+    assert found["replication"] == 2

@@ -5,7 +5,7 @@ The published main placement is the topology on every rank and the features in b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -116,6 +116,10 @@ class Placement:
             topology, options.replication, options.exchange, options.partition, options.features or topology, options.feature_replication,
             options.grid_order, options.seed_locality,
         )  # fmt: skip
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a run with this placement, those that are not the default."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
     @property
     def partitioned(self) -> bool:

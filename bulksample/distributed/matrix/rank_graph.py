@@ -35,6 +35,19 @@ from .placement import Placement
 from .verify import verify_together
 
 
+class OpenedAs(NamedTuple):
+    """How the ranks opened a graph: the folder of the store, and which of its columns is the label, as what target."""
+
+    directory: str
+    label: str | None = None
+    target: str | None = None
+
+    def run_options(self, placement: Placement) -> dict[str, Any]:
+        """Return the options of a run on this graph, apart from the folder."""
+        given = {"label": self.label, "target": self.target}
+        return {**placement.options(), **{name: value for name, value in given.items() if value is not None}}
+
+
 class BlockEdges(NamedTuple):
     """The edges of a block row, as `EdgeExchange` takes them."""
 
@@ -69,6 +82,7 @@ class RankGraph(Unpicklable):
         The grid of `held`.
     part_places : int32, shape (n,), optional
         The place of each vertex in a folder of parts, if nothing is in block rows.
+    opened : OpenedAs
     sampling_grids, edge_grids, feature_grids : CommPool of ProcessGrid
         Grids of the topology for threads that sample, each with a tally of its own; for fetches of edges, and of features. All graphs of
         `comm` share them.
@@ -85,6 +99,7 @@ class RankGraph(Unpicklable):
     edge_features: np.ndarray | None = None
     lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
     part_places: np.ndarray | None = field(default=None, repr=False)
+    opened: OpenedAs = field(default_factory=lambda: OpenedAs(""))
 
     @property
     def sampling_grids(self) -> CommPool[ProcessGrid]:
@@ -236,19 +251,20 @@ def open_rank_graph(
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
     placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
+    how = OpenedAs(os.fspath(directory), label, target)
     alike = {"version": __version__, **asked, "seed": seed, "label": label, "target": target, "check": check}
     agree(comm, alike, {"graph": manifest.digest})
     verify_together(directory, comm, check)
     if not placement.divided:
         graph = together(comm, lambda: _whole(directory, label, target, True))
-        made = RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features)
+        made = RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features, opened=how)
         return replace(made, part_places=part_places(directory))
     sharded, same = placement.shards_features, placement.same_rows(comm)
     if not placement.partitioned:
         _, layout, members = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
         whole = together(comm, lambda: _whole(directory, label, target, False))
         x = together(comm, lambda: load_feature_rows(directory, members))
-        made = RankGraph(comm, manifest, whole, x, layout, placement)
+        made = RankGraph(comm, manifest, whole, x, layout, placement, opened=how)
         if not manifest.num_edge_features:
             return made
         edges = BlockEdges(layout, whole.adjacency.take(members), *together(comm, lambda: load_edge_rows(directory, members, True)))
@@ -258,13 +274,13 @@ def open_rank_graph(
     edges = BlockEdges(layout, block.adjacency, *together(comm, lambda: load_edge_rows(directory, members, sharded)))
     opened = OpenBlock(lease.lent, layout, block, placement)
     if same:
-        return RankGraph(comm, manifest, opened, block.features, layout, placement, edges, None, lease)
+        return RankGraph(comm, manifest, opened, block.features, layout, placement, edges, None, lease, opened=how)
     if sharded:
         _, others, held = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
         x = together(comm, lambda: load_feature_rows(directory, held))
-        return RankGraph(comm, manifest, opened, x, others, placement, edges, None, lease)
+        return RankGraph(comm, manifest, opened, x, others, placement, edges, None, lease, opened=how)
     x, of_edges = together(comm, lambda: (store.load_features(directory), store.load_edge_features(directory)))
-    return RankGraph(comm, manifest, opened, x, None, placement, edges, of_edges, lease)
+    return RankGraph(comm, manifest, opened, x, None, placement, edges, of_edges, lease, opened=how)
 
 
 def _rows_of(

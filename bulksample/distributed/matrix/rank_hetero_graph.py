@@ -29,7 +29,7 @@ from .comm_pool import CommPool, Lease, grids
 from .grid import ProcessGrid, choose_order
 from .open_relations import open_relations
 from .placement import Placement
-from .rank_graph import check_numbers
+from .rank_graph import OpenedAs, check_numbers
 from .relation_blocks import RelationBlock, read_blocks
 from .type_layouts import TypeLayouts
 from .verify import verify_together
@@ -56,6 +56,7 @@ class RankHeteroGraph(Unpicklable):
         The rows of this rank's vertices, of each type that has features; empty if features are whole.
     blocks : TypeLayouts, optional
         The block rows of the features.
+    opened : OpenedAs
     """
 
     stays = "ranks share it; call bulksample.load(path, world=...) on every rank"
@@ -68,6 +69,7 @@ class RankHeteroGraph(Unpicklable):
     features: dict[str, np.ndarray | CSR]
     blocks: TypeLayouts | None
     leases: tuple[Lease[ProcessGrid], ...] = field(default=(), repr=False)
+    opened: OpenedAs = field(default_factory=lambda: OpenedAs(""))
 
     @property
     def sampling_grids(self) -> CommPool[ProcessGrid]:
@@ -121,19 +123,19 @@ def open_rank_hetero_graph(
     Raises
     ------
     UsageError
-        On every rank, if an argument is unknown, does not fit the others, or is for a graph of one vertex type: a partition other than
-        ``block`` and ``random``, `seed_locality`, `label`, `target`. If ranks were given different arguments or graphs.
+        On every rank, if an argument is unknown, does not fit the others, or is for a plain graph: a folder of parts, `label`, `target`.
+        If ranks were given different arguments or graphs.
     DataError
         On every rank, if the store is missing or damaged for one of them.
     """
     asked: dict[str, Any] = {
         "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
-        "grid_order": grid_order, "exchange": exchange, "partition": str(partition),
+        "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
-    homogeneous = {"seed_locality": seed_locality, "label": label, "target": target}
+    of_plain_graphs = {"label": label, "target": target}
 
     def checked() -> tuple[Placement, str]:
-        if others := [name for name, given in homogeneous.items() if given is not None]:
+        if others := [name for name, given in of_plain_graphs.items() if given is not None]:
             raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
         check_numbers(asked, seed)
         placement = Placement(**asked)
@@ -148,7 +150,7 @@ def open_rank_hetero_graph(
     agree(comm, {"version": __version__, **asked, "seed": seed, "check": check}, {"graph": digest})
     verify_together(directory, comm, check)
     graph = together(comm, lambda: hetero_store.load(Path(directory), check="none", structure=not placement.partitioned))
-    leases = list[Lease[ProcessGrid]]()
+    leases, how = list[Lease[ProcessGrid]](), OpenedAs(os.fspath(directory))
 
     def layouts(replicas: int, order: Any) -> TypeLayouts:
         leases.append(grids(comm, replicas, order, own_tally=False).lease())
@@ -157,10 +159,10 @@ def open_rank_hetero_graph(
     rows = layouts(*placement.topology_shape(comm)) if placement.partitioned else None
     held = None if rows is None else together(comm, lambda: read_blocks(graph, rows))
     if not placement.shards_features:
-        return RankHeteroGraph(comm, graph, digest[:16], placement, held, rows, {}, None, tuple(leases))
+        return RankHeteroGraph(comm, graph, digest[:16], placement, held, rows, {}, None, tuple(leases), how)
     blocks = layouts(*placement.feature_shape(comm))
     x = together(comm, lambda: read_features(graph, blocks))
-    return RankHeteroGraph(comm, graph, digest[:16], placement, held, rows, x, blocks, tuple(leases))
+    return RankHeteroGraph(comm, graph, digest[:16], placement, held, rows, x, blocks, tuple(leases), how)
 
 
 def read_features(graph: Graph, blocks: TypeLayouts) -> dict[str, np.ndarray | CSR]:
