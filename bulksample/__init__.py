@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from .data.from_edges import from_edges
     from .data.relational.tables import from_tables
     from .deprecated import HeteroGraph
+    from .distributed.matrix.rank_graph import RankGraph
+    from .distributed.matrix.rank_hetero_graph import RankHeteroGraph
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .graph import Relation, VertexType
     from .graph.from_edges import relation_from_edges
@@ -101,13 +103,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str, Any]:
+def train(graph: Graph | RankGraph | RankHeteroGraph | str | os.PathLike[str], /, **options: Any) -> dict[str, Any]:
     """Train a model on a graph and return a report. Needs torch: ``pip install 'bulksample[train]'``.
 
     Parameters
     ----------
-    graph : Graph, or the path of a store
-        A run that divides a graph in memory over ranks first writes it to the folder for temporary files, once on each machine.
+    graph : Graph, the path of a store, or what ``load(path, world=…)`` returned
+        A run that divides a graph in memory over ranks first writes it to the folder for temporary files, once on each machine. The ranks
+        that opened a graph together train on its store, placed as they opened it.
     **options
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
         ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them. `model` may be a torch module with
