@@ -78,8 +78,6 @@ class TrainConfig(
             if (found := getattr(self, name)) not in fits:
                 choices = " or ".join(str(one) for one in fits if one is not None)
                 raise ValueError(f"model {self.model}: got {name} {found}; {f'use {choices}' if choices else 'leave it out'}")
-        if self.task == "links" and self.method != "sync":
-            raise ValueError(f"links of a heterogeneous graph train by method sync; got {self.method}")
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")

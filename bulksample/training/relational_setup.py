@@ -15,6 +15,7 @@ from ..config.train import TrainOptions
 from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.comm.threads import SerialComm
 from ..distributed.matrix.open_relations import open_relations
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
@@ -133,21 +134,8 @@ def _relation_blocks(config: TrainOptions, graph: Graph, request: ViewRequest) -
 
 def relational_link_view(config: TrainOptions, graph: LinkGraph, request: ViewRequest) -> RelationalLinkView:
     """Open a heterogeneous graph with held-out links on this rank; see `relational_view`, also for what is raised. Collective."""
-
-    def rule() -> tuple[HeldOutLinks, TimeRule | None]:
-        if (weighted := _weighted(graph)) and config.sampler == "labor":
-            raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
-        held, found = graph.held_out, rule_of(config, graph)
-        assert held is not None
-        if found is not None and held.times is None:
-            raise UsageError(
-                f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link "
-                "was asked about; use a relation with times, or a graph without any"
-            )
-        return held, found
-
     comm = request.comm
-    held, found = together(comm, rule)
+    held, found = together(comm, lambda: link_rule(config, graph))
     asked = graph, held.relation, found, held.reverses, comm, request.backend, request.fingerprint
     if request.placement.partitioned:
         relations = _relation_blocks(config, graph, request)
@@ -158,6 +146,30 @@ def relational_link_view(config: TrainOptions, graph: LinkGraph, request: ViewRe
         view = together(comm, lambda: RelationalLinkView(*asked))
     _take_features(config, view, request)
     return view
+
+
+def whole_link_view(
+    config: TrainOptions, graph: Graph, held: HeldOutLinks, rule: TimeRule | None, backend: Backend, fingerprint: str
+) -> RelationalLinkView:  # fmt: skip
+    """Open a graph whose links are predicted whole on this rank, or a part of one as a graph of its own; sends nothing."""
+    view = RelationalLinkView(graph, held.relation, rule, held.reverses, SerialComm(), backend, fingerprint)
+    view.take_features(_whole_features(config, view, 0))
+    view.memory["embeddings"] = _embedding_bytes(config, view)
+    return view
+
+
+def link_rule(config: TrainOptions, graph: LinkGraph) -> tuple[HeldOutLinks, TimeRule | None]:
+    """Return the held-out links of a graph and the rule of time; raises `UsageError` if they do not suit the options."""
+    if (weighted := _weighted(graph)) and config.sampler == "labor":
+        raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+    held, rule = graph.held_out, rule_of(config, graph)
+    assert held is not None
+    if rule is not None and held.times is None:
+        raise UsageError(
+            f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link "
+            "was asked about; use a relation with times, or a graph without any"
+        )
+    return held, rule
 
 
 def _whole_features(config: TrainOptions, view: RelationalView, gathering: int, shared_by: Comm | None = None) -> TypeFeatures:

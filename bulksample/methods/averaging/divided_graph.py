@@ -12,19 +12,23 @@ from dataclasses import replace
 import numpy as np
 
 from ...config.train import TrainOptions
+from ...data.relational.held_out_links import LinkGraph
+from ...data.relational.link_examples import LinkExamples
 from ...distributed.comm.threads import SerialComm
 from ...errors import UsageError
 from ...graph import Graph, VertexType
+from ...nn.relational import Schema
 from ...relations.adjacency import union_of
 from ...relations.induced import induced
 from ...sparse import CSR
 from ...training.link_batches import edges_of
 from ...training.link_loss import without_labels
-from ...training.relational_setup import whole_relational_view
+from ...training.relational_setup import link_rule, whole_link_view, whole_relational_view
 from ...training.setup import check_labels, check_seeds
 from ...training.source import ViewRequest, load_graph, target_of_run
 from ...views.induced import local_graph, part_of
 from ...views.relational import RelationalView, schema_of
+from ...views.relational_links import RelationalLinkView
 from ...views.view import View, as_weighed
 from ...views.whole import WholeView
 
@@ -75,6 +79,9 @@ def divided_graph(config: TrainOptions, request: ViewRequest) -> DividedGraph:
     """Return the graph of a run; nothing is read yet."""
     if config.is_relational:
         assert isinstance(request.source, Graph)
+        if config.task == "links":
+            assert isinstance(request.source, LinkGraph)
+            return _RelationLinks(config, request, request.source)
         return _Relations(config, request, request.source)
     return _OneType(config, request)
 
@@ -133,22 +140,12 @@ class _Relations(DividedGraph):
         assert kind.labels is not None
         check_seeds(f"type {kind.name!r}", seeds, kind.labels[seeds])
         self._first = int(graph.offsets[graph.place(kind.name)])
-        self._check_learned()
+        check_learned(self._config, graph, schema_of(graph, kind.name))
         self.adjacency = union_of(graph)
         self.labels = None
         if kind.labels.dtype.kind != "f":
             self.labels = np.full((graph.n, *kind.labels.shape[1:]), -1, kind.labels.dtype)
             self.labels[self._first : self._first + kind.count] = kind.labels
-
-    def _check_learned(self) -> None:
-        """Raise `UsageError` if the model learns a row for each vertex of a type: a trainer has those of its part alone."""
-        config, schema = self._config, schema_of(self._graph, self._target)
-        learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
-        if learned and config.featureless != "constant":
-            raise UsageError(
-                f"trainers average equal shapes of weights; type {learned[0]!r} of graph {self._graph.name!r} has no features, and "
-                f"got featureless {config.featureless}: use constant, or method sync"
-            )
 
     def count_examples(self, vertices: np.ndarray) -> int:
         return len(np.intersect1d(self._first + self._kind.seeds(self.split), vertices))
@@ -164,3 +161,44 @@ class _Relations(DividedGraph):
         return whole_relational_view(
             self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split, request.weighted
         )  # fmt: skip
+
+
+class _RelationLinks(DividedGraph):
+    """A graph of which links of a relation are predicted; a part has those between its own vertices, and none of another part."""
+
+    split = "all"
+    labels = None
+
+    def __init__(self, config: TrainOptions, request: ViewRequest, graph: LinkGraph) -> None:
+        self._config, self._request, self._graph = config, request, graph
+
+    def load(self) -> None:
+        graph = self._graph
+        self._held, self._rule = link_rule(self._config, graph)
+        source, _, destination = self._held.relation
+        check_learned(self._config, graph, schema_of(graph, source)._replace(link_target=destination))
+        self.adjacency = union_of(graph)
+
+    def count_examples(self, vertices: np.ndarray) -> int:
+        part = induced(self._graph, vertices)
+        return len(LinkExamples(part, part.relation(self._held.relation), self._rule is not None).edges)
+
+    def whole_view(self) -> RelationalLinkView:
+        return self._view(self._graph)
+
+    def part_view(self, vertices: np.ndarray, split: str) -> RelationalLinkView:
+        return self._view(induced(self._graph, vertices))
+
+    def _view(self, graph: Graph) -> RelationalLinkView:
+        held, rule = link_rule(self._config, self._graph)
+        return whole_link_view(self._config, graph, held, rule, self._request.backend, self._request.fingerprint)
+
+
+def check_learned(config: TrainOptions, graph: Graph, schema: Schema) -> None:
+    """Raise `UsageError` if the model learns a row for each vertex of a type: a trainer has those of its part alone."""
+    learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
+    if learned and config.featureless != "constant":
+        raise UsageError(
+            f"trainers average equal shapes of weights; type {learned[0]!r} of graph {graph.name!r} has no features, and "
+            f"got featureless {config.featureless}: use constant, or method sync"
+        )
