@@ -19,13 +19,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from .adjacency import Adjacency
-from .ahead import Ahead
 from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from .errors import UsageError, check_switches, is_whole
 from .free_memory import free_memory
 from .minibatch import MiniBatch
 from .pickled import CopiedAlong, Uncached
 from .position import EpochShare, Position, minibatches_in_words
+from .prefetch import Prefetcher
 from .rng import Stream
 from .samplers import NodeWise, Sampler
 from .seed_groups import SeedGroups
@@ -246,7 +246,7 @@ class BulkLoader(Uncached, CopiedAlong):
                 self.bulks_left = len(coming)
                 yield span.start, bulk
             return
-        with Ahead(1, "sampler") as thread:
+        with Prefetcher(1, "sampler") as thread:
             waiting = [thread.submit(self._sample, order, epoch, span, share) for span in islice(coming, 1)]
             while coming:
                 span = coming.popleft()

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..ahead import Ahead
 from ..backends import on_host
 from ..distributed.comm.base import Comm
 from ..distributed.comm.machine_memory import shared_array
@@ -27,6 +26,7 @@ from ..graph import Graph
 from ..mapped import forget
 from ..nn.aggregate import SparseRows
 from ..nn.gather import RowPool, gather_rows
+from ..prefetch import Prefetcher
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")
@@ -134,7 +134,7 @@ class Features(FeatureSource):
         self._scale = None if norm == "none" else _scales(x, norm, shared_by)
         self.shared = shared_by is not None
         self._pool, self._threads = RowPool(), threads
-        self._thread = Ahead(1, "gather") if threads else None
+        self._thread = Prefetcher(1, "gather") if threads else None
 
     def start(self, vertices: np.ndarray) -> Fetching:
         if self._thread is None or isinstance(self._x, CSR):

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from ...ahead import Ahead
 from ...bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
 from ...distributed.comm.agree import begin_together, made_alike
 from ...distributed.comm.base import Comm
@@ -29,6 +28,7 @@ from ...free_memory import free_memory
 from ...loader import COPIES
 from ...pickled import Uncached
 from ...position import EpochShare, Position
+from ...prefetch import Prefetcher
 from ...rng import Stream
 from ...shuffle import Shuffle
 from ..hand_split import warn_of_equal_draws
@@ -242,7 +242,7 @@ class EpochLoading(OwnComm, Uncached, ABC):
         }
 
     def _batches(self, steps: Iterator[_Step], epoch: int) -> Iterator[Any]:
-        with Ahead(1, "sampler") as sampler, Ahead(max(1, self.num_workers), "gather") as gatherers:
+        with Prefetcher(1, "sampler") as sampler, Prefetcher(max(1, self.num_workers), "gather") as gatherers:
             if not self._finishes_ahead:
                 yield from (self._pinned(sampled) for sampled in self._sampled(steps, epoch, sampler))
                 return
@@ -254,7 +254,7 @@ class EpochLoading(OwnComm, Uncached, ABC):
             while ahead:
                 yield ahead.popleft()()
 
-    def _sampled(self, steps: Iterator[_Step], epoch: int, thread: Ahead) -> Iterator[Any]:
+    def _sampled(self, steps: Iterator[_Step], epoch: int, thread: Prefetcher) -> Iterator[Any]:
         """Yield the sampled mini-batches of an epoch; the next bulk is sampled while the current one is used."""
         first = next(steps, None)
         if first is None:

@@ -1,4 +1,4 @@
-"""Calls made ahead of use on threads, which a forked process makes again: a fork takes along the objects, but not their threads."""
+"""Fork-safe prefetch threads: a forked process has the objects but not the threads, so it makes the calls again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Ahead:
+class Prefetcher:
     """Threads for calls whose results are needed later; a context that waits for them at its end.
 
     Parameters
@@ -30,7 +30,7 @@ class Ahead:
         self._process = os.getpid()
         self._executor = ThreadPoolExecutor(self._threads, self._name, lambda: own.add(threading.get_ident()))
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> Prefetcher:
         return self
 
     def __exit__(self, *_: Any) -> None:
