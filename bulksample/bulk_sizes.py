@@ -1,14 +1,16 @@
-"""The number k of mini-batches in a bulk: what users may ask for, the first bulks of an epoch, and the bulks of an evaluation."""
+"""The number k of mini-batches in a bulk: what users may ask for, what fits into memory, the first bulks of an epoch, and evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
 from .errors import UsageError, is_whole
+from .free_memory import free_memory
 
 AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
+COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 _SCORED_BYTES = 2**28  # of the mini-batches of a bulk of an evaluation
 _EDGE_BYTES = 12  # of a sampled edge in a mini-batch: its column, its source vertex, and a share of row pointers
 
@@ -23,6 +25,12 @@ def check_bulk_size(bulk_size: Any, memory_budget: Any = None) -> None:
         raise UsageError(
             f"memory_budget is for bulk_size auto; got memory_budget {memory_budget} with bulk_size {bulk_size}: leave one out"
         )
+
+
+def fitting(predict: Callable[[int], float], most: int, budget: int | None) -> int:
+    """Return the largest k, at most `most` and 32, whose predicted bytes fit the budget: by default a quarter of the free memory."""
+    budget = free_memory() // 4 if budget is None else budget
+    return next((k for k in range(min(AUTO_LIMIT, most), 1, -1) if predict(k) <= budget), 1)
 
 
 def growing(k: int) -> Iterator[int]:

@@ -1,45 +1,30 @@
-"""The loader: shuffles the seeds, cuts them into mini-batches, and samples k of these at a time ahead of use.
-
-The vertices of a mini-batch depend on its id and the epoch alone: not on k, the rank that samples it or how far the loader has run.
-So a run can stop after any mini-batch and resume elsewhere with the same ones.
-"""
+"""The loader of sampled mini-batches: seeds, a sampler and an adjacency, iterated over by the engine of `epochs`."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice, pairwise, repeat
-from typing import Any, Literal, TypeVar
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 
 from .adjacency import Adjacency
-from .bulk_sizes import AUTO_LIMIT, check_bulk_size, growing
+from .bulk_sizes import COPIES, check_bulk_size, fitting
+from .epochs import Epochs, Order, Step
 from .errors import UsageError, check_switches, is_whole
-from .free_memory import free_memory
 from .minibatch import MiniBatch
-from .pickled import CopiedAlong, Uncached
-from .position import EpochShare, Position, minibatches_in_words
-from .prefetch import Prefetcher
+from .position import EpochShare, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
-from .seed_groups import SeedGroups
+from .seed_groups import SeedGroups, Ungrouped
 from .selection import Selection, seed_ids
-from .shuffle import Shuffle
-from .sparse import row_pointers
-
-Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
-
-T = TypeVar("T")
-COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 
 
-class BulkLoader(Uncached, CopiedAlong):
+class BulkLoader(Epochs[MiniBatch | None]):
     """A loader that iterates over the mini-batches of one epoch after another.
 
     Parameters
@@ -128,25 +113,14 @@ class BulkLoader(Uncached, CopiedAlong):
         self._seeds = seed_ids(seeds, adjacency.n)
         self._stream, self._shuffle = Stream(seed), bool(shuffle)
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
-        self._batch_size = batch_size
-        self.prefetches, self._handed = prefetch, handed
-        self.grows = prefetch and bulk_size == "auto"  # an epoch begins with bulks of 1, 2, 4, ... mini-batches
+        self.batch_size, self.prefetches, self._handed = batch_size, prefetch, handed
+        self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
-        self._groups = groups
-        if groups is None:
-            minibatches, count = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size), 1
-        else:
-            minibatches, count = groups.minibatches(batch_size, drop_last), groups.count
-        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last, virtual=virtual_ranks or ranks, groups=count)
-        self._position = Position(self._whole)
-        self.wait_seconds = 0.0  # spent waiting for samples
-        self.ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
-        self.bulks_left = 0  # of the iteration, after the present one; 2 stands for more
+        self._groups = Ungrouped(len(self._seeds)) if groups is None else groups
+        count, virtual = self._groups.minibatches(batch_size, drop_last), virtual_ranks or ranks
+        self._whole = EpochShare(count, rank, ranks, even, drop_last, virtual=virtual, groups=self._groups.count)
         self._like = self._probe() if bulk_size == "auto" else None
-        self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
-
-    def _kept(self) -> dict[str, Any]:
-        return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
+        self.bulk_size = fitting(self._expected_bytes, self.steps * self.slots, memory_budget) if bulk_size == "auto" else bulk_size
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch, over all ranks."""
@@ -161,11 +135,6 @@ class BulkLoader(Uncached, CopiedAlong):
     def steps(self) -> int:
         """Number of steps in an epoch, the same on every rank."""
         return self._whole.steps
-
-    @property
-    def slots(self) -> int:
-        """Number of mini-batches, or None, that this loader yields in a step; the same on every rank."""
-        return self._whole.slots
 
     @property
     def predicted_bytes(self) -> int:
@@ -184,7 +153,7 @@ class BulkLoader(Uncached, CopiedAlong):
         """
         if isinstance(self._sampler, NodeWise):
             sampler = self._sampler
-            known = self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
+            known = self._adjacency.bulk_bytes(k, k * self.batch_size, sampler.fanouts, sampler.frontier == "new")
             if known is not None:
                 return known
         if self._like is None:
@@ -192,152 +161,27 @@ class BulkLoader(Uncached, CopiedAlong):
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
         return int(COPIES * k * self.bytes_per_minibatch) + tables
 
-    @property
-    def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self._position.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._position.epoch = epoch
-
-    @property
-    def coming(self) -> tuple[int, int, int]:
-        """The epoch of the next iteration, its first step, and the first mini-batch of the steps of that epoch."""
-        return self._position.coming
-
-    def __iter__(self) -> Generator[MiniBatch | None, None, None]:
-        """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
-
-        As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
-        `load_state_dict`, and in a process forked meanwhile, an iteration goes on in the middle of an epoch. One thread iterates at a time,
-        else `UsageError` is raised.
-        """
-        return self.in_turn(self._steps())
-
-    def in_turn(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
-        """Yield the steps of an iteration, and keep other threads from beginning one; see `Position.in_turn`."""
-        return self._position.in_turn(steps)
-
-    def _steps(self) -> Generator[MiniBatch | None, None, None]:
-        begun, self.ready = self._position.begin(), 0
-        bulks = self._bulks(self._order(begun.epoch), begun.epoch)
-        while True:
-            began = time.perf_counter()
-            start, bulk = next(bulks, (0, None))
-            self.wait_seconds += time.perf_counter() - began
-            if bulk is None:
-                break
-            for offset, minibatch in enumerate(bulk):
-                self.ready = len(bulk) - offset - 1
-                self._position.use(begun, (start + offset + 1) // self.slots)
-                yield minibatch
-        self._position.end(begun)
-
-    def _bulks(self, order: Order, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
-        """Yield the first slot and the mini-batches of each remaining bulk."""
-        spans, share = self._spans(), self._position.share
-        coming = deque(islice(spans, 2))
-        if not self.prefetches:
-            while coming:
-                span = coming.popleft()
-                coming.extend(islice(spans, 1))
-                bulk = self._sample(order, epoch, span, share)
-                self.bulks_left = len(coming)
-                yield span.start, bulk
-            return
-        with Prefetcher(1, "sampler") as thread:
-            waiting = [thread.submit(self._sample, order, epoch, span, share) for span in islice(coming, 1)]
-            while coming:
-                span = coming.popleft()
-                coming.extend(islice(spans, 1))
-                bulk = waiting.pop()()
-                waiting += [thread.submit(self._sample, order, epoch, following, share) for following in islice(coming, 1)]
-                self.bulks_left = len(coming)
-                yield span.start, bulk
-
-    def _spans(self) -> Iterator[range]:
-        """Yield the slots of each remaining bulk."""
-        sizes = growing(self.bulk_size) if self.grows else repeat(self.bulk_size)
-        start, slots = self._position.step * self.slots, self._position.share.steps * self.slots
-        while start < slots:
-            stop = min(start + next(sizes), slots)
-            yield range(start, stop)
-            start = stop
-
-    @property
-    def bare_position(self) -> dict[str, Any]:
-        """The position in the epoch: `state_dict` without what the mini-batches depend on, which reads all seeds at first."""
-        return self._position.state({})
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
-        return self._position.state(self._identity)
-
-    def repeats(self, position: dict[str, Any], later: int = 0) -> bool:
-        """Return True if a mini-batch repeats one of its epoch (see `even`): the last one used at a position, or one some steps later."""
-        return replace(self._whole, first=position["first"]).repeats(position["step"] - 1 + later)
-
-    def load_state_dict(self, state: dict[str, Any], onward: bool = False) -> None:
-        """Continue from a position that `state_dict` returned, on the same or on another number of ranks.
-
-        After the last mini-batch of an epoch, an iteration yields the rest of it, nothing; with `onward`, the next epoch.
-
-        Raises
-        ------
-        UsageError
-            If the state was saved with another graph, other seeds, batch size or random seed: the mini-batches would differ. If it is
-            no state, or names a step that an epoch does not have.
-
-        Notes
-        -----
-        On another number of ranks, the remaining mini-batches of the epoch are distributed anew; the epochs after it are as usual.
-        States of a graph in block rows do not name the graph, nor do those of earlier versions; they are accepted.
-        """
-        self._position.load(state, self._identity, onward)
+    def repeats(self, position: dict[str, Any]) -> bool:
+        """Return True if the last mini-batch used at a position repeats one of its epoch; see `even`."""
+        return replace(self._whole, first=position["first"]).repeats(position["step"] - 1)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """The arguments on which the mini-batches depend, as far as a state names them."""
-        graph = self._adjacency.fingerprint
-        return {
-            "seeds": hashlib.sha256(np.ascontiguousarray(self._seeds).data).hexdigest(),
-            "sampler": self._sampler.identity,
-            "batch_size": self._batch_size,
-            "random_seed": int(self._stream.seed),
-            "shuffle": self._shuffle,
-            "minibatches": self._whole.minibatches,
-            **({} if graph is None else {"graph": graph}),
-            **({} if self._groups is None else {"seed_locality": self._groups.identity}),
-        }
-
-    def _order(self, epoch: int) -> Order:
-        """Return the order of an epoch; it takes no time or memory that grows with the number of examples."""
-        if self._groups is not None:
-            return self._groups.shuffled(self._stream, epoch) if self._shuffle else self._groups.in_order
-        return Shuffle(self._stream, len(self._seeds), epoch).at if self._shuffle else np.asarray
-
-    def _span(self, minibatch: int) -> range:
-        """Return the places of the examples of a mini-batch in the order of the epoch."""
-        if self._groups is not None:
-            return self._groups.span(minibatch, self._batch_size)
-        return range(minibatch * self._batch_size, min((minibatch + 1) * self._batch_size, len(self._seeds)))
+        seeds = hashlib.sha256(np.ascontiguousarray(self._seeds).data).hexdigest()
+        hashes = {"graph": self._adjacency.fingerprint, "seed_locality": self._groups.identity}
+        named = {"seeds": seeds, "sampler": self._sampler.identity} | super()._identity
+        return named | {name: value for name, value in hashes.items() if value is not None}
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
         """Return the examples at some positions of their list."""
         return np.asarray(self._seeds[positions])
 
-    def _sample(self, order: Order, epoch: int, slots: range, share: EpochShare) -> list[MiniBatch | None]:
-        """Sample this rank's mini-batches of some slots; None where it has none."""
-        ids = [share.id(slot) for slot in slots]
-        own = [i for i in ids if i is not None]
-        places = [np.arange(span.start, span.stop) for span in map(self._span, own)]
-        found = self._examples(order(np.concatenate([np.empty(0, np.int64), *places])))
-        examples = [found[first:last] for first, last in pairwise(row_pointers([len(part) for part in places]))]
-        seeds = self._selected(examples, np.array(own, np.int64), epoch)
-        self._adjacency.at(f"from step {slots.start // self.slots} of epoch {epoch}")
-        sampled = iter(self._sample_bulk(seeds, epoch))
-        return [None if i is None else next(sampled) for i in ids]
+    def _sample_steps(self, steps: list[Step], epoch: int, order: Order) -> list[MiniBatch | None]:
+        self._adjacency.at(f"from step {steps[0].slot // self.slots} of epoch {epoch}")
+        return super()._sample_steps(steps, epoch, order)
+
+    def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[MiniBatch]:
+        return self._sample_bulk(self._selected([self._examples(own) for own in examples], np.array(ids, np.int64), epoch), epoch)
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the seeds of mini-batches, given the examples of each."""
@@ -365,12 +209,7 @@ class BulkLoader(Uncached, CopiedAlong):
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""
         last = self.slots - 1  # of the first step: every rank has a mini-batch there, unless the epoch ends
-        return self._sample(self._order(0), 0, range(last, last + 1), self._whole)[0] if self.steps else None
-
-    def _fitting(self, budget: int | None) -> int:
-        if budget is None:
-            budget = free_memory() // 4
-        return next((k for k in range(min(AUTO_LIMIT, self.steps * self.slots), 1, -1) if self._expected_bytes(k) <= budget), 1)
+        return self._sample_steps([Step(last, self._whole.id(last))], 0, self._order(0))[0] if self.steps else None
 
 
 def in_bulks(loader: BulkLoader, steps: int | None = None) -> Iterator[list[MiniBatch | None]]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -177,6 +178,43 @@ class Begun:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+
+
+class Positioned:
+    """A loader whose epoch and state are those of its `_position`."""
+
+    @property
+    @abstractmethod
+    def _position(self) -> Any:
+        """The object that knows the mini-batch in use."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
+        return int(self._position.epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._position.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
+        state: dict[str, Any] = self._position.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
+
+        `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
+        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins.
+
+        Raises
+        ------
+        UsageError
+            If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
+            earlier versions name no graph and are accepted.
+        """
+        self._position.load_state_dict(state, onward=True)
 
 
 class Position(CopiedAlong):

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ class Prefetcher:
     Parameters
     ----------
     threads : int
+        With 0, a call is made when its result is asked for.
     name : str
         Prefix of the names of the threads.
     """
@@ -28,7 +30,7 @@ class Prefetcher:
     def _start(self) -> None:
         self._own = own = set[int]()
         self._process = os.getpid()
-        self._executor = ThreadPoolExecutor(self._threads, self._name, lambda: own.add(threading.get_ident()))
+        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: own.add(threading.get_ident()))
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -40,6 +42,8 @@ class Prefetcher:
 
     def submit(self, call: Callable[..., T], *arguments: Any) -> Callable[[], T]:
         """Begin a call, and return a function that waits for its result. In a process forked meanwhile that function makes the call."""
+        if not self._threads:
+            return partial(call, *arguments)
         if self._process != os.getpid():
             self._start()
         process, future = self._process, self._executor.submit(call, *arguments)

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -103,3 +104,28 @@ class SeedGroups(Rebuilt):
     def identity(self) -> str:
         """G and a hash of the groups: loaders with equal ones group the same seeds."""
         return f"{self.count} groups {hashlib.sha256(self.order.astype('<i8').tobytes()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Ungrouped:
+    """All m examples as one group, in the order of their list. No method takes time or memory that grows with m."""
+
+    size: int
+    count: ClassVar[int] = 1
+    identity: ClassVar[None] = None
+
+    def minibatches(self, batch_size: int, drop_last: bool) -> int:
+        """Return the number of mini-batches in an epoch."""
+        return self.size // batch_size if drop_last else -(-self.size // batch_size)
+
+    def span(self, minibatch: int, batch_size: int) -> range:
+        """Return the places of the examples of a mini-batch in an epoch."""
+        return range(minibatch * batch_size, min((minibatch + 1) * batch_size, self.size))
+
+    def in_order(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions of the examples at some places of an epoch that is not shuffled."""
+        return places
+
+    def shuffled(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the order of a shuffled epoch."""
+        return Shuffle(stream, self.size, epoch).at

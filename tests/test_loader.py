@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from zoo import random_matrix
 
-from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, digest, samplers
-from bulksample import loader as loader_module
-from bulksample.loader import COPIES, BulkLoader
+from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, bulk_sizes, digest, samplers
+from bulksample.bulk_sizes import COPIES
+from bulksample.loader import BulkLoader
 
 N = 200
 SEEDS = np.arange(3, 150)
@@ -292,7 +292,7 @@ def test_auto_takes_the_largest_bulk_whose_copies_fit_the_budget(shuffle, monkey
         needed = math.ceil(2.5 * k * size)
         assert (auto(needed).bulk_size, auto(needed - 1).bulk_size) == (k, k - 1)
         assert auto(needed).predicted_bytes == int(2.5 * k * size)
-        monkeypatch.setattr(loader_module, "free_memory", lambda free=4 * needed: free)  # a quarter of it, unless a budget is given
+        monkeypatch.setattr(bulk_sizes, "free_memory", lambda free=4 * needed: free)  # a quarter of it, unless a budget is given
         assert auto(None).bulk_size == k
 
 

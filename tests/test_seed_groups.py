@@ -89,10 +89,10 @@ def test_even_loaders_have_a_minibatch_at_every_step():
         assert {m.id for each in found for m in each} == set(range(20))
         made = loader(rank=ranks - 1, ranks=ranks, even=True)
         state = made.state_dict()
-        repeated = [made.repeats(state, i) for i in range(1, 1 + made.steps)]
+        repeated = [made.repeats({**state, "step": t}) for t in range(1, 1 + made.steps)]
         ids = [[m.id for m in each] for each in found]
         assert sum(map(len, ids)) - 20 == sum(
-            loader(rank=r, ranks=ranks, even=True).repeats(state, i) for r in range(ranks) for i in range(1, 1 + made.steps)
+            loader(rank=r, ranks=ranks, even=True).repeats({**state, "step": t}) for r in range(ranks) for t in range(1, 1 + made.steps)
         )
         assert not any(repeated[:-1])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..errors import UsageError, is_whole
 from ..loader import BulkLoader
 from ..pickled import CopiedAlong, Uncached
+from ..position import Positioned
 from ..profiling import Profile, profiled
 from .tensor_batch import device_of
 
@@ -20,7 +21,7 @@ B = TypeVar("B")  # the batch
 T = TypeVar("T")  # the same as tensors
 
 
-class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
+class EpochLoader(Positioned, Uncached, CopiedAlong, Generic[B, T]):
     """A loader that yields the batches of a new epoch in each iteration, with one position, which a state holds.
 
     Attributes
@@ -51,10 +52,8 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
         if self._shared is not None:
             yield from self._shared
             return
-        began: dict[str, Any] = {}
-        for i, minibatch in enumerate(self._sampled()):
-            began = began or self.bulks.bare_position  # the position of the first mini-batch; a newer iteration has its own
-            yield self._batch(minibatch, self.bulks.repeats(began, i))
+        for minibatch in self._sampled():
+            yield self._batch(minibatch, self.bulks.repeated)
 
     def _check_steps(self, batch_size: int, ranks: int) -> None:
         """Raise `UsageError` if `drop_last` leaves no mini-batch, on every rank."""
@@ -77,42 +76,12 @@ class EpochLoader(Uncached, CopiedAlong, Generic[B, T]):
         return TensorLoader(self, device_of(device))
 
     @property
-    def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self._position.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._position.epoch = epoch
-
-    @property
     def _position(self) -> BulkLoader | SharedSteps:
         """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
         return self.bulks if self._shared is None else self._shared.steps
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self._position.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
-
-        `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
-        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins.
-
-        Raises
-        ------
-        UsageError
-            If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
-            earlier versions name no graph and are accepted.
-        """
-        if self._shared is None:
-            self.bulks.load_state_dict(state, onward=True)
-        else:
-            self._shared.steps.load_state_dict(state)
-
-
-class TensorLoader(Uncached, Generic[T]):
+class TensorLoader(Positioned, Uncached, Generic[T]):
     """A loader whose batches are torch tensors on one device; `Loader.to` makes it. Both have one position."""
 
     def __init__(self, loader: EpochLoader[Any, T], device: Any) -> None:
@@ -125,37 +94,15 @@ class TensorLoader(Uncached, Generic[T]):
         return (batch.to(self.device) for batch in self.loader)
 
     @property
-    def epoch(self) -> int:
-        """`Loader.epoch`."""
-        return self.loader.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self.loader.epoch = epoch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return `Loader.state_dict`."""
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position; see `Loader.load_state_dict`."""
-        self.loader.load_state_dict(state)
+    def _position(self) -> Any:
+        return self.loader._position
 
 
-def check_shared(fetch_together: Any, rank: int, ranks: int) -> None:
-    """Raise `UsageError` unless these arguments suit a graph that ranks share."""
-    _check_fetching(fetch_together)
-    if (rank, ranks) != (0, 1):
-        raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
-
-
-def check_whole(fetch_together: Any) -> None:
-    """Raise `UsageError` for a number of mini-batches to fetch together, as this process holds the whole graph."""
-    _check_fetching(fetch_together)
-    if fetch_together != 1:
-        raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
-
-
-def _check_fetching(fetch_together: Any) -> None:
+def check_fetching(fetch_together: Any, shared: bool, rank: int = 0, ranks: int = 1) -> None:
+    """Raise `UsageError` unless these arguments suit a graph in this process, or one that ranks share."""
     if not is_whole(fetch_together):
         raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
+    if shared and (rank, ranks) != (0, 1):
+        raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+    if not shared and fetch_together != 1:
+        raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")

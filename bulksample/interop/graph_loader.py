@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from .. import backends, samplers
 from ..adjacency import LocalAdjacency
@@ -24,12 +24,9 @@ from ..samplers import Sampler
 from ..seed_groups import SeedGroups
 from .batch import Batch
 from .batch_rows import GraphRows
-from .epoch_loader import EpochLoader, check_shared, check_whole
+from .epoch_loader import EpochLoader, check_fetching
 from .seeds import seed_vertices
 from .tensor_batch import TensorBatch
-
-if TYPE_CHECKING:
-    pass
 
 
 class Loader(EpochLoader[Batch, TensorBatch]):
@@ -135,7 +132,7 @@ class Loader(EpochLoader[Batch, TensorBatch]):
             from .shared_batches import SharedBatches
 
             def asked() -> Sampler:
-                check_shared(fetch_together, rank, ranks)
+                check_fetching(fetch_together, True, rank, ranks)
                 check_switches(edge_ids=edge_ids)
                 return _sampler(sampler, fanouts, options)
 
@@ -144,7 +141,7 @@ class Loader(EpochLoader[Batch, TensorBatch]):
             )  # fmt: skip
             self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
         else:
-            check_whole(fetch_together)
+            check_fetching(fetch_together, False)
             check_switches(edge_ids=edge_ids)
             if edge_ids:
                 raise UsageError(

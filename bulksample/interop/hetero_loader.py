@@ -25,7 +25,7 @@ from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from .epoch_loader import EpochLoader, check_shared, check_whole
+from .epoch_loader import EpochLoader, check_fetching
 from .hetero_batch import HeteroBatch, rows_of_types
 from .relation_sampler import Fanouts, relation_sampler
 from .tensor_batch import TensorHeteroBatch
@@ -112,7 +112,7 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
 
         def asked() -> tuple[RelationSampler | UnionSampler | HGSampler, SeedList]:
             if share:
-                check_shared(fetch_together, rank, ranks)
+                check_fetching(fetch_together, True, rank, ranks)
             listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
             if not len(listed.vertices):
                 raise UsageError(f"seeds choose none of the {self.graph.n} vertices of graph {self.graph.name!r}; choose at least one")
@@ -125,7 +125,7 @@ class HeteroLoader(EpochLoader[HeteroBatch, TensorHeteroBatch]):
             self._shared = SharedHeteroBatches(share, asked, backend, threads, fetch_together, profile, seed_locality, **bulk)
             self.bulks, ranks = self._shared.steps.source.loader, share.comm.size
         else:
-            check_whole(fetch_together)
+            check_fetching(fetch_together, False)
             law, listed = asked()
             adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
             groups = None if seed_locality is None else SeedGroups(seed_locality, listed.part_order(self.graph))

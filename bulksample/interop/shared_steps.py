@@ -109,7 +109,7 @@ class SharedSteps:
         """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""
         return {**self.source.state_dict(), "store": self.view.fingerprint}
 
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Any, onward: bool = True) -> None:
         """Continue from a position, the same on every rank; raises `UsageError` if it does not fit.
 
         The next iteration raises it on all ranks if they have not all loaded the same position. Nothing is sent before.
@@ -117,7 +117,7 @@ class SharedSteps:
         own = self.view.fingerprint
         if isinstance(state, dict) and state.get("store", own) != own:
             raise UsageError("the state does not fit this loader: it was saved with another store; use that store, or start a new run")
-        self.source.continue_from(state, onward=True)
+        self.source.continue_from(state, onward)
         self._told, self._left = ", where a state was loaded", None
 
     @property

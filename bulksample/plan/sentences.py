@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..loader import COPIES
+from ..bulk_sizes import COPIES
 from .prediction import GridPrediction, Plan, gigabytes
 
 _PUBLISHED_BYTES = 64  # per entry of P in the published code

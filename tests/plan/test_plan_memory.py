@@ -5,7 +5,8 @@ import pytest
 import torch
 from uniform import DEGREE, N, digraph, papers, request
 
-from bulksample import LocalAdjacency, Selection, Stream, backends, loader, samplers
+from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.bulk_sizes import COPIES
 from bulksample.loader import BulkLoader
 from bulksample.plan.memory import largest_bulk, rank_memory
 from bulksample.plan.sizes import expected_sizes
@@ -151,7 +152,7 @@ def test_the_largest_bulk_is_the_largest_that_fits():
 def test_the_loader_keeps_as_many_copies_as_the_plan_counts():
     asked = request()
     sizes = expected_sizes(asked)
-    assert rank_memory(asked, sizes, CandidateGrid(1, 1, "replicated"), 3).bulk == loader.COPIES * 3 * sizes.nbytes
+    assert rank_memory(asked, sizes, CandidateGrid(1, 1, "replicated"), 3).bulk == COPIES * 3 * sizes.nbytes
 
 
 def test_evaluation_within_a_memory_is_streamed():

@@ -15,6 +15,7 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
 from ...pickled import Uncached
+from ...position import Positioned
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from ..hand_split import warn_of_equal_draws
@@ -30,7 +31,7 @@ _NOT_NEEDED = {
 }  # fmt: skip
 
 
-class DataLoader(OwnComm, Uncached):
+class DataLoader(OwnComm, Positioned, Uncached):
     """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
 
     Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph.
@@ -132,21 +133,8 @@ class DataLoader(OwnComm, Uncached):
         return self._loader.steps
 
     @property
-    def epoch(self) -> int:
-        """The current epoch, from 0. Set it to take that epoch, from its start, in the next iteration."""
-        return self._loader.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._loader.epoch = epoch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, ready for JSON; the mini-batch yielded last counts as used."""
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned, also on another number of ranks; see `bulksample.Loader`."""
-        self._loader.load_state_dict(state, onward=True)
+    def _position(self) -> BulkLoader:
+        return self._loader
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         if self._comm is not None:

@@ -14,7 +14,7 @@ from torch_geometric.sampler import HeteroSamplerOutput
 
 from ..feature_gather import FeatureGather, can_gather
 from .bulk_sampler import Sampled, SamplerOfBulks
-from .epochs import EpochLoading
+from .epoch_loading import EpochLoading
 
 
 class BulkLoading(EpochLoading):
@@ -37,19 +37,14 @@ class BulkLoading(EpochLoading):
         """Sample the mini-batches with these ids from their examples."""
 
     @property
-    def _finishes_ahead(self) -> bool:
-        return bool(self.filter_per_worker and self.num_workers)
+    def _threads(self) -> int:
+        return self.num_workers if self.filter_per_worker else 0
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[Any]:
         return list(self._sample([self.input_data[torch.as_tensor(index)] for index in indices], ids, epoch))
 
     def _finished(self, sampled: Sampled) -> Any:
         return self.filter_fn(sampled)
-
-    def _nbytes(self, sampled: Sampled) -> int:
-        found = (sampled.node, sampled.row, sampled.col, sampled.edge, sampled.batch)
-        parts = [part for own in found for part in (own.values() if isinstance(own, dict) else [own])]
-        return sum(part.nbytes for part in parts if part is not None)
 
     def _describe(self) -> dict[str, Any]:
         return {"inputs": hashed(vars(self.input_data)), **self._sampler.describe()}

@@ -26,7 +26,7 @@ from ...sparse import CSR
 from ..made_together import made_together
 from .bulk_loading import hashed
 from .edge_lists import check_input, graph_of
-from .epochs import EpochLoading
+from .epoch_loading import EpochLoading
 from .stores import is_pair
 
 
@@ -125,9 +125,6 @@ class ClusterLoader(EpochLoading, TheirLoader):
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[torch.Tensor]:
         return [torch.as_tensor(index) for index in indices]
-
-    def _nbytes(self, sampled: torch.Tensor) -> int:
-        return int(sampled.nbytes)
 
     def _describe(self) -> dict[str, Any]:
         return {"inputs": hashed(vars(self.cluster_data.partition))}

@@ -38,7 +38,7 @@ from ..made_together import made_together
 from .attributes import attributes_of
 from .bulk_loading import hashed
 from .edge_lists import check_input, edge_ends, num_nodes_of, whole
-from .epochs import EpochLoading
+from .epoch_loading import EpochLoading
 from .stores import is_pair
 
 _COUNTED = MAX_EPOCHS - 1  # the epoch of the subgraphs in which coefficients are counted
@@ -150,9 +150,6 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
             ends = np.repeat(np.arange(len(rows) - 1), np.diff(rows)), columns[own].astype(np.int64), np.array(edges[own])
             found.append(SamplerOutput(torch.from_numpy(held.part(j).astype(np.int64)), *map(torch.from_numpy, ends)))
         return found
-
-    def _nbytes(self, sampled: SamplerOutput) -> int:
-        return sum(part.nbytes for part in (sampled.node, sampled.row, sampled.col, sampled.edge))
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..made_together import made_together
 from .attributes import attributes_of
 from .bulk_loading import hashed
 from .edge_lists import check_input, compressed, ids_or_mask, whole
-from .epochs import EpochLoading
+from .epoch_loading import EpochLoading
 from .filtering import with_compressed_rows
 from .sampler import BulkSampler
 from .stores import is_pair
@@ -104,9 +104,6 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         roots = self.node_idx.numpy()
         return [_ascending(out) for out in self._sampler.sample_trees([roots[np.asarray(index)] for index in indices], ids, epoch)]
-
-    def _nbytes(self, sampled: SamplerOutput) -> int:
-        return sum(part.nbytes for part in (sampled.node, sampled.row, sampled.col, sampled.edge, sampled.batch, sampled.metadata))
 
     def _describe(self) -> dict[str, Any]:
         return {"inputs": hashed({"roots": self.node_idx}), **self._sampler.describe()}

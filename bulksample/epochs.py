@@ -1,0 +1,170 @@
+"""The epoch engine of all loaders: mini-batches of one epoch after another, sampled k at a time ahead of use.
+
+    order of the examples -> mini-batches of this rank -> bulks of k -> sampled on a thread -> yielded, and the position moves
+
+The vertices of a mini-batch depend on its id and the epoch alone: not on k, the rank that samples it or how far the loader has run.
+So a run can stop after any mini-batch and resume elsewhere with the same ones.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice, pairwise, repeat
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from .bulk_sizes import growing
+from .pickled import CopiedAlong, Uncached
+from .position import EpochShare, Position, Positioned
+from .prefetch import Prefetcher
+from .rng import Stream
+from .seed_groups import SeedGroups, Ungrouped
+from .sparse import row_pointers
+
+Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
+
+B = TypeVar("B")  # what a loader yields
+T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    """A slot of this rank in an epoch, and its mini-batch."""
+
+    slot: int
+    id: int | None  # the number of the mini-batch; None if the rank has none there
+    index: Any = None  # the positions of its examples, if a sampler of the user chooses them
+    order: str = ""  # the digest of what that sampler has chosen so far
+
+
+class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
+    """A loader that yields the mini-batches of a new epoch in each iteration, and whose position a state holds."""
+
+    batch_size: int
+    bulk_size: int  # k, the number of mini-batches sampled in one call
+    grows: bool  # an epoch begins with bulks of 1, 2, 4, ... mini-batches
+    prefetches = True
+    wait_seconds = 0.0  # spent waiting for samples
+    ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
+    bulks_left = 0  # of the iteration, after the present one; 2 stands for more
+    repeated = False  # True if the mini-batch yielded last repeats one of its epoch, for want of others
+    _stream: Stream
+    _shuffle: bool
+    _groups: SeedGroups | Ungrouped
+    _whole: EpochShare  # the share of an epoch that begins at its first mini-batch
+
+    @abstractmethod
+    def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[Any]:
+        """Sample the mini-batches with these ids from the positions of their examples in the list of all."""
+
+    def _batches(self, sampled: Iterator[tuple[Step, Any]]) -> Iterator[tuple[Step, B]]:
+        """Yield each step with what the loader yields for its mini-batch."""
+        return sampled
+
+    def _use(self, step: Step) -> None:
+        """Note a step that moves the position, before its batch is yielded."""
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """The arguments on which the mini-batches depend, as far as a state names them."""
+        own = {"batch_size": self.batch_size, "random_seed": int(self._stream.seed)}
+        return own | {"shuffle": self._shuffle, "minibatches": self._whole.minibatches}
+
+    def _kept(self) -> dict[str, Any]:
+        return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
+
+    @property
+    def _position(self) -> Position:
+        held = vars(self)
+        if "_standing" not in held:  # `setdefault` is atomic: all threads have one position
+            held.setdefault("_standing", Position(self._whole))
+        standing: Position = held["_standing"]
+        return standing
+
+    @property
+    def slots(self) -> int:
+        """Number of mini-batches, or None, that this loader yields in a step; the same on every rank."""
+        return self._whole.slots
+
+    @property
+    def coming(self) -> tuple[int, int, int]:
+        """The epoch of the next iteration, its first step, and the first mini-batch of the steps of that epoch."""
+        return self._position.coming
+
+    def __iter__(self) -> Generator[B, None, None]:
+        """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
+
+        As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
+        `load_state_dict`, and in a process forked meanwhile, an iteration goes on in the middle of an epoch. One thread iterates at a time,
+        else `UsageError` is raised. A copy in a worker process of another `DataLoader` warns of mini-batches that come twice; see
+        `bulksample.Loader`.
+        """
+        return self.in_turn(self._batches_of_epoch())
+
+    def in_turn(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
+        """Yield the steps of an iteration, and keep other threads from beginning one; see `Position.in_turn`."""
+        return self._position.in_turn(steps)
+
+    def _batches_of_epoch(self) -> Generator[B, None, None]:
+        position = self._position
+        begun, self.ready, share = position.begin(), 0, position.share
+        for step, batch in self._batches(self._sampled(begun.epoch)):
+            if position.use(begun, (step.slot + 1) // share.slots):
+                self._use(step)
+            self.repeated = share.repeats(step.slot // share.slots)
+            yield batch
+        position.end(begun)
+
+    def _sampled(self, epoch: int) -> Iterator[tuple[Step, Any]]:
+        """Yield the remaining steps of an epoch with their mini-batches; the next bulk is sampled while the current one is consumed."""
+        order, slots, steps = self._order(epoch), self._position.share.steps * self.slots, self._steps(epoch)
+        sizes = growing(self.bulk_size) if self.grows else repeat(self.bulk_size)
+        bulks = ([first, *islice(steps, next(sizes) - 1)] for first in steps)
+        with Prefetcher(int(self.prefetches), "sampler") as thread:
+            begun = ((bulk, thread.submit(self._sample_steps, bulk, epoch, order)) for bulk in bulks)
+            coming = next(begun, None)
+            while coming is not None:
+                began = time.perf_counter()
+                bulk, minibatches = coming[0], coming[1]()
+                coming = next(begun, None)
+                self.wait_seconds += time.perf_counter() - began
+                self.bulks_left = 0 if coming is None else 1 + (coming[0][-1].slot < slots - 1)
+                for taken, pair in enumerate(zip(bulk, minibatches, strict=True), 1):
+                    self.ready = len(bulk) - taken
+                    yield pair
+
+    def _steps(self, epoch: int) -> Iterator[Step]:
+        """Return the remaining steps of this rank."""
+        share, step = self._position.share, self._position.step
+        return (Step(slot, share.id(slot)) for slot in range(step * share.slots, share.steps * share.slots))
+
+    def _order(self, epoch: int) -> Order:
+        """Return the order of an epoch; it takes no time or memory that grows with the number of examples."""
+        return self._groups.shuffled(self._stream, epoch) if self._shuffle else self._groups.in_order
+
+    def _sample_steps(self, steps: list[Step], epoch: int, order: Order) -> list[Any]:
+        """Sample the mini-batches of a bulk: one for each step, None where this rank has none."""
+        ids = [step.id for step in steps if step.id is not None]
+        sampled = iter(self._bulk(self._examples_of(steps, order), ids, epoch))
+        return [None if step.id is None else next(sampled) for step in steps]
+
+    def _examples_of(self, steps: list[Step], order: Order) -> list[np.ndarray]:
+        """Return the positions of the examples of each mini-batch of a bulk, in the list of all examples."""
+        spans = [self._groups.span(step.id, self.batch_size) for step in steps if step.id is not None]
+        found = order(np.concatenate([np.empty(0, np.int64), *(np.arange(span.start, span.stop) for span in spans)]))
+        return [found[first:last] for first, last in pairwise(row_pointers([len(span) for span in spans]))]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
+        return self._position.state(self._identity)
+
+    def load_state_dict(self, state: dict[str, Any], onward: bool = False) -> None:
+        """Continue from a position that `state_dict` returned; see `Positioned`.
+
+        After the last mini-batch of an epoch, an iteration yields the rest of it, nothing; with `onward`, the next epoch. On another number
+        of ranks, the remaining mini-batches of the epoch are distributed anew; the epochs after it are as usual. States of a graph in block
+        rows do not name the graph.
+        """
+        self._position.load(state, self._identity, onward)

@@ -1,0 +1,121 @@
+"""The order that a user's `sampler` or `batch_sampler` gives to the mini-batches of an epoch.
+
+A state holds the digest of the mini-batches that are used. To go on from it, the order is run through again, and must have that digest.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from torch.utils.data import BatchSampler, DistributedSampler
+
+from ...distributed.comm.agree import made_alike
+from ...distributed.comm.base import Comm
+from ...epochs import Step
+from ...errors import UsageError
+from ...position import EpochShare
+
+_CHANGED = (
+    "the order of your sampler is not the one of the loader's state; give it the same order again. Ranks with samplers of their own save "
+    "and load a state each"
+)
+
+
+def given_steps(batch_sampler: Any, used: int = 0, slot: int = 0, digest: str = "", saved: Any = None) -> Iterator[Step]:
+    """Yield the mini-batches after those that are used, in this and later slots.
+
+    Raises `UsageError` unless those that are used have the digest, which comes from the [rank, ranks] `saved` of a `DistributedSampler`.
+    Mini-batch t of rank r of p of a `DistributedSampler` has number t p + r, as with a `comm`.
+    """
+    place = place_of(batch_sampler)
+    rank, ranks = place or (0, 1)
+    if used and saved not in (None, place):
+        digest = _digest_of_this_rank(batch_sampler, used, digest, saved)
+    taken, order = 0, ""
+    for taken, index in enumerate(map(np.asarray, batch_sampler), 1):
+        order = _chained(order, index)
+        if taken == used and order != digest:
+            raise UsageError(_CHANGED)
+        if taken > used:
+            yield Step(slot + taken - used - 1, (taken - 1) * ranks + rank, index, order)
+    if taken < used:
+        raise UsageError(_CHANGED)
+
+
+def shared_steps(batch_sampler: Any, used: int, step: int, digest: str, share: EpochShare, comm: Comm) -> Iterator[Step]:
+    """Return this rank's share of the mini-batches after those that are used, from a step on; collective.
+
+    Raises `UsageError` on every rank if the sampler of one fails, or their orders differ.
+    """
+
+    def run_through() -> tuple[list[Step], dict[str, Any], dict[str, Any]]:
+        every = list(given_steps(batch_sampler))
+        if used and (used > len(every) or every[used - 1].order != digest):
+            raise UsageError(_CHANGED)
+        order = every[-1].order[:16] if every else ""
+        return every, {"the number of mini-batches of your sampler": len(every)}, {"the order of your sampler": order}
+
+    every = made_alike(comm, run_through)
+    share = replace(share, minibatches=len(every))
+
+    def of_step(t: int) -> Step:
+        id = share.id(t)
+        assert id is not None
+        last = min(share.first + (t + 1) * share.ranks, len(every)) - 1
+        return every[id]._replace(slot=t, order=every[last].order)
+
+    return map(of_step, range(step, share.steps))
+
+
+def distributed_sampler(sampler: Any) -> DistributedSampler[Any] | None:
+    """Return the `DistributedSampler` that a sampler of vertices or of mini-batches is or holds."""
+    found = getattr(sampler, "sampler", sampler)
+    return found if isinstance(found, DistributedSampler) else None
+
+
+def place_of(sampler: Any) -> list[int] | None:
+    """Return the rank and the number of ranks of a `DistributedSampler`."""
+    found = distributed_sampler(sampler)
+    return None if found is None else [found.rank, found.num_replicas]
+
+
+def has_length(sampler: Any) -> bool:
+    """Return whether `len` works: a batch sampler of torch has the method, but not the length, if its sampler has none."""
+    try:
+        len(sampler)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def _digest_of_this_rank(batch_sampler: Any, used: int, digest: str, saved: Any) -> str:
+    """Return the digest of this rank's order, if the state's is that of another rank of the same `DistributedSampler`."""
+    own = distributed_sampler(batch_sampler)
+    if own is None or not isinstance(saved, list) or len(saved) != 2 or saved[1] != own.num_replicas or saved[0] not in range(saved[1]):
+        found = "no DistributedSampler" if own is None else f"rank {own.rank} of {own.num_replicas} ranks"
+        raise UsageError(f"the loader's state was saved on [rank, ranks] {saved} of a DistributedSampler; got {found}: use as many ranks")
+    if type(own).__iter__ is not DistributedSampler.__iter__ or type(batch_sampler) is not BatchSampler:
+        found = " in a ".join(type(one).__name__ for one in (own, batch_sampler))
+        raise UsageError(
+            f"the loader's state was saved on rank {saved[0]}, whose order cannot be derived on rank {own.rank} from a {found}; save "
+            "and load a state on each rank"
+        )
+    other = copy.copy(own)
+    other.rank = saved[0]
+    size, drop_last = batch_sampler.batch_size, batch_sampler.drop_last
+    theirs, ours = (reduce(_chained, islice(BatchSampler(one, size, drop_last), used), "") for one in (other, own))
+    if theirs != digest:
+        raise UsageError(_CHANGED)
+    return ours
+
+
+def _chained(digest: str, index: Any) -> str:
+    """Return the digest of an order that one more mini-batch makes longer."""
+    return hashlib.sha256(digest.encode() + np.ascontiguousarray(index, np.int64).tobytes()).hexdigest()
