@@ -61,7 +61,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         the loader warns, and samples this and later bulks in halves.
     prefetch : bool
         Sample the next bulk on a thread while the current one is consumed.
-    handed : callable
+    transform : callable
         Transforms the mini-batches of a bulk before they are yielded, on the thread that sampled them.
 
     Raises
@@ -88,7 +88,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         groups: SeedGroups | None = None,
         memory_budget: int | None = None,
         prefetch: bool = True,
-        handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
+        transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
     ) -> None:
         if not isinstance(adjacency, Adjacency):
             raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph.adjacency, backends.make())")
@@ -113,7 +113,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         self._seeds = seed_ids(seeds, adjacency.n)
         self._stream, self._shuffle = Stream(seed), bool(shuffle)
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
-        self.batch_size, self.prefetches, self._handed = batch_size, prefetch, handed
+        self.batch_size, self.prefetches, self._transform = batch_size, prefetch, transform
         self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._groups = Ungrouped(len(self._seeds)) if groups is None else groups
@@ -196,7 +196,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         most = self._most  # two iterations have two threads that sample
         if most is None:
             try:
-                return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
+                return self._transform(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
             except MemoryError as error:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
@@ -204,7 +204,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
                 failure = f"out of memory with {minibatches_in_words(len(seeds))} in a bulk ({error})"
                 warnings.warn(f"{failure}: going on with {most}; use a lower bulk_size", stacklevel=2)
         pieces = [seeds.parts(first, first + most) for first in range(0, len(seeds), most)]
-        return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
+        return [m for piece in pieces for m in self._transform(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""

@@ -60,7 +60,7 @@ def test_bulks_and_prefetching_do_not_change_the_minibatches(option):
 def test_bulks_that_the_loader_chooses_begin_small(option, sizes):
     """So that the first minibatch of an epoch, and the first after a resumption, waits for no other."""
     bulks = []
-    loaded = loader(handed=lambda bulk: bulks.append(len(bulk)) or bulk, **option)
+    loaded = loader(transform=lambda bulk: bulks.append(len(bulk)) or bulk, **option)
     bulks.clear()  # of the probe
     expected = digests(loaded)
     assert bulks == sizes

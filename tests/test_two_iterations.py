@@ -184,7 +184,7 @@ def test_an_iteration_that_is_collected_on_its_own_thread_is_in_no_ones_way(monk
     go, done, raised = threading.Event(), threading.Event(), []
     monkeypatch.setattr(sys, "unraisablehook", raised.append)
 
-    def handed(bulk):
+    def transform(bulk):
         if bulk[0].id == 1 and not done.is_set():
             go.wait(PATIENCE)
             gc.collect()
@@ -192,7 +192,9 @@ def test_an_iteration_that_is_collected_on_its_own_thread_is_in_no_ones_way(monk
         return list(bulk)
 
     adjacency = LocalAdjacency(community_graph(60).adjacency, backends.make("reference"))
-    loader = BulkLoader(adjacency, samplers.make("sage", (3,)), np.arange(60), batch_size=15, bulk_size=1, shuffle=False, handed=handed)
+    loader = BulkLoader(
+        adjacency, samplers.make("sage", (3,)), np.arange(60), batch_size=15, bulk_size=1, shuffle=False, transform=transform
+    )
     batches = iter(loader)
     next(batches)  # mini-batch 1 is under way
     gc.disable()

@@ -68,7 +68,7 @@ class BatchScoring:
         k = scoring_bulk(self.batch_size, self.sampler.fanouts, view.relations_of_row)
         return {
             "batch_size": self.batch_size, "bulk_size": k, "seed": self.seed, "shuffle": False, "rank": comm.rank, "ranks": comm.size,
-            "prefetch": False, "handed": view.stream_sync.bulk_sampled,
+            "prefetch": False, "transform": view.stream_sync.bulk_sampled,
         }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class RelationLoader(BulkLoader):
     sampler : RelationSampler, UnionSampler or HGSampler
     seeds : SeedList
     **options
-        Those of `BulkLoader`: batch_size, bulk_size, seed, shuffle, drop_last, rank, ranks, even, memory_budget, prefetch, groups, handed.
+        Those of `BulkLoader`, from batch_size to transform.
 
     Raises
     ------

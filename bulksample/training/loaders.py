@@ -32,7 +32,7 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
         config, view, context.sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=context.place, ranks=comm.size,
         virtual_ranks=context.virtual_ranks, groups=groups, memory_budget=_budget(context, config.bulk_size),
-        prefetch=context.threads.sample > 0, handed=view.stream_sync.bulk_sampled,
+        prefetch=context.threads.sample > 0, transform=view.stream_sync.bulk_sampled,
     )  # fmt: skip
     sizes, grow = zip(*comm.gather_control([loader.bulk_size, loader.grows]), strict=True)
     loader.bulk_size, loader.grows = min(sizes), all(grow)
@@ -52,7 +52,7 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
     """Return a loader of the examples of a view, with the seed of the run plus an offset."""
     seed = (context.config.seed + seed_offset) % 2**64
     budget = _budget(context, options["bulk_size"])
-    return _loader_of(context.config, view, sampler, seed=seed, memory_budget=budget, handed=view.stream_sync.bulk_sampled, **options)
+    return _loader_of(context.config, view, sampler, seed=seed, memory_budget=budget, transform=view.stream_sync.bulk_sampled, **options)
 
 
 def _budget(context: TrainingContext, bulk_size: int | str) -> int | None:
