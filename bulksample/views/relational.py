@@ -124,8 +124,8 @@ class RelationalView(View):
         weigh = self.weighted and isinstance(sampler, Full)
         law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=weigh)
         if weigh:
-            then = options.get("handed", list)
-            options["handed"] = lambda bulk: then([weighed(minibatch, self.graph) for minibatch in bulk])
+            then = options.get("transform", list)
+            options["transform"] = lambda bulk: then([weighed(minibatch, self.graph) for minibatch in bulk])
         return OneTypeLoader(self.kind.name, self.relations, law, seeds, **options)
 
 
