@@ -24,8 +24,8 @@ from relations_zoo import library
 
 from bulksample import Selection, Stream
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.kernels import kernels
-from bulksample.backends.cuda.node_wise import expand
+from bulksample.backends.cuda.bulk import expand
+from bulksample.backends.cuda.device import kernels
 from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.relations.seeds import SeedList
 from bulksample.rng import Law

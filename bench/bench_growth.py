@@ -17,7 +17,7 @@ from graphs import load, seeds
 from harness import Numbers, alternate, machine, some_of, summary
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.report.chart_style import new_figure
+from bulksample.report.drawing import new_figure
 
 BATCH_SIZE, TRAINED = 1024, 0.08
 

@@ -28,11 +28,10 @@ import numpy as np
 from harness import call, some_of
 
 from bulksample.errors import PeerLost, UsageError
-from bulksample.methods.averaging.answers import fault_of
-from bulksample.methods.averaging.connection import Connection, address_of, listen
-from bulksample.methods.averaging.frames import Frame, Kind, header
+from bulksample.methods.averaging.frames import Connection, Frame, Kind, address_of, header, listen
 from bulksample.methods.averaging.handshake import TOKEN, join, token_of_trainer
-from bulksample.methods.averaging.roster import Roster, vector_frame
+from bulksample.methods.averaging.trainer_registry import TrainerRegistry, vector_frame
+from bulksample.methods.averaging.trainer_server import fault_of
 
 WEIGHTS, TRAINERS, PAUSE, IDLE = 250_000, 2, 0.02, 300
 GRACE = 0.5  # seconds for a trainer that is late
@@ -103,29 +102,29 @@ ROLES: dict[str, Callable[[str], None]] = {"answer": answer, "idle": idle, "floo
 
 
 class Server:
-    """A roster that averages what its trainers answer, and counts rounds."""
+    """A registry that averages what its trainers answer, and counts rounds."""
 
     def __init__(self) -> None:
         listener = listen("127.0.0.1:0")
         self.address = f"127.0.0.1:{listener.getsockname()[1]}"
         self.weights = np.random.default_rng(0).standard_normal(WEIGHTS + 4).astype(np.float32)
-        self.roster = Roster(
+        self.registry = TrainerRegistry(
             listener, token_of_trainer(None), TRAINERS + 1, {}, {}, lambda _: [Frame(Kind.WELCOME, b"{}")], self.push,
             lambda found, pushed: fault_of(found, pushed, WEIGHTS, 100.0), GRACE, 300.0, quiet=True,
         )  # fmt: skip
-        self.roster.answer_bytes = self.weights.nbytes
-        self.roster.server.max_queued_bytes = 4 * self.weights.nbytes + 2**20
+        self.registry.answer_bytes = self.weights.nbytes
+        self.registry.server.max_queued_bytes = 4 * self.weights.nbytes + 2**20
 
     def push(self) -> Frame:
-        return vector_frame(Kind.PUSH, self.weights, self.roster.round)
+        return vector_frame(Kind.PUSH, self.weights, self.registry.round)
 
     def round(self) -> None:
-        answered = self.roster.collect(self.roster.round, pull=False)
+        answered = self.registry.collect(self.registry.round, pull=False)
         vectors = [member.answer.numbers("float32") for member in answered if member.answer is not None]
         if vectors:
             self.weights = np.mean(vectors, 0, np.float64).astype(np.float32)
-        self.roster.round += 1
-        self.roster.push(self.push(), answered)
+        self.registry.round += 1
+        self.registry.push(self.push(), answered)
 
     def slice(self) -> tuple[float, float]:
         """Make some rounds; return their seconds, and the seconds of the processor that the server took."""
@@ -171,7 +170,7 @@ def compared(kind: str, visited: Server, alone: Server, slices: int) -> dict[str
         "peers": kind, "rounds_per_second": (1 / seconds[0]).round(2), "alone": (1 / seconds[1]).round(2),
         "ratio": (seconds[1] / seconds[0]).round(3), "median_ratio": np.median([one[0] / them[0] for them, one in pairs]).round(3),
         "server_cpu_ms": (1e3 * used[0]).round(2), "server_cpu_ms_alone": (1e3 * used[1]).round(2),
-        "refused": visited.roster.server.refused, "joined": visited.roster.joined,
+        "refused": visited.registry.server.refused, "joined": visited.registry.joined,
     }  # fmt: skip
 
 
@@ -185,10 +184,10 @@ def serving(slices: int = 40, kinds: some_of(*KINDS) = tuple(KINDS)) -> dict[str
     servers = [Server(), Server()]
     honest = [process("answer", server.address) for server in servers for _ in range(TRAINERS)]
     for server in servers:
-        server.roster.wait_for(TRAINERS, time.monotonic() + 60)
+        server.registry.wait_for(TRAINERS, time.monotonic() + 60)
     rows = [compared(kind, *servers, slices) for kind in kinds]
     for server in servers:
-        server.roster.end()
+        server.registry.end()
     for one in honest:
         one.wait()
     return {"weight_bytes": 4 * WEIGHTS, "trainers": TRAINERS, "pause_seconds": PAUSE, "rows": rows}

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from harness import summary
 
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging import answers
+from bulksample.methods.averaging import trainer_server
 from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.remote_trainer import invited_config
 from bulksample.methods.config import TrainConfig
@@ -29,14 +29,14 @@ SMALL = {"fanouts": (5, 5), "hidden": 64, "batch_size": 128, "threads": 1, "quie
 def trained(graph: str, rounds: int, **options: Any) -> list[float]:
     """Train, and return the ratio of every answer."""
     ratios: list[float] = []
-    whole = answers.update_norms
+    whole = trainer_server.update_norms
 
     def noted(*vectors: Any) -> tuple[float, float]:
         update, norm = whole(*vectors)
         ratios.append(update / norm)
         return update, norm
 
-    answers.update_norms = noted
+    trainer_server.update_norms = noted
     asked = {**SMALL, **options, "method": "psgd-pa", "tolerate_failures": True, "trainers": 2, "epochs": rounds, "eval_every": rounds}
     threads = [threading.Thread(target=train, args=(graph,), daemon=True) for _ in range(2)]
     for thread in threads:
@@ -44,7 +44,7 @@ def trained(graph: str, rounds: int, **options: Any) -> list[float]:
     make_trainer(TrainConfig.of(**asked, listen=f"127.0.0.1:{PORT}", timeout=120.0, grace=60.0, max_update=1e30), graph).run()
     for thread in threads:
         thread.join()
-    answers.update_norms = whole
+    trainer_server.update_norms = whole
     return ratios
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import keep
 from typer import Argument
 
-from bulksample.report.chart_style import new_figure
+from bulksample.report.drawing import new_figure
 
 GROUPS = {
     "gradients": ("sync", "sync:graph=partitioned", "grappa", "cofree"), "rows": ("full", "adaqp", "bns"),

@@ -29,7 +29,7 @@ from bulksample.plan.measured import Measured, measure
 from bulksample.plan.prediction import GridPrediction
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid
-from bulksample.report.chart_style import COLOURS, new_figure
+from bulksample.report.drawing import COLOURS, new_figure
 from bulksample.report.table import format_number, markdown
 
 RANKS = tuple(2**i for i in range(2, 11))

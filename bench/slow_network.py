@@ -38,8 +38,7 @@ from foreseen import Foresight, busiest, differing, over_ranks
 from harness import Numbers, quick, some_of, summary
 from ranks import EXCHANGES, Grid, WorkOptions, launch, mpirun, sample, train, work_of
 
-from bulksample.report.chart_style import COLOURS, new_figure
-from bulksample.report.drawing import legend, stacked
+from bulksample.report.drawing import COLOURS, legend, new_figure, stacked
 
 TOGETHER = 4  # minibatches
 PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet

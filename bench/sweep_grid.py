@@ -25,7 +25,7 @@ from foreseen import KINDS, Foresight, differing, over_ranks
 from harness import Numbers, quick, some_of, summary
 from ranks import EXCHANGES, Grid, Start, WorkOptions, mpirun, sample, train, work_of
 
-from bulksample.report.chart_style import new_figure
+from bulksample.report.drawing import new_figure
 from bulksample.report.launch import stoppable
 
 Line = dict[str, Any]

@@ -15,7 +15,7 @@ constexpr bs_i64 FIRST_BIN = (1023 - 60) << 4;
 
 constexpr bs_i32 FEW_KEYS = 256;  // of a bin are ranked each against each
 
-// What the passes learn about a row, all 0 before the first: ROW_WORDS of bulksample/backends/cuda/layer_race.py.
+// What the passes learn about a row, all 0 before the first: ROW_WORDS of bulksample/backends/cuda/draws.py.
 struct LayerRow {
   bs_u64 keyed, collected;  // entries done in either of the first passes
   bs_u64 candidates;        // keys of the bin

@@ -39,7 +39,7 @@ struct Picks {
 };
 
 // Hubs that draw at most 32 neighbours by key, or by weight from a whole row: `relation_rows` lists them. All 0 before: HUB_WORDS of
-// bulksample/backends/cuda/relation_hops.py.
+// bulksample/backends/cuda/relations.py.
 struct RelationHubs {
   Hubs hubs;
   bs_u64 ticket;

@@ -26,8 +26,8 @@ from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import DeviceBulk
 from bulksample.backends.cuda.draws import FrontierRows, copied
-from bulksample.backends.cuda.features import gather
 from bulksample.backends.cuda.predicted import most_found
+from bulksample.backends.cuda.products import gather
 from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.report.launch import starter
 

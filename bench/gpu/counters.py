@@ -107,7 +107,7 @@ def by_kernel(text: str) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Draw a bulk twice, and gather rows twice; the second time of each is counted. The sizes go to the file that is named."""
-    from bulksample.backends.cuda.features import gather
+    from bulksample.backends.cuda.products import gather
 
     gpu, large = this_gpu(), products()
     device, seeds, n = gpu.engine().device, seeds_of(large, MINIBATCHES, sizes().batch), large.shape[0]

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from graphs import like_products, load, seeds
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.cuda.bulk import DeviceBulk
+from bulksample.backends.cuda.bulk import DeviceBulk, expand
 from bulksample.backends.cuda.device import CudaDevice
-from bulksample.backends.cuda.node_wise import expand
 from bulksample.data.generate import rmat
 from bulksample.rng import Law
 from bulksample.samplers import Sampler

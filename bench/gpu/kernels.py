@@ -13,7 +13,7 @@ import numpy as np
 
 from bulksample import backends
 from bulksample.backends.cuda import cubins
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
 
 from .checks import Checks
 from .hardware import in_process, this_gpu

@@ -16,7 +16,7 @@ import numpy as np
 from harness import alternate
 
 from bulksample import CSR
-from bulksample.backends.cuda.features import FloatCSR, aggregate
+from bulksample.backends.cuda.products import FloatCSR, aggregate
 
 from .baselines import Edges
 from .inputs import edges_of

@@ -23,7 +23,7 @@ from graphs import GRAPHS, folder, load, seeds
 from harness import Numbers, check_edges, some_of, summary
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.report.chart_style import COLOURS, new_figure
+from bulksample.report.drawing import COLOURS, new_figure
 
 PEERS = ("dgl", "graphbolt", "pyg", "pyg_layers", "matrix")
 TASKS = ("sampling", "loader", "step")

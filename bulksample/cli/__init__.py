@@ -11,11 +11,9 @@ import socket
 import sys
 
 from ..distributed.comm.launchers import Launch, launched
-from ..distributed.comm.sentinel import sentinel_of
-from ..distributed.comm.stop_signals import RaiseStopped, Stopped
+from ..distributed.comm.process_end import RaiseStopped, Stopped, sentinel_of
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
-from .streams import flush_results, prepare_streams
-from .uncollected import uncollected
+from .process import flush_results, gc_paused, prepare_streams
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
 _EXIT_INTERRUPTED = 1
@@ -39,14 +37,13 @@ def main() -> None:
 
 def _run() -> None:
     """Run the command line and exit. Large libraries are imported here, under the eyes of the sentinel."""
-    with uncollected():
+    with gc_paused():
         import typer
 
         from ..log import start_logging
         from .app import app
-        from .configured import name_flags
-        from .held import held_until_the_end
-        from .usage import ParseError
+        from .configured import ParseError, name_flags
+        from .output import held_until_the_end
 
     start_logging()
     if launched().rank:
@@ -74,7 +71,7 @@ def _run() -> None:
         end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; use pip install 'bulksample[{extra}]'")
         sys.exit(EXIT_BAD_USE)
     except (MemoryError, OSError, RuntimeError) as error:
-        from .memory import explain_memory, out_of_memory
+        from .process import explain_memory, out_of_memory
 
         if isinstance(error, OSError):
             try:
@@ -90,7 +87,7 @@ def _run() -> None:
 
 def _refuse(error: Exception) -> int:
     """Print why a command line cannot be parsed, on one rank only, as all ranks parse the same one; return the exit code."""
-    from .usage import explain
+    from .configured import explain
 
     message = explain(error)  # empty if the help was shown instead
     if message and not launched().rank:  # rank 0, or no launcher at all

@@ -1,23 +1,26 @@
-"""The tree of commands of `bulksample`."""
+"""The tree of commands of `bulksample`, help with the options of one method at a time, and `bulksample config`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from copy import copy
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from ..config.file import write
+from ..config.options import Options
 from ..methods.config import TrainConfig
 from ..version import __version__
-from . import compare, config, data, info, partition, plan, predict, report, sample, train
-from .usage import help_by_method
+from . import compare, data, info, partition, plan, predict, report, sample, train
+from .configured import Requested, configured
 
+_METHOD = "bulksample.method"
 _OPTIONS_OF_A_METHOD = "Options of one method: bulksample train --method NAME --help"
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+config_commands = typer.Typer(no_args_is_help=True, help="Configuration files.")
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
 def _print_version(asked: bool) -> None:
@@ -33,8 +36,44 @@ def root(
     """Bulk mini-batch sampling by sparse matrix algebra, and training of graph neural networks."""
 
 
+class HelpByMethod(TyperCommand):
+    """A command whose help shows the options of a method only after ``--method NAME``."""
+
+    options: type[Options]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        joined = [word.removeprefix("--method=") for word in args if word.startswith("--method=")]
+        apart = [value for word, value in pairwise(args) if word == "--method"]
+        ctx.meta[_METHOD] = next(iter([*joined, *apart]), None)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        method = ctx.meta.get(_METHOD)
+        if method is not None:
+            self.options.made({"method": method}, {"method": "--method"})  # refuses a method that does not exist
+        foreign = {name for name, (group, _) in self.options.by_name().items() if group.methods and method not in group.methods}
+        shown = copy(self)
+        shown.params = [one for one in self.params if one.name not in foreign]
+        super(HelpByMethod, shown).format_help(ctx, formatter)
+
+
+def help_by_method(options: type[Options]) -> type[HelpByMethod]:
+    """Return the class of a command with these options."""
+    return type("HelpByMethod", (HelpByMethod,), {"options": options})
+
+
+@config_commands.command("show")
+@configured(TrainConfig)
+def show(
+    requested: Requested, resolved: Annotated[bool, typer.Option("--resolved", help="All options, defaults included.")] = False
+) -> None:
+    """Print the options of `train` that a file and flags set, as YAML for --config."""
+    config: TrainConfig = requested.config(TrainConfig)
+    print(write(config, config.method, changed=not resolved), end="")
+
+
 app.command("info")(info.info)
-app.add_typer(config.app, name="config")
+app.add_typer(config_commands, name="config")
 app.add_typer(data.app, name="data")
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)

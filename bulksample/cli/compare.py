@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..distributed.comm.stop_signals import Stopped
+from ..config.file import Given, read
+from ..config.train import SampleConfig
+from ..distributed.comm.process_end import Stopped
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
-from ..methods.averaging.options import AVERAGING
+from ..methods.config import TrainConfig
+from ..methods.options import AVERAGING
+from ..methods.readers import READERS, unread
 from .configured import Requested, as_arguments, flag, parse_arguments
-from .held import ending, hold_outputs
-from .output import JsonOption, SeedOption, emit
+from .output import JsonOption, SeedOption, emit, ending, hold_outputs
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, ContestantRun, SharedSetup
@@ -100,9 +103,6 @@ def _has_validation(directory: Path) -> bool:
 
 def _length_is_named(common: list[str], config: Path | None) -> bool:
     """Return True if an option for all methods says how long to train, or how to evaluate."""
-    from ..config.file import read
-    from ..config.sample import SampleConfig
-    from ..methods.config import TrainConfig
     from ..report.compare import DECIDE_LENGTH
 
     named = set(read(config, TrainConfig, SampleConfig)) if config else set()
@@ -112,19 +112,14 @@ def _length_is_named(common: list[str], config: Path | None) -> bool:
 
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
     """Return the options in a configuration file as flags of `train`, without those that the method does not read; raise `UsageError`."""
-    from ..config.file import Given, read
-    from ..config.sample import SampleConfig
-    from ..methods.config import TrainConfig
-    from ..methods.readers import READERS, unread
-
     groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
-    given = {
+    options = {
         name: value for name, value in read(file, TrainConfig, SampleConfig).items()
         if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
     }  # fmt: skip
     method = {"method": Given(one.method, "")}
-    without = unread(Requested({name: value for name, value in given.items() if name not in READERS} | method).config(TrainConfig))
-    return as_arguments(Requested({name: value for name, value in given.items() if name not in without} | method).config(TrainConfig))
+    without = unread(Requested({name: value for name, value in options.items() if name not in READERS} | method).config(TrainConfig))
+    return as_arguments(Requested({name: value for name, value in options.items() if name not in without} | method).config(TrainConfig))
 
 
 def _check(one: Contestant, common: tuple[str, ...], converges: bool) -> None:
@@ -132,20 +127,17 @@ def _check(one: Contestant, common: tuple[str, ...], converges: bool) -> None:
 
     `converges` says that runs stop by the patience of `CONVERGENCE`, for which no user asked.
     """
-    from ..config.file import Given
-    from ..methods.config import TrainConfig
-
     try:
         requested, json_file = parse_arguments(TrainConfig, [*one.base, *common, *one.options])
         set_here = [flag(name) for name in _OURS if name in requested] + ["--json"] * (json_file is not None)
         if not set_here:
-            asked = Requested(requested | {"method": Given(one.method, "")})
-            if converges and Requested(asked | {"patience": Given("0", "")}).config(TrainConfig).evaluation == "none":
+            options = Requested(requested | {"method": Given(one.method, "")})
+            if converges and Requested(options | {"patience": Given("0", "")}).config(TrainConfig).evaluation == "none":
                 raise UsageError(
                     "runs stop when their validation score no longer rises, and this one is not scored; "
                     "give --epochs after -- to train all methods for a number of epochs"
                 )
-            asked.config(TrainConfig)
+            options.config(TrainConfig)
     except UsageError as error:
         raise UsageError(f"{one.label}: train refuses its options: {error}") from None
     if set_here:

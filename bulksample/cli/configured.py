@@ -1,14 +1,24 @@
 """Commands that take a configuration: a flag for every option, ``--config FILE``, and the flags of the published code.
 
 A flag overrides the file, and the file overrides the default.
+
+Flags of the code published with the matrix-based sampling paper are there so that its command lines run here; ``--help`` does not show
+them. The published code partitions the graph unless ``--replicate-graph`` is given; here the method decides.
+
+References
+----------
+Tripathy, Yelick and Buluç, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, and the flags in the
+README of its code, github.com/PASSIONLab/CAGNET, branch distributed-sampling.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -18,15 +28,15 @@ from pydantic.fields import FieldInfo
 
 from ..config.file import Given, read, write
 from ..config.options import Options
-from ..config.sample import SampleConfig
+from ..config.train import SampleConfig
 from ..data.atomic import is_device, write_file
 from ..data.result_places import companion
 from ..errors import UsageError
 from ..methods.config import TrainConfig
 from .output import JsonOption, Write
-from .published import IGNORED, PUBLISHED, SWITCHES
-from .usage import ParseError, explain
 
+# The base of all errors of a command line that cannot be parsed; Typer takes it from click, or brings its own copy.
+ParseError: Any = typer.BadParameter.__mro__[2]
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
 _NOT_OF_A_CONFIGURATION = ("out", "overwrite", "schema", "scheme", "skip", "undirected", "vertices")  # options that messages name
@@ -34,6 +44,24 @@ _OFF = {"undirected": "--directed"}
 _OF_FILE = re.compile(r"\S+:\d+: ")  # a message about a line of a file
 _WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
+# The option with the same meaning, by flag
+PUBLISHED = {
+    "n_bulkmb": "bulk_size",
+    "samp_num": "fanouts",
+    "sample_method": "sampler",
+    "n_epochs": "epochs",
+    "n_layers": "layers",
+    "n_hidden": "hidden",
+    "bulk_batch_fetch": "fetch_together",
+    "replicate_graph": "graph",  # a switch: replicated
+}
+# Flags without an effect here, and the reason
+IGNORED = {
+    "semibulk": "columns are extracted for each mini-batch separately",
+    "n_darts": "draws are exact and need no darts",
+    "timing": "phases are always timed",
+}
+SWITCHES = ("replicate_graph", "timing")
 
 
 class Requested(dict[str, Given]):
@@ -54,10 +82,7 @@ class Requested(dict[str, Given]):
 def configured(options: type[Options], from_file: bool = True) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Turn a function into a command with a flag for every option. The function receives them as one `Requested`, then its own arguments.
 
-    Parameters
-    ----------
-    from_file : bool
-        Accept ``--config FILE`` and the flags of the published code, too.
+    With `from_file` the command accepts ``--config FILE`` and the flags of the published code, too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
@@ -128,10 +153,10 @@ def _choices(annotation: Any) -> list[str]:
 
 def parse_arguments(options: type[Options], arguments: list[str]) -> tuple[Requested, Path | None]:
     """Parse the options of a command line, and its --json; raise `UsageError`."""
-    found: list[tuple[Requested, Path | None]] = []
+    calls: list[tuple[Requested, Path | None]] = []
 
     def take(requested: Requested, directory: Path, json_file: JsonOption = None) -> None:
-        found.append((requested, json_file))
+        calls.append((requested, json_file))
 
     app = typer.Typer(add_completion=False)
     app.command()(configured(options)(take))
@@ -139,12 +164,12 @@ def parse_arguments(options: type[Options], arguments: list[str]) -> tuple[Reque
         typer.main.get_command(app).main(["DIR", *arguments], "train", standalone_mode=False)
     except ParseError as error:
         raise UsageError(explain(error)) from None
-    return found[0]
+    return calls[0]
 
 
 def as_arguments(config: Options) -> tuple[str, ...]:
     """Return the flags for all options that differ from their defaults, except the method, and the layers, which follow the fanouts."""
-    found: list[str] = []
+    arguments: list[str] = []
     for name, (_, field) in type(config).by_name().items():
         value = getattr(config, name)
         if value == field.default or name in ("method", "layers"):
@@ -152,8 +177,8 @@ def as_arguments(config: Options) -> tuple[str, ...]:
         if isinstance(value, dict):
             value = ",".join(f"{key}={inner}" for key, inner in value.items())
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        found += [flag(name) if value else f"--no-{name.replace('_', '-')}"] if isinstance(value, bool) else [flag(name), text]
-    return tuple(found)
+        arguments += [flag(name) if value else f"--no-{name.replace('_', '-')}"] if isinstance(value, bool) else [flag(name), text]
+    return tuple(arguments)
 
 
 def write_config(
@@ -249,3 +274,26 @@ def _metavar(annotation: Any) -> str:
         return "TEXT" if any(isinstance(one, BeforeValidator) for one in metadata) else _metavar(kind)
     kinds = [_metavar(inner) for inner in get_args(annotation) if inner is not type(None)]
     return kinds[0] if len(kinds) == 1 else "TEXT"
+
+
+def explain(error: Any) -> str:
+    """Return the message of a `ParseError`, with the nearest flag or with the command that shows help."""
+    context, message = getattr(error, "ctx", None), str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
+    if context is None or not message or message.endswith("?"):
+        return message
+    if flag := getattr(error, "option_name", None):
+        flags = [name for one in context.command.params if not getattr(one, "hidden", False) for name in (*one.opts, *one.secondary_opts)]
+        if near := difflib.get_close_matches(flag, flags, 1):
+            return f"No such option: {flag}; did you mean {near[0]}?"
+        message = f"No such option: {flag}"
+    value = _given(getattr(error, "param", None), sys.argv[1:])
+    suffix = "" if value is None or value in message else f"; got {value!r}"
+    return f"{message}{suffix}; see {context.command_path} --help"
+
+
+def _given(parameter: Any, words: list[str]) -> str | None:
+    """Return the last value that a command line gives to an option; None if there is none."""
+    flags = () if parameter is None else parameter.opts
+    joined = [word.partition("=")[2] for word in words if word.partition("=")[0] in flags and "=" in word]
+    apart = [value for word, value in pairwise(words) if word in flags]
+    return next(reversed([*joined, *apart]), None)

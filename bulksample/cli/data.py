@@ -37,8 +37,7 @@ from .data_options import (
     finish,
     tell_reverses,
 )  # fmt: skip
-from .held import OverwriteOption, hold_outputs
-from .output import Check, CheckOption, JsonOption, SeedOption, emit
+from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_outputs
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")

@@ -14,8 +14,7 @@ from ..data.edges import EdgeTally
 from ..graph import Graph
 from ..labels import gap_warning
 from ..log import warn
-from .held import ending, hold_checked, hold_outputs
-from .output import emit
+from .output import emit, ending, hold_checked, hold_outputs
 
 OutOption = Annotated[Path, typer.Option("-o", "--out", callback=ending("--out"), help="Folder of the new store.")]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]

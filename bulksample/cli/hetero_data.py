@@ -24,8 +24,7 @@ from .data_options import (
     finish,
     tell_reverses,
 )
-from .held import OverwriteOption
-from .output import JsonOption, SeedOption, emit
+from .output import JsonOption, OverwriteOption, SeedOption, emit
 
 if TYPE_CHECKING:
     from ..graph import Graph

@@ -15,8 +15,7 @@ from ..backends import available, why_not
 from ..backends.native import processors
 from ..errors import UsageError
 from ..version import __version__
-from .held import OverwriteOption, hold_outputs
-from .output import JsonOption, emit
+from .output import JsonOption, OverwriteOption, emit, hold_outputs
 
 EXTRAS = {
     "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
@@ -54,12 +53,12 @@ def _measured(overwrite: bool, json_file: Path | None) -> None:
             raise UsageError("--network measures messages between ranks, and there is one: use mpirun -n 4 bulksample info --network")
         checked_on_rank_0(comm, lambda: hold_outputs(overwrite, json_file))
         aware = comm.cuda_aware
-        found = _installed() | {
+        result = _installed() | {
             "mpi_reads_device_memory": f"{'yes' if aware.aware else 'no'}: {aware.reason}",
             "network": {"launcher": launched().launcher, "ranks": comm.size, **measure_network(comm)},
         }
         if comm.rank == 0:
-            emit(found, json_file, "bulksample")
+            emit(result, json_file, "bulksample")
 
 
 def _installed() -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Output of every command: a table, and one JSON object with `--json`."""
+"""Output of every command: a table, one JSON object with `--json`, and files, which are checked and held before the work begins."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,16 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from ..data.atomic import write_file
+from ..data.result_places import check_ending, check_outputs, holding
 from ..errors import UsageError
-from ..report.checks import is_number
-from .held import ending
-from .streams import closed
+from ..report.files import is_number
+from .process import closed
 
 Check = StrEnum("Check", ["auto", "full", "none"])
-_json = ending("--json", ".json", prints=True)
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", callback=_json, help="File for the result as one JSON object; - for standard output.")
-]
 CheckOption = Annotated[
     Check, typer.Option("--check", help="Hashes to check: of files that changed since the last time (auto), of all (full), or none.")
 ]
@@ -30,6 +27,24 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all rand
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
 Write = Callable[[Path, str], None]  # how a file is written; a run that keeps checkpoints notes what it writes
 _FILE_ONLY = ("config", "balance", "data", "environment", "warnings")  # parts of a report that are too long for the table
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")]
+_HELD: list[ExitStack] = []  # of the command that runs
+
+
+def ending(option: str, *endings: str, prints: bool = False) -> Callable[[Path | None], Path | None]:
+    """Return a callback for the file of an option, which refuses other endings; see `data.result_places.check_ending`."""
+
+    def checked(file: Path | None) -> Path | None:
+        check_ending(option, file, *endings, prints=prints)
+        return file
+
+    return checked
+
+
+_json = ending("--json", ".json", prints=True)
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", callback=_json, help="File for the result as one JSON object; - for standard output.")
+]
 
 
 def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
@@ -115,3 +130,30 @@ def _scaled(value: float, units: list[tuple[float, str]]) -> str:
     """Format three digits of `value` in the largest unit in which it is at least one."""
     size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
     return f"{value / size:,.3g} {unit}" if abs(value / size) < 1000 else f"{value / size:,.0f} {unit}"
+
+
+@contextmanager
+def held_until_the_end() -> Iterator[None]:
+    """Run a command: what it holds is free afterwards."""
+    with ExitStack() as held:
+        _HELD.append(held)
+        try:
+            yield
+        finally:
+            _HELD.pop()
+
+
+def hold_outputs(overwrite: bool, *files: Path | None) -> None:
+    """Hold the files of a command until it ends, once each can be written and none exists, unless `overwrite`; raises `UsageError`."""
+    hold_checked(lambda: check_outputs(overwrite, *files), *files)
+
+
+def hold_checked(check: Callable[[], None], *places: Path | None) -> None:
+    """Hold places until the command ends, once `check` passes; it is called again when nobody else can change them.
+
+    A command that another program calls by its function, not by `main`, has no known end, and holds nothing.
+    """
+    check()
+    if _HELD:
+        _HELD[-1].enter_context(holding(*places))
+        check()

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError, instead_of
-from .held import OverwriteOption, hold_checked, hold_outputs
-from .memory import peak_memory
-from .output import Check, CheckOption, JsonOption, SeedOption, emit
+from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_checked, hold_outputs
+from .process import peak_memory
 
 if TYPE_CHECKING:
     from ..distributed.matrix.partition import Partition

@@ -19,8 +19,7 @@ from ..plan.measured import measure
 from ..plan.network_file import network_named
 from ..plan.relational import plan_relations
 from .configured import Requested, configured
-from .held import OverwriteOption, hold_outputs
-from .output import Check, CheckOption, JsonOption, emit
+from .output import Check, CheckOption, JsonOption, OverwriteOption, emit, hold_outputs
 
 # Columns of the table, and their keys in the JSON
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}

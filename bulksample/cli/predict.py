@@ -10,9 +10,8 @@ import typer
 
 from ..errors import UsageError
 from ..methods.prediction_file import arrays_of, check_prediction_file, check_prediction_fits, write_predictions
-from .held import OverwriteOption, hold_outputs
-from .output import Check, CheckOption, JsonOption, emit
-from .uncollected import uncollected
+from .output import Check, CheckOption, JsonOption, OverwriteOption, emit, hold_outputs
+from .process import gc_paused
 
 
 def predict(
@@ -51,7 +50,7 @@ def predict(
     is_heterogeneous(directory)  # before torch is imported
     if not checkpoint.is_dir():
         raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
-    with uncollected():
+    with gc_paused():
         from ..methods.predict import predict as run
 
     check_prediction_fits(out, checkpoint)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .held import OverwriteOption, ending, hold_checked, hold_outputs
+from .output import OverwriteOption, ending, hold_checked, hold_outputs
 
 
 def report(
@@ -39,9 +39,9 @@ def report(
     hold_outputs(overwrite, out, markdown, csv)
     hold_checked(lambda: check_folder(overwrite, png), png)
     named(DEVICES, device, "device"), named(NETWORKS, network, "network")
-    found = read(runs, mixed_versions)
-    page = Page(found, device, network)
-    for path, reason in found.skipped:
+    reading = read(runs, mixed_versions)
+    page = Page(reading, device, network)
+    for path, reason in reading.skipped:
         print(f"bulksample: {path} is left out: it {reason}", file=sys.stderr)
     write_file(out, page.to_html(title))
     written = [out, *(page.write_pngs(png) if png else [])]

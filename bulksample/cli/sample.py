@@ -10,12 +10,11 @@ import numpy as np
 import typer
 
 from ..config.groups import TimeOptions
-from ..config.sample import SampleConfig
+from ..config.train import SampleConfig
 from ..version import __version__
 from .configured import Requested, config_beside, config_file, configured, write_config
-from .held import OverwriteOption, hold_outputs
-from .memory import peak_memory
-from .output import JsonOption, emit, tell_launch
+from .output import JsonOption, OverwriteOption, emit, hold_outputs, tell_launch
+from .process import peak_memory
 from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def sample(
     from ..distributed.comm.agree import agree, checked_on_rank_0
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.ledger import Ledger, combine
-    from ..distributed.comm.thread_budget import fair_threads
+    from ..distributed.comm.machines import fair_threads
     from ..distributed.comm.world import world
     from ..distributed.matrix.placement import Placement
     from ..minibatch import digest as digest_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..config.groups import TimeOptions
-from ..config.sample import SampleConfig
+from ..config.train import SampleConfig
 from ..errors import UsageError
 
 if TYPE_CHECKING:

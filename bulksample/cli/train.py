@@ -15,9 +15,8 @@ from ..log import start_logging, warn
 from ..methods.config import TrainConfig
 from ..methods.readers import unread_warning
 from .configured import Requested, config_beside, config_file, configured, write_config
-from .held import OverwriteOption
-from .output import JsonOption, LogLevel, emit, tell_launch
-from .uncollected import uncollected
+from .output import JsonOption, LogLevel, OverwriteOption, emit, tell_launch
+from .process import gc_paused
 
 _OF_TRAINER = ("join", "token_file", "timeout", "quiet")  # options of a trainer that joins a run
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
@@ -54,7 +53,7 @@ def train(
     configs = [config_file(file, requested) for file in (config_beside(json_file), among_checkpoints(config, CONFIG))]
 
     with world(config.timeout) as comm, owned(config, overwrite, comm, lines, json_file, *configs) as outputs:
-        with uncollected():
+        with gc_paused():
             from ..methods.run import train_tracked
             from ..training.loop import Trainer
 

@@ -2,8 +2,7 @@
 
 options.py   how an option is declared, and the messages about values that do not fit
 groups.py    the groups that every method shares: model, sampling, optimizer, ...
-train.py     these groups together; `methods/config.py` adds the options of every method
-sample.py    one epoch of sampling
+train.py     these groups together, for `train` and `sample`; `methods/config.py` adds the options of every method
 file.py      YAML
 """
 

@@ -133,11 +133,11 @@ def _check_group(origin: str, key: str, group: str | None, known: _Known) -> Non
         raise UsageError(
             f"{origin}: {unknown('option', key, known.groups[group] if group else [*known.group, *filter(None, known.groups)])}"
         )
-    own = known.group[key]
-    if group is None and own and key not in known.own:
-        raise UsageError(f"{origin}: {unknown('option', key, known.own)} (as an option of another command, write it under {own})")
-    if group is not None and group != own:
-        raise UsageError(f"{origin}: {key} is no option of {group}; write it {f'under {own}' if own else 'at the top'}")
+    home = known.group[key]
+    if group is None and home and key not in known.own:
+        raise UsageError(f"{origin}: {unknown('option', key, known.own)} (as an option of another command, write it under {home})")
+    if group is not None and group != home:
+        raise UsageError(f"{origin}: {key} is no option of {group}; write it {f'under {home}' if home else 'at the top'}")
 
 
 def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:

@@ -1,4 +1,4 @@
-"""Options of a training run that do not depend on its method; `methods.config` adds the method and its own options.
+"""Options of `train` that do not depend on its method, and of `sample`; `methods.config` adds the method and its own options.
 
 No torch is imported here, so a bad option is refused before anything heavy is loaded.
 """
@@ -8,36 +8,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ..errors import UsageError
-from . import DEFAULT_FANOUTS
-from .groups import (
-    ComputingOptions,
-    DataOptions,
-    DistributionOptions,
-    EvaluationOptions,
-    FeaturelessOptions,
-    LocalityOptions,
-    ModelOptions,
-    OptimizerOptions,
-    OutputOptions,
-    RunningOptions,
-    SamplingOptions,
-    SeedOptions,
-    ThreadOptions,
-    TimeOptions,
-    TrafficOptions,
-    VirtualRankOptions,
-)  # fmt: skip
+from . import DEFAULT_FANOUTS, groups
 from .metrics import check_suits, is_ranking
-from .options import fanout_list
+from .options import Options, fanout_list
 
 
 class TrainOptions(
-    SeedOptions, ModelOptions, SamplingOptions, LocalityOptions, DataOptions, TimeOptions, FeaturelessOptions, OptimizerOptions,
-    EvaluationOptions, DistributionOptions, VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions,
-    OutputOptions,
+    groups.SeedOptions, groups.ModelOptions, groups.SamplingOptions, groups.LocalityOptions, groups.DataOptions, groups.TimeOptions,
+    groups.FeaturelessOptions, groups.OptimizerOptions, groups.EvaluationOptions, groups.DistributionOptions, groups.VirtualRankOptions,
+    groups.TrafficOptions, groups.RunningOptions, groups.ThreadOptions, groups.ComputingOptions, groups.OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 
@@ -82,4 +64,36 @@ class TrainOptions(
             raise ValueError(f"link prediction draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
         if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
             raise ValueError(f"decoder and exclude_targets are options of link prediction; got task {self.task!r}: use task links")
+        return self
+
+
+class EpochOptions(Options):
+    """The mini-batches of an epoch, and their digest."""
+
+    group, title = "epoch", "Epoch"
+    epoch: int = Field(0, ge=0, description="Number of the epoch; the draws depend on it.")
+    minibatches: int | None = Field(None, ge=1, description="Number of mini-batches, from the first; by default all of the epoch.")
+    drop_last: bool = Field(False, description="Leave out a last mini-batch that is not full.")
+    digest: bool = Field(True, description="Compute the SHA-256 of the mini-batches (not timed).")
+
+
+class SampleConfig(
+    groups.SeedOptions, groups.SamplingOptions, groups.LocalityOptions, groups.TimeOptions, EpochOptions, groups.DistributionOptions,
+    groups.RunningOptions,
+):  # fmt: skip
+    """One epoch of sampling: the options of training that affect sampling, and those of the epoch."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise `ValueError` for an option that nothing in the epoch reads."""
+        if self.memory_budget is not None and self.bulk_size != "auto":
+            raise ValueError(
+                f"memory_budget is for bulk_size auto; got memory_budget {self.memory_budget} with bulk_size {self.bulk_size}: "
+                "leave one out"
+            )
+        if self.feature_replication is not None and self.features is None:
+            raise ValueError(
+                f"feature_replication is for features that are fetched; got c = {self.feature_replication} without features: use features "
+                "partitioned"
+            )
         return self

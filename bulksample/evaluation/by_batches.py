@@ -21,9 +21,8 @@ from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers
 from ..loader import BulkLoader, in_bulks
-from ..nn.check_module import ModelFault
-from ..nn.evaluation_mode import evaluation_mode
-from ..nn.model import Model
+from ..nn.model import Model, evaluation_mode
+from ..nn.own_model import ModelFault
 from ..nn.relational import RelationalGnn
 from ..rng import Stream
 from ..samplers import Sampler

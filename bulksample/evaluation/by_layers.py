@@ -19,7 +19,7 @@ import torch
 from ..distributed.comm.base import Comm
 from ..graph import Graph, Key
 from ..minibatch import Block
-from ..nn.evaluation_mode import evaluation_mode
+from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
 from ..views.relational import RelationalView
 from ..views.view import mean_weights

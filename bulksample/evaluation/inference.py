@@ -12,9 +12,8 @@ from typing import cast
 
 import torch
 
-from ..nn.evaluation_mode import evaluation_mode
 from ..nn.layers import Layer
-from ..nn.model import Gnn
+from ..nn.model import Gnn, evaluation_mode
 from ..views.inference_share import InferenceShare
 
 

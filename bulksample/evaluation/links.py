@@ -18,8 +18,7 @@ import torch
 from ..data.edge_split import HELD_OUT, HeldOutEdges
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
-from ..nn.evaluation_mode import evaluation_mode
-from ..nn.model import Gnn
+from ..nn.model import Gnn, evaluation_mode
 from ..views.inference_share import InferenceShare
 from .inference import infer
 

@@ -17,7 +17,7 @@ from ..data.relational.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
 from ..graph.times import with_times
 from ..nn.decoders import LinkModel
-from ..nn.evaluation_mode import evaluation_mode
+from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn
 from ..rng import Stream
 from ..shuffle import Shuffle

@@ -23,9 +23,8 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.feature_exchange import RowExchange
 from ..distributed.matrix.inference_memory import chunk_room, entries_of_chunk
 from ..errors import UsageError
-from ..nn.evaluation_mode import evaluation_mode
 from ..nn.layers import Input, Layer
-from ..nn.model import Gnn
+from ..nn.model import Gnn, evaluation_mode
 from ..sparse import row_pointers
 from ..views.inference_share import InferenceShare, edge_steps
 

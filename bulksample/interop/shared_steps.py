@@ -18,7 +18,7 @@ from ..backends.base import Backend
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
-from ..distributed.comm.thread_budget import fair_threads
+from ..distributed.comm.machines import fair_threads
 from ..errors import UsageError
 from ..loader import BulkLoader
 from ..nn.aggregate import SparseRows

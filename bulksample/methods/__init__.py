@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..config.options import Options
 from ..errors import UsageError, unknown
-from .adaqp.options import AdaQPOptions
-from .averaging.options import AveragingOptions, LLCGOptions, SuperTMAOptions
-from .bns.options import BNSOptions
-from .cofree.options import CoFreeOptions
-from .grappa.options import GrappaOptions
-from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
+from . import options
 
 if TYPE_CHECKING:
     from ..training.method import Method
@@ -32,16 +27,16 @@ class Entry(NamedTuple):
 METHODS: dict[str, Entry] = {
     "sync": Entry("bulksample.training.method", "Method"),
     "full": Entry("bulksample.methods.full", "Full"),
-    "retexo": Entry("bulksample.methods.retexo.method", "RETEXO", (RETEXOOptions,)),
-    "retexo-federated": Entry("bulksample.methods.retexo.federated", "FederatedRETEXO", (FederatedRETEXOOptions,)),
-    "grappa": Entry("bulksample.methods.grappa.method", "Grappa", (GrappaOptions,)),
-    "cofree": Entry("bulksample.methods.cofree.method", "CoFree", (CoFreeOptions,)),
-    "bns": Entry("bulksample.methods.bns.method", "BNS", (BNSOptions,)),
-    "adaqp": Entry("bulksample.methods.adaqp.method", "AdaQP", (AdaQPOptions,)),
-    "random-tma": Entry("bulksample.methods.averaging.tma", "RandomTMA", (AveragingOptions,)),
-    "super-tma": Entry("bulksample.methods.averaging.tma", "SuperTMA", (AveragingOptions, SuperTMAOptions)),
-    "psgd-pa": Entry("bulksample.methods.averaging.psgd_pa", "PSGDPA", (AveragingOptions,)),
-    "llcg": Entry("bulksample.methods.averaging.llcg", "LLCG", (AveragingOptions, LLCGOptions)),
+    "retexo": Entry("bulksample.methods.retexo.method", "RETEXO", (options.RETEXOOptions,)),
+    "retexo-federated": Entry("bulksample.methods.retexo.federated", "FederatedRETEXO", (options.FederatedRETEXOOptions,)),
+    "grappa": Entry("bulksample.methods.grappa.method", "Grappa", (options.GrappaOptions,)),
+    "cofree": Entry("bulksample.methods.cofree", "CoFree", (options.CoFreeOptions,)),
+    "bns": Entry("bulksample.methods.bns", "BNS", (options.BNSOptions,)),
+    "adaqp": Entry("bulksample.methods.adaqp.method", "AdaQP", (options.AdaQPOptions,)),
+    "random-tma": Entry("bulksample.methods.averaging.variants", "RandomTMA", (options.AveragingOptions,)),
+    "super-tma": Entry("bulksample.methods.averaging.variants", "SuperTMA", (options.AveragingOptions, options.SuperTMAOptions)),
+    "psgd-pa": Entry("bulksample.methods.averaging.variants", "PSGDPA", (options.AveragingOptions,)),
+    "llcg": Entry("bulksample.methods.averaging.variants", "LLCG", (options.AveragingOptions, options.LLCGOptions)),
 }
 
 

@@ -14,18 +14,12 @@ from ..config.groups import FeaturelessOptions, TimeOptions
 from ..config.options import Options
 from ..config.train import TrainOptions
 from ..errors import unknown
-from . import METHODS
-from .adaqp.options import AdaQPOptions
-from .averaging.options import AVERAGING, AveragingOptions, LLCGOptions, SuperTMAOptions
-from .bns.options import BNSOptions
-from .cofree.options import CoFreeOptions
-from .grappa.options import GrappaOptions
+from . import METHODS, options
 from .readers import check_read
-from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
-_LINKS = ("sync", *AVERAGING)  # methods that can predict links
+_LINKS = ("sync", *options.AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full", *UNION), "cache_by": ("degree", "frequency"),
+    "method": ("sync", *options.AVERAGING), "sampler": ("sage", "labor", "full", *UNION), "cache_by": ("degree", "frequency"),
 }  # fmt: skip
 
 
@@ -44,9 +38,8 @@ class MethodOptions(Options):
 
 
 class TrainConfig(
-    MethodOptions, TrainOptions,
-    AdaQPOptions, BNSOptions, CoFreeOptions, GrappaOptions, RETEXOOptions, FederatedRETEXOOptions, AveragingOptions, SuperTMAOptions,
-    LLCGOptions,
+    MethodOptions, TrainOptions, options.AdaQPOptions, options.BNSOptions, options.CoFreeOptions, options.GrappaOptions,
+    options.RETEXOOptions, options.FederatedRETEXOOptions, options.AveragingOptions, options.SuperTMAOptions, options.LLCGOptions,
 ):  # fmt: skip
     """One training run. `TrainConfig.of` raises `UsageError` where the class itself raises pydantic's error."""
 

@@ -22,7 +22,7 @@ from ..evaluation.by_batches import BatchScoring, with_rows
 from ..evaluation.by_layers import fits_layers, infer_by_layers
 from ..graph import Graph, VertexType
 from ..nn.decoders import LinkModel
-from ..nn.evaluation_mode import evaluation_mode
+from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers.full import Full
 from ..training.relational_setup import relational_model

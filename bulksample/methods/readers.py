@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..config import MODELS
 from . import METHODS
-from .averaging.options import AVERAGING
+from .options import AVERAGING
 
 Run = Any  # a `TrainConfig`, whose module imports this one
 

@@ -82,8 +82,8 @@ class SparseRows:
     def transposed(self) -> SparseRows:
         """The transpose, S x D, made once; the columns of a row ascend."""
         if self._transposed is None:  # a cached_property of Python 3.11 locks all matrices, so ranks that are threads would wait in turn
-            own = self.packed()
-            made = _backend(own.weights).transpose(own.indptr, own.indices, own.weights, self.columns)
+            packed = self.packed()
+            made = _backend(packed.weights).transpose(packed.indptr, packed.indices, packed.weights, self.columns)
             self._transposed = SparseRows(*made, self.shape[0])
         return self._transposed
 
@@ -179,9 +179,9 @@ class _OwnAndMean(torch.autograd.Function):
     def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
         if not ctx.needs_input_grad[2]:
             return None, None, None
-        own, gathered = grad
+        direct, gathered = grad
         dx = ctx.matrix.transposed.times(gathered if ctx.inverse is None else gathered * ctx.inverse)
-        dx[: len(own)] += own
+        dx[: len(direct)] += direct
         return None, None, dx
 
 

@@ -52,8 +52,8 @@ class LinkModel(Model):
 
     @property
     def size(self) -> int:
-        held = sum(parameter.numel() for parameter in self.encoder.parameters())
-        return super().size + self.encoder.size - held
+        here = sum(parameter.numel() for parameter in self.encoder.parameters())
+        return super().size + self.encoder.size - here
 
     @property
     def shards(self) -> dict[str, nn.Parameter]:

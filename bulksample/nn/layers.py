@@ -21,8 +21,7 @@ from torch import nn
 
 from ..minibatch import Block
 from .aggregate import SparseRows, aggregate, multiply, own_and_mean
-from .attention import attention_pattern, segment_softmax, weighted_sum
-from .pooling import segment_max
+from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 
 Input = torch.Tensor | SparseRows
 

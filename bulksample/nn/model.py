@@ -7,7 +7,8 @@ A model takes blocks, so the same weights run on mini-batches of any sampler and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,8 @@ class Model(nn.Module):
     @property
     def replicated(self) -> list[nn.Parameter]:
         """The parameters that are the same on every rank, in their order: all but `shards`."""
-        held = {id(shard) for shard in self.shards.values()}
-        return [own for own in self.parameters() if id(own) not in held]
+        sharded = {id(shard) for shard in self.shards.values()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in sharded]
 
     def look_up(self, x: Input | None) -> Input | None:
         """Replace what names learned rows of other ranks by these rows; collective if `shards` holds any. None stays None.
@@ -69,8 +70,8 @@ class Model(nn.Module):
             return x
         if isinstance(x, torch.Tensor):
             return self.drop(x, self.input_dropout)
-        own = x.packed()
-        return own.with_weights(self.drop(own.weights_or_ones(), self.input_dropout))
+        rows = x.packed()
+        return rows.with_weights(self.drop(rows.weights_or_ones(), self.input_dropout))
 
     def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
         """Apply dropout while the model is in training mode."""
@@ -189,3 +190,18 @@ def build(config: TrainOptions, num_features: int, num_classes: int, seed: int) 
     """Make the model of a configuration, with initial weights drawn from `seed`."""
     widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
     return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, bool(config.layer_norm))
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation mode; afterwards, also after an error, each of its modules is in the mode that it was in before.
+
+    So a module that the user keeps in evaluation mode, such as a frozen batch norm, stays in it.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

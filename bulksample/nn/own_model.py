@@ -11,28 +11,35 @@ layer to the output layer. Logits are those of the destinations of the last bloc
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..errors import UsageError
 from ..minibatch import Block
-from .check_module import check_logits, check_module, passes_of
 from .layers import Input
 from .model import Model
 from .tensor_block import TensorBlock
 
 _GLOBAL_GENERATOR = threading.Lock()  # torch has one generator for all threads; ranks that are threads take turns
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+_OF_TORCH = os.path.dirname(torch.__file__)
 
 
 class OwnModel(Model):
     """A module of the user's in the place of a `Gnn`.
+
+    Raises `UsageError` if the module has no weights to train, weights that cannot be sent, or a `forward` that does
+    not take ``(x, blocks)``.
 
     Parameters
     ----------
@@ -46,11 +53,6 @@ class OwnModel(Model):
         Number of blocks.
     trains : bool
         False if the module only predicts: all its weights may be frozen.
-
-    Raises
-    ------
-    UsageError
-        If the module has no weights to train, weights that cannot be sent, or a `forward` that does not take ``(x, blocks)``.
 
     Notes
     -----
@@ -68,12 +70,8 @@ class OwnModel(Model):
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Compute the logits of the destinations of the last block; see `Gnn.forward`.
 
-        Raises
-        ------
-        UsageError
-            If the number of blocks is not that of the hops.
-        ModelFault
-            If the module raises an exception, or returns anything but logits of that shape, with a gradient in training.
+        Raises `UsageError` if the number of blocks is not that of the hops. Raises `ModelFault` if the module raises an exception, or
+        returns anything but logits of that shape, with a gradient in training.
         """
         if len(blocks) != self.hops:
             raise UsageError(f"the model trains on {self.hops} hops; the mini-batch has {len(blocks)} blocks: use one fanout for each hop")
@@ -83,7 +81,7 @@ class OwnModel(Model):
 
     def over(self, x: torch.Tensor, blocks: Sequence[TensorBlock]) -> torch.Tensor:
         """Call the module on rows of the input, shape (N, f), and one block for each hop; see `forward`."""
-        with _Turn(self.generator.initial_seed(), x.device) as self._turn, passes_of(self.name, "forward(x, blocks)"):
+        with _GeneratorTurn(self.generator.initial_seed(), x.device) as self._turn, passes_of(self.name, "forward(x, blocks)"):
             logits = self.module(x, list(blocks))
         check_logits(logits, self.name, (blocks[-1].num_destinations, self.outputs), self.training and torch.is_grad_enabled())
         self.newest = logits.detach()
@@ -103,12 +101,8 @@ def as_dense(x: Input) -> torch.Tensor:
 def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
     """Call the factory ``package.module:factory`` with the widths of the input and of the output, and return its module.
 
-    The folder of the process is searched first, as ``python -m`` does. Torch's generator has `seed` meanwhile.
-
-    Raises
-    ------
-    UsageError
-        If there is no such factory, or it raises an exception or returns anything but an `nn.Module`.
+    The folder of the process is searched first, as ``python -m`` does. Torch's generator has `seed` meanwhile. Raises `UsageError` if there
+    is no such factory, or it raises an exception or returns anything but an `nn.Module`.
     """
     path, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -119,7 +113,7 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
         raise UsageError(f"model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
     except Exception as error:
         raise UsageError(f"model: got {name!r}, but its import raised {type(error).__name__}: {error}; mend it") from error
-    with _Turn(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
+    with _GeneratorTurn(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
         try:
             module = factory(features, outputs)
         except TypeError as error:
@@ -127,12 +121,12 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
                 f"model: got {name!r}, but {attribute}({features}, {outputs}): {error}; use a factory that takes these two widths"
             ) from error
     if not isinstance(module, nn.Module):
-        found = f"{attribute}({features}, {outputs}) returned a {type(module).__name__}"
-        raise UsageError(f"model: got {name!r}, but {found}; return a torch.nn.Module of so many features and outputs")
+        problem = f"{attribute}({features}, {outputs}) returned a {type(module).__name__}"
+        raise UsageError(f"model: got {name!r}, but {problem}; return a torch.nn.Module of so many features and outputs")
     return module
 
 
-class _Turn:
+class _GeneratorTurn:
     """The turn of one rank to draw from torch's global generators, which all threads of a process share.
 
     The generators have `seed` inside the block; afterwards they are as they were.
@@ -141,27 +135,27 @@ class _Turn:
     def __init__(self, seed: int, device: torch.device) -> None:
         self._seed, self._device = seed, device
 
-    def __enter__(self) -> _Turn:
+    def __enter__(self) -> _GeneratorTurn:
         _GLOBAL_GENERATOR.acquire()
-        self._found = self._states()
+        self._before = self._states()
         torch.manual_seed(self._seed)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._install(self._found)
+        self._install(self._before)
         _GLOBAL_GENERATOR.release()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let other threads draw inside the block."""
-        own = self._states()
+        ours = self._states()
         self.__exit__()
         try:
             yield
         finally:
             _GLOBAL_GENERATOR.acquire()
-            self._found = self._states()
-            self._install(own)
+            self._before = self._states()
+            self._install(ours)
 
     def _states(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else [])]
@@ -170,3 +164,73 @@ class _Turn:
         torch.set_rng_state(states[0])
         for state in states[1:]:
             torch.cuda.set_rng_state(state, self._device)
+
+
+class ModelFault(UsageError):
+    """A pass through a module of the user's failed, or returned anything but logits. It may be raised on one rank alone."""
+
+
+def check_module(module: nn.Module, name: str, trains: bool = True) -> None:
+    """Raise `UsageError` unless a module has weights that can be trained and sent, and a `forward` that takes ``(x, blocks)``.
+
+    Weights of a module that only predicts may be frozen.
+    """
+    if type(module).__name__ in _WRAPPERS:
+        raise UsageError(f"model {name}: the loop combines gradients itself; got a {type(module).__name__}: use the module inside, .module")
+    parameters = dict(module.named_parameters())
+    for entry, tensor in (*parameters.items(), *module.named_buffers()):
+        _check_tensor(name, entry, tensor)
+    if trains and not any(parameter.requires_grad for parameter in parameters.values()):
+        found = "all of its weights are frozen" if parameters else "it has no weights"
+        raise UsageError(f"model {name}: {found}, so there is nothing to train; use a module with a parameter that requires a gradient")
+    try:
+        inspect.signature(module.forward).bind(None, [])
+    except TypeError as error:
+        found = f"forward{inspect.signature(module.forward)} does not take (x, blocks)"
+        raise UsageError(f"model {name}: {found}: {error}; write forward(self, x, blocks)") from error
+    except ValueError:  # a forward without a readable signature, such as a compiled one
+        return
+
+
+def _check_tensor(name: str, entry: str, tensor: torch.Tensor) -> None:
+    """Raise `UsageError` unless a weight or a buffer has values, in a form that travels between ranks."""
+    if is_lazy(tensor):
+        raise UsageError(f"model {name}: {entry} has no shape before a first call; give its layer the input width, or call it once")
+    if tensor.is_meta or tensor.layout != torch.strided:
+        problem = "has no values, on device meta" if tensor.is_meta else f"has layout {tensor.layout}"
+        raise UsageError(f"model {name}: {entry} {problem}; use a dense tensor of numbers")
+    is_real = tensor.dtype in (torch.float32, torch.float64)
+    if tensor.is_complex() or (tensor.is_floating_point() and not is_real) or (tensor.requires_grad and not is_real):
+        raise UsageError(
+            f"model {name}: weights of {tensor.dtype} do not travel between ranks; use float32, and precision bf16 to compute in it"
+        )
+
+
+@contextmanager
+def passes_of(name: str, what: str) -> Iterator[None]:
+    """Turn what a pass through a module raises into a `ModelFault` that names the error and its line in the user's code.
+
+    Raises
+    ------
+    MemoryError, torch.OutOfMemoryError
+        As they are.
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError, UsageError):
+        raise
+    except Exception as error:
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OF_TORCH)]
+        place = f" ({os.path.basename(lines[-1].filename)}, line {lines[-1].lineno})" if lines and lines[-1].filename != __file__ else ""
+        said = " ".join(str(error).split())
+        raise ModelFault(f"model {name}: {what} raised {type(error).__name__}: {said}{place}") from error
+
+
+def check_logits(logits: Any, name: str, wanted: tuple[int, int], trains: bool) -> None:
+    """Raise `ModelFault` unless a module has returned floating-point logits of a shape; if it trains, with a gradient."""
+    if not isinstance(logits, torch.Tensor) or logits.shape != wanted or not logits.is_floating_point():
+        shape = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+        raise ModelFault(f"model {name}: got {shape} from forward(x, blocks); return logits of shape {wanted}, in floating point")
+    if trains and not logits.requires_grad:
+        problem = "the logits of forward(x, blocks) have no gradient"
+        raise ModelFault(f"model {name}: {problem}; compute them from the weights without detach(), .data or no_grad()")

@@ -24,11 +24,10 @@ from ..graph import Key
 from ..minibatch import Block
 from ..relations.one_type import RelationBlock
 from .aggregate import aggregate, matrix_of
-from .attention import segment_softmax, weighted_sum
 from .layers import Input
-from .learned_inputs import LearnedInputs
 from .model import BatchNorm, Model
-from .type_input import TypeInput
+from .segments import segment_softmax, weighted_sum
+from .type_input import LearnedInputs, TypeInput
 
 Rows = dict[str, torch.Tensor]
 
@@ -180,6 +179,8 @@ class RelationalGat(RelationalLayer):
 class RelationalGnn(Model):
     """A graph neural network over heterogeneous mini-batches.
 
+    Raises `UsageError` if `hidden` is not a multiple of `heads`.
+
     Parameters
     ----------
     name : {"hetero-sage", "hetero-gat"}
@@ -197,11 +198,6 @@ class RelationalGnn(Model):
         Seed of the initial weights.
     blocks : TypeLayouts, optional
         Learned rows of vertices lie in these block rows, and making the model is collective. By default every rank holds them all.
-
-    Raises
-    ------
-    UsageError
-        If `hidden` is not a multiple of `heads`.
     """
 
     def __init__(
@@ -269,6 +265,8 @@ class RelationalGnn(Model):
     def forward(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.
 
+        Raises `UsageError` if the number of blocks is not L.
+
         Parameters
         ----------
         blocks : L blocks, from the input layer to the output layer
@@ -279,11 +277,6 @@ class RelationalGnn(Model):
         Returns
         -------
         Shape (destinations, outputs).
-
-        Raises
-        ------
-        UsageError
-            If the number of blocks is not L.
         """
         _, h = self.last_rows(blocks, x)
         return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])

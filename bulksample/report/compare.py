@@ -90,37 +90,31 @@ class ContestantRun:
 def contestants(text: str, known: Iterable[str], partitioners: Container[str] = ()) -> list[Contestant]:
     """Parse ``sync,full,adaqp:bits=4:overlap=false``; ``all`` stands for every known method.
 
-    Parameters
-    ----------
-    partitioners : the methods that partition vertices themselves, and so ignore a common --partition
-
-    Raises
-    ------
-    UsageError
-        If a method is unknown, or appears twice with the same options.
+    `partitioners` partition vertices themselves, and so ignore a common --partition. Raises `UsageError` if a method is unknown, or
+    appears twice with the same options.
     """
     known = tuple(known)
     words = [label.strip() for label in text.split(",") if label.strip()]
     if not words:
         raise UsageError(f"--methods: got {text!r}; name some, joined by commas, such as sync,full, or all")
-    found = [_contestant(label, partitioners) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
-    if any(one.method == ALL for one in found):
+    chosen = [_contestant(label, partitioners) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
+    if any(one.method == ALL for one in chosen):
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
-    for one in found:
+    for one in chosen:
         if one.method not in known:
             raise UsageError(f"--methods: {unknown('method', one.method, known)}")
-    labels = [one.label for one in found]
+    labels = [one.label for one in chosen]
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
         raise UsageError(f"{twice[0]} appears twice; use {twice[0]}:KEY=VALUE to compare it with itself under other options")
-    return found
+    return chosen
 
 
 def _contestant(label: str, partitioners: Container[str]) -> Contestant:
     """Parse METHOD or METHOD:KEY=VALUE, one word of ``--methods``."""
-    method, given = name_and_options(label)
+    method, settings = name_and_options(label)
     options = ["--partition", "block"] if method in partitioners else []
-    for key, value in given.items():
+    for key, value in settings.items():
         name = key.replace("_", "-")
         options += [_SWITCHES[value].format(name)] if value in _SWITCHES else [f"--{name}", value]
     return Contestant(label, method, tuple(options))
@@ -131,20 +125,8 @@ def compare(
 ) -> list[ContestantRun]:
     """Train every contestant with every seed; all contestants with the first seed come first.
 
-    Parameters
-    ----------
-    overwrite : bool
-        Repeat finished runs, too.
-
-    Returns
-    -------
-    list of ContestantRun
-        In the order of training. A contestant that failed with one seed is not trained with the next.
-
-    Raises
-    ------
-    UsageError
-        Before the first run, if a folder holds a finished run with other options and `overwrite` is False.
+    Returns the runs in the order of training. A contestant that failed with one seed is not trained with the next. `overwrite` repeats
+    finished runs, too; without it, raises `UsageError` before the first run if a folder holds a finished run with other options.
     """
     identity = {"version": __version__, "graph": graph_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
     planned = [_planned(setup, identity, one, seed, out) for seed in seeds for one in methods]
@@ -183,14 +165,8 @@ def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[st
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("run.json", "report.json", "metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
-    files = [
-        "--overwrite",
-        "--json",
-        str(folder.absolute() / "report.json"),
-        "--metrics",
-        str(folder.absolute() / "metrics.jsonl"),
-        "--quiet",
-    ]
+    place = folder.absolute()
+    files = ["--overwrite", "--json", str(place / "report.json"), "--metrics", str(place / "metrics.jsonl"), "--quiet"]
     command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *asked["options"], *files]
     ended = launch(command, folder / "log.txt", setup.limit, alone=not setup.start)
     record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}
@@ -229,19 +205,19 @@ def _failure(folder: Path, ended: Ended, limit: float) -> str | None:
 def _reason(printed: str) -> str:
     """Return the first line that names an error; otherwise the first message of the package, or the last line."""
     lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("bulksample: ")]
+    messages = [line for line in lines if line.startswith("bulksample: ")]
     errors = [line for line in lines if _ERROR.match(line)]
-    candidates = [*errors[:1], *own[:1], *lines[-1:], "no report was written and nothing was printed"]
+    candidates = [*errors[:1], *messages[:1], *lines[-1:], "no report was written and nothing was printed"]
     return candidates[0].removeprefix("bulksample: ")
 
 
 def _object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if the file is missing or incomplete."""
     try:
-        found = json.loads(path.read_bytes())
+        parsed = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _progress(run: ContestantRun) -> str:

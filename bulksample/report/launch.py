@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..distributed.comm.launchers import PREFIXES, launched
-from ..distributed.comm.stop_signals import Stopped
+from ..distributed.comm.process_end import Stopped, handling
 from ..errors import UsageError
 
 _MARK = "BULKSAMPLE_RUN"
@@ -54,27 +54,20 @@ def stoppable() -> Iterator[None]:
             signal.signal(one, signal.SIG_IGN)
         raise Stopped(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
+    with handling(_SIGNALS, stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def starter(ranks: int, launcher: str | None) -> list[str]:
     """Return the command that starts a program on the ranks.
+
+    Raises `UsageError` if there are several ranks but no mpirun, or if the launcher does not contain {ranks}.
 
     Parameters
     ----------
     launcher : str, optional
         A command that contains {ranks}, their number. Default: ``mpirun -n {ranks}`` with the mpirun beside this Python or on the
         path, and an empty command for one rank.
-
-    Raises
-    ------
-    UsageError
-        If there are several ranks but no mpirun, or if the launcher does not contain {ranks}.
     """
     if launcher is not None:
         if "{ranks}" not in launcher:
@@ -100,17 +93,8 @@ def refuse_inside_a_launch() -> None:
 def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> Ended:
     """Run a command to its end, or for `limit` seconds. After that, or when this process is stopped, end it by SIGTERM and SIGKILL.
 
-    Parameters
-    ----------
-    log : path
-        File for its output and its errors.
-    alone : bool
-        Hide from the command the variables that a launcher around this process has set.
-
-    Raises
-    ------
-    UsageError
-        If the command cannot be started.
+    Its output and its errors go to the file `log`. `alone` hides from it the variables that a launcher around this process has set. Raises
+    `UsageError` if the command cannot be started.
     """
     environment = {name: value for name, value in os.environ.items() if not (alone and name.startswith(PREFIXES))}
     mark, began, late = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic(), False
@@ -155,9 +139,9 @@ def _kill_rest(mark: bytes) -> None:
 
 def _marked(mark: bytes) -> list[int]:
     """Return the ids of the running processes that have a mark, NAME=VALUE, in their environment."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids

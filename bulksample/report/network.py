@@ -42,22 +42,22 @@ def network_models(labels: list[str], ranks: int) -> list[NetworkModel]:
 
 
 def _network_model(label: str, ranks: int) -> NetworkModel:
-    name, given = name_and_options(label)
+    name, options = name_and_options(label)
     network: NetworkProfile = named(NETWORKS, name, "network")
-    unknown = [key for key in given if key not in _GIVEN]
+    unknown = [key for key in options if key not in _GIVEN]
     if unknown:
         raise UsageError(f"a network has no {unknown[0]!r}; use {', '.join(_GIVEN)}")
-    rates = {key: getattr(network, key).value for key in _GIVEN} | {key: _positive(key, value) for key, value in given.items()}
+    rates = {key: getattr(network, key).value for key in _GIVEN} | {key: _positive(key, value) for key, value in options.items()}
     return NetworkModel(label, rates["latency"], rates["inside" if ranks <= network.per_node else "between"])
 
 
 def name_and_options(label: str) -> tuple[str, dict[str, str]]:
     """Split ``name:key=value:key=value`` into the name and its options; raise `UsageError`."""
     name, *pairs = label.split(":")
-    given = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
-    if not name or not all(given) or not all("=" in pair for pair in pairs) or len(given) < len(pairs):
+    options = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+    if not name or not all(options) or not all("=" in pair for pair in pairs) or len(options) < len(pairs):
         raise UsageError(f"options must be NAME:KEY=VALUE:KEY=VALUE, each key once; got {label!r}")
-    return name, given
+    return name, options
 
 
 def _positive(key: str, text: str) -> float:

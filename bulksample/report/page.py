@@ -14,14 +14,11 @@ from typing import Any
 from ..config.metrics import percent, titled
 from ..errors import UsageError
 from ..version import __version__
-from . import bar_charts, line_charts
-from .chart import Chart, TextTable
-from .chart_style import inline, new_figure, save
-from .checks import JsonObject
-from .drawing import styles_of
+from . import charts
+from .drawing import Chart, TextTable, inline, new_figure, save, styles_of
+from .files import JsonObject
 from .reading import Reading
-from .scaling import Family, families
-from .series import Series, by_validation, differences, environments, metric_of, score, series_of, split_and_metric
+from .series import Family, Series, by_validation, differences, environments, families, metric_of, score, series_of, split_and_metric
 from .table import format_number, head_and_body, markdown, to_csv
 
 
@@ -39,7 +36,7 @@ class Page:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
         self.charts = _all_charts(self.series, families(self.series, device, network), reading.benches)
         self.comparisons = [
-            (name, TextTable(*head_and_body(found["methods"], list(found["networks"])))) for name, found in reading.comparisons
+            (name, TextTable(*head_and_body(table["methods"], list(table["networks"])))) for name, table in reading.comparisons
         ]
         alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
         self.differences = TextTable(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
@@ -75,18 +72,18 @@ class Page:
         if len(trained) < 2:
             return []
         scored = [one for one in trained if one.text(score)]
-        found = []
+        winners = []
         if metric := metric_of(scored):
             most, scale = max(scored, key=by_validation), percent(metric)
             value = f"{most.text(score, scale)} %" if scale == 100 else most.text(score, scale)
-            found.append((f"{split_and_metric(scored)} of the best by validation", most.label, value))
+            winners.append((f"{split_and_metric(scored)} of the best by validation", most.label, value))
         quickest = min(trained, key=lambda one: one.mean(itemgetter("seconds_per_epoch")))
-        found.append(("shortest epoch", quickest.label, f"{format_number(quickest.mean(itemgetter('seconds_per_epoch')))} s"))
+        winners.append(("shortest epoch", quickest.label, f"{format_number(quickest.mean(itemgetter('seconds_per_epoch')))} s"))
         several = [one for one in trained if one.first["ranks"] > 1]
         if len(several) > 1:
             least = min(several, key=lambda one: one.mean(_sent))
-            found.append(("least sent", least.label, f"{format_number(least.mean(_sent))} MB"))
-        return found
+            winners.append(("least sent", least.label, f"{format_number(least.mean(_sent))} MB"))
+        return winners
 
     def write_pngs(self, folder: Path) -> list[Path]:
         """Write each chart as a PNG file and return the paths."""
@@ -133,9 +130,9 @@ def _all_charts(series: list[Series], families: list[Family], benches: list[tupl
     """Return every chart that has something to show."""
     trained = [one for one in series if one.runs[0].trained and one.first]
     styles = styles_of(one.label for one in series if one.lines)
-    charts = [bar_charts.phases(trained), *line_charts.progress(series, styles), bar_charts.bytes_by_kind(trained)]
-    charts += [*line_charts.scaling(families), bar_charts.balance(trained), bar_charts.sampling(series)]
-    return [chart for chart in charts if chart] + [bar_charts.benchmark(name, bench) for name, bench in benches]
+    drawn = [charts.phases(trained), *charts.progress(series, styles), charts.bytes_by_kind(trained)]
+    drawn += [*charts.scaling(families), charts.balance(trained), charts.sampling(series)]
+    return [chart for chart in drawn if chart] + [charts.benchmark(name, bench) for name, bench in benches]
 
 
 def _without_empty_columns(head: list[str], body: list[list[str]]) -> TextTable:

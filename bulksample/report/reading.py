@@ -14,8 +14,7 @@ from urllib.parse import unquote
 
 from ..data.result_places import companion
 from ..errors import DataError
-from .checks import JsonObject
-from .files import found_under, is_bench, is_comparison, is_run, lines_of_epochs, load
+from .files import JsonObject, found_under, is_bench, is_comparison, is_run, lines_of_epochs, load
 
 _GENERIC = ("report", "result", "metrics", "lines")  # file names that do not name a run; the name of the folder does
 
@@ -74,11 +73,8 @@ class Reading:
 def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
     """Read files, and all .json and .jsonl files under folders.
 
-    Raises
-    ------
-    DataError
-        If a path does not exist or cannot be read, or a file is not JSON; if a file that the user named is no result; if runs were made by
-        several versions of the package, unless `mixed_versions`; or if nothing is found.
+    Raises `DataError` if a path does not exist or cannot be read, or a file is not JSON; if a file that the user named is no result; if
+    runs were made by several versions of the package, unless `mixed_versions`; or if nothing is found.
     """
     files = {file: path.is_dir() for path in paths for file in found_under(path)}
     objects = {file: load(file) for file in files if file.suffix != ".jsonl"}
@@ -130,8 +126,8 @@ def _in_order(runs: list[Run], comparisons: list[tuple[Path, JsonObject]]) -> li
 
 def _beside(runs: list[Run], named: Iterable[Path]) -> list[Path]:
     """Return the files of lines that belong to a run, and those that the user named."""
-    own = [file for run in runs if (file := _lines_of(run, runs)).exists()]
-    return list(dict.fromkeys([*own, *(file for file in named if file.suffix == ".jsonl")]))
+    lines = [file for run in runs if (file := _lines_of(run, runs)).exists()]
+    return list(dict.fromkeys([*lines, *(file for file in named if file.suffix == ".jsonl")]))
 
 
 def _lines_of(run: Run, runs: list[Run]) -> Path:
@@ -170,5 +166,5 @@ def _name(run: Run, depth: int) -> str:
     return "/".join(parts[max(0, len(parts) - 1 - depth) :])
 
 
-def _titled(found: list[tuple[Path, JsonObject]]) -> list[tuple[str, JsonObject]]:
-    return [(file.parent.name if file.stem == "table" else file.stem, one) for file, one in found]
+def _titled(results: list[tuple[Path, JsonObject]]) -> list[tuple[str, JsonObject]]:
+    return [(file.parent.name if file.stem == "table" else file.stem, one) for file, one in results]

@@ -29,21 +29,21 @@ def rows(runs: list[ContestantRun], networks: list[NetworkModel]) -> list[dict[s
     `difference` is the score minus that of the first method, paired by seed, if both are the same metric of the same split.
     """
     labels = dict.fromkeys(run.label for run in runs)
-    found = [_row(label, [run for run in runs if run.label == label], networks) for label in labels]
-    for row in found[1:]:
-        if not row["failed"] and not found[0]["failed"]:
-            alike = (row["split"], row["metric"]) == (found[0]["split"], found[0]["metric"])
-            own, other = (_scores(runs, one) for one in (row, found[0]))
-            row["difference"] = paired(own, other) if alike else None
-    return found
+    table = [_row(label, [run for run in runs if run.label == label], networks) for label in labels]
+    for row in table[1:]:
+        if not row["failed"] and not table[0]["failed"]:
+            alike = (row["split"], row["metric"]) == (table[0]["split"], table[0]["metric"])
+            scores, other = (_scores(runs, one) for one in (row, table[0]))
+            row["difference"] = paired(scores, other) if alike else None
+    return table
 
 
 def _scores(runs: list[ContestantRun], row: dict[str, Any]) -> dict[int, float]:
     """Return the scores of a method by seed, without those that are undefined."""
     if not row["split"]:
         return {}
-    own = ((run.seed, run.report) for run in runs if run.label == row["method"])
-    scores = {seed: report.get(f"{row['split']}_{row['metric']}") for seed, report in own if report}
+    reports = ((run.seed, run.report) for run in runs if run.label == row["method"])
+    scores = {seed: report.get(f"{row['split']}_{row['metric']}") for seed, report in reports if report}
     return {seed: score for seed, score in scores.items() if score is not None}
 
 
@@ -111,8 +111,8 @@ def _mean(values: Iterable[float]) -> float:
 
 def spread(values: Iterable[float | None]) -> dict[str, Any]:
     """Return the mean, the standard deviation (None for a single value) and the values; those that are None are left out."""
-    found = [value for value in values if value is not None]
-    return {"mean": _mean(found), "std": statistics.stdev(found) if len(found) > 1 else None, "values": found}
+    numbers = [value for value in values if value is not None]
+    return {"mean": _mean(numbers), "std": statistics.stdev(numbers) if len(numbers) > 1 else None, "values": numbers}
 
 
 def to_csv(table: list[dict[str, Any]]) -> str:

@@ -14,7 +14,7 @@ import torch
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
-from ..distributed.comm.thread_budget import ThreadBudget
+from ..distributed.comm.machines import ThreadBudget
 from ..nn.model import Model
 from ..position import own_share
 from ..rng import Stream, Substream, as_u64

@@ -24,7 +24,7 @@ from torch import nn
 
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
-from ..distributed.comm.stop_signals import StopSignals
+from ..distributed.comm.process_end import StopSignals
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..nn.model import Model

@@ -17,7 +17,7 @@ from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger, Sent, sent_by
-from ..distributed.comm.thread_budget import ThreadBudget, divide_threads, fair_threads
+from ..distributed.comm.machines import ThreadBudget, divide_threads, fair_threads
 from ..distributed.matrix.grid import choose_order
 from ..distributed.matrix.placement import Placement
 from ..errors import UsageError

@@ -9,8 +9,7 @@ from typing import NoReturn
 import torch
 
 from ..errors import UsageError
-from ..nn.check_module import ModelFault, passes_of
-from ..nn.own_model import OwnModel
+from ..nn.own_model import ModelFault, OwnModel, passes_of
 from ..position import own_share
 from .batches import EMPTY_BATCH, StepBatch
 from .context import TrainingContext

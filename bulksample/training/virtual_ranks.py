@@ -14,7 +14,7 @@ import torch
 
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
-from ..distributed.comm.tree_sum import TreeSum
+from ..distributed.comm.primitives import TreeSum
 from ..errors import UsageError
 from ..nn.model import Model
 from .weights import running_statistics

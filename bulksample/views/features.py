@@ -18,7 +18,7 @@ import torch
 
 from ..backends import on_host
 from ..distributed.comm.base import Comm
-from ..distributed.comm.machine_memory import shared_array
+from ..distributed.comm.machines import shared_array
 from ..distributed.matrix.codec import CODECS
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 from sweeps import sweep
 
 from bulksample.backends.cuda import cubins
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
 
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install cupy-cuda13x brings it, and needs no device")
 FILES = sorted({kernel.file for kernel in kernels().values()})

@@ -12,8 +12,7 @@ from oracles import assert_identical
 from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.cuda.bulk import BOUND_SHARE
-from bulksample.backends.cuda.node_wise import expand
+from bulksample.backends.cuda.bulk import BOUND_SHARE, expand
 from bulksample.backends.cuda.predicted import bulk_bytes
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law

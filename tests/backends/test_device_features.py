@@ -5,7 +5,7 @@ import pytest
 from engines import engine
 from zoo import random_matrix
 
-from bulksample.backends.cuda.features import FloatCSR, aggregate, gather, transposed
+from bulksample.backends.cuda.products import FloatCSR, aggregate, gather, transposed
 
 
 @pytest.fixture(params=["emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -10,9 +10,8 @@ from sweeps import sweep
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.cuda.node_wise import expand
-from bulksample.backends.cuda.predicted import bulk_bytes
-from bulksample.backends.cuda.predicted_layers import layer_bytes
+from bulksample.backends.cuda.bulk import expand
+from bulksample.backends.cuda.predicted import bulk_bytes, layer_bytes
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.loader import BulkLoader
 from bulksample.rng import Law

@@ -9,8 +9,8 @@ from emulation.host import compiler, emulated
 from oracles import assert_identical
 
 from bulksample import CSR, Selection, Stream
+from bulksample.backends.cuda.bulk import expand
 from bulksample.backends.cuda.draws import FEW, HUB, HUBS
-from bulksample.backends.cuda.node_wise import expand
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

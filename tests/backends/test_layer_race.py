@@ -8,7 +8,7 @@ from emulation.host import compiler, emulated
 from oracles import assert_identical
 
 from bulksample import Stream, backends
-from bulksample.backends.cuda.layer_race import LayerEntries, smallest
+from bulksample.backends.cuda.draws import LayerEntries, smallest
 from bulksample.backends.reference import neg_log2
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

@@ -10,8 +10,8 @@ from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda import cubins
-from bulksample.backends.cuda.features import gather
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
+from bulksample.backends.cuda.products import gather
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(backends.why_not("cuda") is not None, reason=str(backends.why_not("cuda")))]
 MATRIX = random_matrix(2000, 60_000, 4)

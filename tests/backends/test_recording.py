@@ -16,8 +16,7 @@ from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends
 from bulksample.backends.cuda import nvrtc
-from bulksample.backends.cuda.kernels import kernels
-from bulksample.backends.cuda.occupancy import Processor
+from bulksample.backends.cuda.device import Processor, kernels
 from bulksample.backends.cuda.recording import RECORDINGS, Memory, _placed, _Recorder
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law

@@ -9,8 +9,7 @@ from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda import tables
-from bulksample.backends.cuda.numbering import Numbering
-from bulksample.backends.cuda.tables import STRUCTURES, chosen
+from bulksample.backends.cuda.tables import STRUCTURES, Numbering, chosen
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

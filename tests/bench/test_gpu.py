@@ -19,7 +19,7 @@ from harness import RUNNER
 from launch import MPIRUN, ROOT
 from waiting import PATIENCE
 
-from bulksample.backends.cuda.features import aggregate
+from bulksample.backends.cuda.products import aggregate
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 

@@ -15,7 +15,7 @@ from waiting import PATIENCE, until
 
 from bulksample.errors import UsageError
 from bulksample.methods import METHODS
-from bulksample.methods.averaging.options import AVERAGING
+from bulksample.methods.options import AVERAGING
 from bulksample.report import compare as comparison
 from bulksample.report.compare import Contestant, contestants
 from bulksample.report.launch import Ended

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bulksample.cli.configured import config_beside, flag, name_flags
-from bulksample.cli.published import IGNORED, PUBLISHED
-from bulksample.config.sample import SampleConfig
+from bulksample.cli.configured import IGNORED, PUBLISHED, config_beside, flag, name_flags
+from bulksample.config.train import SampleConfig
 from bulksample.methods.config import TrainConfig
 from bulksample.plan import PlanRequest
 from bulksample.training.callbacks import lines_beside

@@ -11,7 +11,7 @@ import torch
 from launch import ROOT
 from waiting import PATIENCE
 
-from bulksample.cli.memory import out_of_memory
+from bulksample.cli.process import out_of_memory
 from bulksample.data import rmat, store
 from bulksample.evaluation import exact
 from bulksample.nn.model import Gnn

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from bulksample.cli.uncollected import uncollected
+from bulksample.cli.process import gc_paused
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -13,7 +13,7 @@ def test_the_collector_stops_within_the_block_alone(enabled):
     (gc.enable if enabled else gc.disable)()
     frozen = gc.get_freeze_count()
     try:
-        with suppress(ImportError), uncollected():
+        with suppress(ImportError), gc_paused():
             assert not gc.isenabled()
             made = [[] for _ in range(1000)]
             raise ImportError("missing")

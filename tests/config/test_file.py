@@ -8,7 +8,7 @@ import pytest
 from bulksample import UsageError
 from bulksample.config import file as yaml_file
 from bulksample.config.file import write
-from bulksample.config.sample import SampleConfig
+from bulksample.config.train import SampleConfig
 from bulksample.methods.config import TrainConfig
 
 GROUPS = [group.group for group in TrainConfig.groups() if group.group]

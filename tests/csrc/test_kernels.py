@@ -8,7 +8,7 @@ from sweeps import sweep
 from test_headers import compiled, nvrtc  # noqa: F401  # skips where the wheel is missing
 from waiting import PATIENCE
 
-from bulksample.backends.cuda.kernels import THREADS, WIDE, kernels
+from bulksample.backends.cuda.device import THREADS, WIDE, kernels
 from bulksample.backends.sources import kernel_directory
 
 FILES = sorted(kernel_directory().glob("*.cu"))

@@ -11,8 +11,8 @@ from oracles import assert_identical
 from zoo import ZOO
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends
-from bulksample.backends.cuda.features import Cache, FloatCSR, aggregate, gather, transposed
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
+from bulksample.backends.cuda.products import Cache, FloatCSR, aggregate, gather, transposed
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
 from bulksample.backends.cuda.nvrtc import PROCESSOR
 
 from .host import HostLauncher, arrays, driver

@@ -19,7 +19,7 @@ import numpy as np
 from waiting import PATIENCE
 
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.device import kernels
 from bulksample.backends.sources import kernel_directory
 
 from . import races
@@ -96,7 +96,7 @@ def _plain(path):
 
 
 class HostLauncher:
-    """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`. A race is an error if accesses are recorded."""
+    """Launches the host library's kernels; see `bulksample.backends.cuda.device.Launcher`. A race is an error if accesses are recorded."""
 
     FEW_BLOCKS = 7  # so that every kernel has to loop
     l2_fetch_bytes = 0

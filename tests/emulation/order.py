@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import bulksample
-from bulksample.backends.cuda.kernels import _SIGNATURE, kernels
+from bulksample.backends.cuda.device import _SIGNATURE, kernels
 
 from .host import HostLauncher
 from .host import arrays as plain

@@ -12,7 +12,7 @@ from training_runs import weights_and_report, weights_of
 from bulksample import UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.methods.cofree.method import CoFree, part_of_edges, thinned
+from bulksample.methods.cofree import CoFree, part_of_edges, thinned
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 

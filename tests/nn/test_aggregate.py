@@ -9,7 +9,7 @@ from oracles import dense_block
 from bulksample import Block
 from bulksample.nn import aggregate as module
 from bulksample.nn.aggregate import SparseRows, aggregate, multiply, own_and_mean, product
-from bulksample.nn.attention import segment_softmax, weighted_sum, with_self_edges
+from bulksample.nn.segments import segment_softmax, weighted_sum, with_self_edges
 
 
 @pytest.fixture(params=["native", "reference"])
@@ -134,7 +134,7 @@ def dense_attention(block, scores, z):
 
 @pytest.mark.parametrize("shape", BLOCKS)
 def test_attention_is_the_dense_softmax(shape, kernel, monkeypatch):
-    monkeypatch.setattr("bulksample.nn.attention._CHUNK_NUMBERS", 16)  # several chunks of edges in the gradient
+    monkeypatch.setattr("bulksample.nn.segments._CHUNK_OF_SUMS", 16)  # several chunks of edges in the gradient
     block = random_block(*shape)
     pattern = SparseRows(block.indptr, block.indices, None, block.num_sources)
     scores = (30 * torch.randn(block.num_edges, 2)).requires_grad_()

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from bulksample.nn.evaluation_mode import evaluation_mode
+from bulksample.nn.model import evaluation_mode
 
 
 def test_each_module_returns_to_its_own_mode_also_after_an_error():

@@ -6,7 +6,7 @@ import torch
 from communities import community_graph
 
 from bulksample import UsageError
-from bulksample.distributed.comm.thread_budget import divide_threads
+from bulksample.distributed.comm.machines import divide_threads
 from bulksample.distributed.matrix.codec import CODECS
 from bulksample.nn.gather import RowPool, gather_rows
 from bulksample.views.features import Features

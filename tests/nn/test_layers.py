@@ -69,7 +69,7 @@ def test_a_layer_equals_its_formula(name, widths, shape, weighted):
 
 @pytest.mark.parametrize("chunk", [1, 700, 2**23])
 def test_chunks_of_rows_do_not_change_the_maximum(monkeypatch, chunk):
-    monkeypatch.setattr("bulksample.nn.pooling._CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr("bulksample.nn.segments._CHUNK_OF_MAXIMA", chunk)
     torch.manual_seed(3)
     block, layer = random_block(30, 60, seed=5), layer_of("sage-pool", 7, 4)
     x = torch.randn(60, 7, requires_grad=True)

@@ -10,8 +10,8 @@ from plain import graph, trained, trainer, without_scores
 from bulksample import CSR
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition
-from bulksample.methods.averaging.llcg import LLCG
 from bulksample.methods.averaging.method import Averaging
+from bulksample.methods.averaging.variants import LLCG
 from bulksample.training.adam import Adam
 
 TMA = {"method": "random-tma", "batch_size": 4, "quiet": True}

@@ -16,7 +16,7 @@ from planted_relations import planted
 from recorder import Recorder
 
 from bulksample import UsageError
-from bulksample.config.sample import SampleConfig
+from bulksample.config.train import SampleConfig
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.methods import readers
 from bulksample.methods.config import TrainConfig

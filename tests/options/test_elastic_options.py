@@ -13,7 +13,7 @@ from waiting import PATIENCE
 from bulksample.errors import PeerLost, UsageError
 from bulksample.methods.averaging.frames import Kind
 from bulksample.methods.averaging.handshake import join
-from bulksample.methods.averaging.roster import Roster, vector_frame
+from bulksample.methods.averaging.trainer_registry import TrainerRegistry, vector_frame
 
 ELASTIC = {"method": "random-tma", "tolerate_failures": True, "quiet": True}
 
@@ -75,7 +75,7 @@ def test_token_file_holds_what_trainers_prove(tmp_path):
     file.chmod(0o600)
     participant = waiting(token_file=str(file))
     try:
-        meanwhile(lambda: participant.roster.attend(0.01), lambda: join(participant.address, b"f" * 40, PATIENCE)).close()
+        meanwhile(lambda: participant.registry.attend(0.01), lambda: join(participant.address, b"f" * 40, PATIENCE)).close()
     except UsageError as error:
         pytest.fail(str(error))
     participant.close()
@@ -84,24 +84,24 @@ def test_token_file_holds_what_trainers_prove(tmp_path):
 def test_max_update_bounds_the_norm_of_an_update():
     """From weights w to 4 w is an update of 3 |w|, which exceeds 2 |w|."""
     participant = waiting(max_update=2.0)
-    pushed = participant.roster._current_weights()
+    pushed = participant.registry._current_weights()
     weights = 10 * np.sign(pushed.numbers("float32") + 0.5)
-    fault = participant.roster._fault(vector_frame(Kind.ANSWER, 4 * weights, 0), vector_frame(Kind.PUSH, weights, 0))
+    fault = participant.registry._fault(vector_frame(Kind.ANSWER, 4 * weights, 0), vector_frame(Kind.PUSH, weights, 0))
     assert "at most 2 x" in fault
     participant.close()
 
 
 def test_grace_is_what_late_trainers_are_given():
     participant = waiting(grace=0.75)
-    assert participant.roster.grace == 0.75
+    assert participant.registry.grace == 0.75
     participant.close()
 
 
 def test_redivide_after_divides_a_part_without_a_trainer(monkeypatch):
     """Part 1 has had no trainer for eight seconds: its vertices go to the trainer of part 0 if that is long enough."""
-    monkeypatch.setattr(Roster, "present", property(lambda self: [SimpleNamespace(part=0, step_seconds=0.0)]))
-    monkeypatch.setattr(Roster, "admitted", property(lambda self: []))
-    monkeypatch.setattr(Roster, "vacant", lambda self, seconds: [1] if seconds <= 8 else [])
+    monkeypatch.setattr(TrainerRegistry, "present", property(lambda self: [SimpleNamespace(part=0, step_seconds=0.0)]))
+    monkeypatch.setattr(TrainerRegistry, "admitted", property(lambda self: []))
+    monkeypatch.setattr(TrainerRegistry, "vacant", lambda self, seconds: [1] if seconds <= 8 else [])
     held = {}
     for seconds in (9.0, 7.0):
         participant = waiting(trainers=2, redivide_after=seconds)

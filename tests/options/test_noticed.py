@@ -12,7 +12,7 @@ from noticed_by import FLAGS, REFUSED, SAMPLE, SAMPLERS, TRAIN
 import bulksample
 from bulksample import UsageError, samplers
 from bulksample.cli.app import app
-from bulksample.config.sample import SampleConfig
+from bulksample.config.train import SampleConfig
 from bulksample.methods.config import TrainConfig
 
 TABLES = {"train": (TrainConfig, TRAIN), "sample": (SampleConfig, SAMPLE)}

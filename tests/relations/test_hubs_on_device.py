@@ -9,9 +9,9 @@ from emulation.host import compiler, emulated
 from relation_bulks import TIMES, drawn, hubs, sampler_of
 
 from bulksample import backends
-from bulksample.backends.cuda import relation_hops, relations
+from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.draws import HUB
-from bulksample.backends.cuda.predicted_relations import peak_bytes
+from bulksample.backends.cuda.relation_bulk import peak_bytes
 from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
@@ -74,7 +74,7 @@ def test_hubs_take_no_launch_and_no_fill(name, launches, monkeypatch):
     digests = []
     for listed in (True, False):
         if not listed:
-            monkeypatch.setattr(relation_hops, "has_hubs", lambda drawn, long: False)
+            monkeypatch.setattr(relations, "has_hubs", lambda drawn, long: False)
         engine = emulated()
         digests.append(drawn(graph, sampler, seeds, engine))
         (recording,) = engine.device.recordings.values()

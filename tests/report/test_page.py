@@ -11,11 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from bulksample.errors import UsageError
-from bulksample.report.chart_style import new_figure
+from bulksample.report.drawing import new_figure
 from bulksample.report.page import Page
 from bulksample.report.reading import read
-from bulksample.report.scaling import families
-from bulksample.report.series import numbered, series_of
+from bulksample.report.series import families, numbered, series_of
 
 VOID = {"meta", "br", "use", "path", "rect", "line", "image"}
 

@@ -52,7 +52,7 @@ class Ended(NamedTuple):
 @cache
 def import_once() -> None:
     """Import what commands import, so that children need not."""
-    own = ("cli.app", "cli.output", "cli.usage", "training.checkpoint", "methods.run", "methods.predict", "nn.layers", "samplers.sage")
+    own = ("cli.app", "cli.output", "cli.configured", "training.checkpoint", "methods.run", "methods.predict", "nn.layers", "samplers.sage")
     for name in (*(f"bulksample.{one}" for one in own), "safetensors.torch", "yaml", "rich.table", "rich.console", "rich.progress"):
         import_module(name)
 

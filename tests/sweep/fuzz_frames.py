@@ -17,12 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging.answers import fault_of
-from bulksample.methods.averaging.connection import Connection, connect, listen
-from bulksample.methods.averaging.frames import HEAD_BYTES, BadFrame, Frame, FrameReader, Kind, header
+from bulksample.methods.averaging.frames import HEAD_BYTES, BadFrame, Connection, Frame, FrameReader, Kind, connect, header, listen
 from bulksample.methods.averaging.handshake import NONCE_BYTES, Handshake
 from bulksample.methods.averaging.participant import SCALARS
-from bulksample.methods.averaging.roster import Roster, vector_frame
+from bulksample.methods.averaging.trainer_registry import TrainerRegistry, vector_frame
+from bulksample.methods.averaging.trainer_server import fault_of
 
 from .fuzz_target import Attempt, Target
 
@@ -96,20 +95,20 @@ def pieces(data: bytes, number: Callable[[], int]) -> Iterator[bytes]:
 
 
 class Server:
-    """A roster of two parts that serves while it is told to, and the connections to it."""
+    """A registry of two parts that serves while it is told to, and the connections to it."""
 
     def __init__(self) -> None:
         listener = listen("127.0.0.1:0")
         self.address = "{}:{}".format(*listener.getsockname())
         push = vector_frame(Kind.PUSH, np.arange(PARAMETERS + SCALARS, dtype=np.float32), 0)
-        self.roster = Roster(
+        self.registry = TrainerRegistry(
             listener, TOKEN, 2, {"method": "random-tma"}, HELLO, lambda part: [Frame(Kind.WELCOME, b'{"part": %d}' % part)],
-            lambda: push._replace(round=self.roster.round), lambda answer, pushed: fault_of(answer, pushed, PARAMETERS, 100.0),
+            lambda: push._replace(round=self.registry.round), lambda answer, pushed: fault_of(answer, pushed, PARAMETERS, 100.0),
             0.0, 60.0, quiet=True,
         )  # fmt: skip
-        self.roster.answer_bytes = len(push.payload)
+        self.registry.answer_bytes = len(push.payload)
         self.now = 0.0
-        self.roster.server._clock = self._later
+        self.registry.server._clock = self._later
 
     def _later(self) -> float:
         self.now += 1e-3  # so that the pause between two connections costs no time
@@ -117,12 +116,12 @@ class Server:
 
     def turns(self, count: int = 3) -> None:
         for _ in range(count):
-            self.roster.attend(0)
+            self.registry.attend(0)
 
     def answer(self, line: Connection) -> Frame:
         """Return the next frame on a connection; fail if there is none."""
         for _ in range(MOST_TURNS):
-            self.roster.attend(0.001)
+            self.registry.attend(0.001)
             if (frame := line.poll()) is not None:
                 return frame
         raise AssertionError("the server does not answer")
@@ -143,12 +142,12 @@ class Server:
 
     def round(self) -> None:
         """Collect answers and push the weights."""
-        answered = self.roster.collect(self.roster.round, pull=True)
+        answered = self.registry.collect(self.registry.round, pull=True)
         for member in answered:
             assert member.answer is not None
             assert np.isfinite(member.answer.numbers("float32")).all(), "an answer that is not finite enters an average"
-        self.roster.round += 1
-        self.roster.push(vector_frame(Kind.PUSH, np.zeros(PARAMETERS + SCALARS, np.float32), self.roster.round), answered)
+        self.registry.round += 1
+        self.registry.push(vector_frame(Kind.PUSH, np.zeros(PARAMETERS + SCALARS, np.float32), self.registry.round), answered)
 
 
 def server_target(proves: bool) -> Callable[[Path], Attempt]:
@@ -159,7 +158,7 @@ def server_target(proves: bool) -> Callable[[Path], Attempt]:
         try:
             line = server.proved() if proves else connect(server.address, 5)
             _send(server, line, data)
-            joined = server.roster.joined
+            joined = server.registry.joined
             assert proves or not joined, "a stranger has a part"
             _leave(line)
             server.turns(5)
@@ -168,14 +167,14 @@ def server_target(proves: bool) -> Callable[[Path], Attempt]:
             assert server.asked(honest, Frame(Kind.HELLO, json.dumps(HELLO).encode())).kind == Kind.WELCOME
             _leave(honest)
         finally:
-            server.roster.end()
+            server.registry.end()
 
     return lambda place: attempt
 
 
 def _send(server: Server, line: Connection, data: bytes) -> None:
     """Send a script, with turns of the server and a round in between, until the server closes the connection."""
-    for piece in pieces(data, lambda: server.roster.round):
+    for piece in pieces(data, lambda: server.registry.round):
         try:
             line.socket.send(piece)
             server.turns()
@@ -184,7 +183,7 @@ def _send(server: Server, line: Connection, data: bytes) -> None:
             pass
         except (OSError, PeerLost):
             return
-        if server.roster.present:
+        if server.registry.present:
             server.round()
 
 

@@ -22,7 +22,7 @@ from samples import as_arrays, sign_manifest
 
 from bulksample.config.file import read as read_config
 from bulksample.config.file import write as write_config
-from bulksample.config.sample import SampleConfig
+from bulksample.config.train import SampleConfig
 from bulksample.data import edgelist, edges, matrixmarket, npz, store, verified
 from bulksample.data.manifest import FORMAT, load_manifest
 from bulksample.data.manifest_file import FILE, VERSION, file_of

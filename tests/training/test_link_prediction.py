@@ -16,7 +16,7 @@ from bulksample.data import store
 from bulksample.data.edge_split import HELD_OUT, HeldOutEdges, joined, split_edges
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.links import evaluate_links, ranks
-from bulksample.methods.averaging.options import AVERAGING
+from bulksample.methods.options import AVERAGING
 from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
 from bulksample.training.link_batches import EdgeLoader

@@ -16,8 +16,8 @@ from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.methods import METHODS
-from bulksample.methods.averaging.options import AVERAGING
 from bulksample.methods.config import TrainConfig
+from bulksample.methods.options import AVERAGING
 from bulksample.methods.run import make_trainer
 
 STILL = {"fanouts": (5, 5), "hidden": 8, "batch_size": 12, "epochs": 2, "lr": 0.005, "dropout": 0.0, "threads": 1, "model": "gcn"}

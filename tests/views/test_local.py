@@ -10,7 +10,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
-from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
+from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
 from bulksample.views.partitioned import BlockView
 

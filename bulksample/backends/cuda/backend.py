@@ -22,10 +22,9 @@ from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from ..quantiser import Noise, refuse_row
 from ..reference import located
 from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
-from . import draws, features, layer_race, layers, numbering, products, tables
-from .device import CudaDevice
-from .kernels import Launcher
-from .node_wise import expand
+from . import draws, layers, products, tables
+from .bulk import expand
+from .device import CudaDevice, Launcher
 from .relation_bulk import cut_on_host
 from .relations import expand_relations
 
@@ -95,24 +94,24 @@ class Cuda(Unpicklable, Backend):
     ) -> LayerPicks:
         once = len(pointers) == 2 and len(minibatches) != 1
         p, c, w, ids = (self.device.put(part) for part in (pointers, columns, weights, np.asarray(minibatches, np.int64)))
-        layer = layer_race.LayerEntries(p, c, w, once=once)
-        ends, picks, inclusion = layer_race.smallest(self.device, layer, fanout, ids, draw, len(columns) * (len(ids) if once else 1))
+        layer = draws.LayerEntries(p, c, w, once=once)
+        ends, picks, inclusion = draws.smallest(self.device, layer, fanout, ids, draw, len(columns) * (len(ids) if once else 1))
         drawn = self.device.get(ends)
         return LayerPicks(drawn, self.device.get(picks[: drawn[-1]]), self.device.get(inclusion[: drawn[-1]]))
 
     @_phase
     def first_arrivals(self, ends: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
         ids = self.device.put(np.asarray(minibatches, np.int64))
-        picks, times = layer_race.first_arrivals(self.device, self.device.constant(ends), fanout, ids, draw)
+        picks, times = draws.first_arrivals(self.device, self.device.constant(ends), fanout, ids, draw)
         return self.device.get(picks).astype(np.int64).reshape(len(minibatches), fanout), self.device.get(times)
 
     @_phase
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         there = draws.rows_of(self.device, rows)
         selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
-        found = products.restrict(self.device, self.device.matrix(a), there, *selected)
-        ends = self.device.get(found.pointers)
-        return Restriction(ends, *(self.device.get(part[: ends[-1]]) for part in (found.columns, found.entries)))
+        met = products.restrict(self.device, self.device.matrix(a), there, *selected)
+        ends = self.device.get(met.pointers)
+        return Restriction(ends, *(self.device.get(part[: ends[-1]]) for part in (met.columns, met.entries)))
 
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
         return located(a, rows, pointers, columns)  # A and the picks are on the host as well
@@ -120,10 +119,10 @@ class Cuda(Unpicklable, Backend):
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         most = np.diff(known.pointers) + np.diff(pointers)
-        fresh = numbering.Numbering(self.device, np.full(len(known), known.n), len(known.vertices) + len(columns), most)
-        held = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
+        fresh = tables.Numbering(self.device, np.full(len(known), known.n), len(known.vertices) + len(columns), most)
+        known_vertices = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
         found = tables.FoundVertices(self.device.put(pointers), self.device.put(columns))
-        grown, local = fresh.number(held, found, self.device.empty(2 * len(known) + 2, np.int64))
+        grown, local = fresh.number(known_vertices, found, self.device.empty(2 * len(known) + 2, np.int64))
         ends = self.device.get(grown.pointers)
         return Selection(known.minibatches, ends, self.device.get(grown.vertices[: ends[-1]]), known.n), self.device.get(local)
 
@@ -151,29 +150,29 @@ class Cuda(Unpicklable, Backend):
 
     @_phase
     def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
-        held, (there, at) = _STORED[x.dtype], (self.device.put(part) for part in (x.reshape(-1), rows))
-        out[:] = self.device.get(features.gather(self.device, there, x.shape[1], at, held)).reshape(out.shape)
+        stored_as, (there, at) = _STORED[x.dtype], (self.device.put(part) for part in (x.reshape(-1), rows))
+        out[:] = self.device.get(products.gather(self.device, there, x.shape[1], at, stored_as)).reshape(out.shape)
         if scale is not None:
             out *= scale[rows][:, None]
 
     @_phase
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        own, (columns, f) = slice(indptr[0], indptr[-1]), x.shape
-        block = self._block(indptr - indptr[0], indices[own], None if weights is None else weights[own], columns)
-        summed = features.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean=False)
+        entries, (columns, f) = slice(indptr[0], indptr[-1]), x.shape
+        block = self._block(indptr - indptr[0], indices[entries], None if weights is None else weights[entries], columns)
+        summed = products.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean=False)
         return self.device.get(summed).reshape(len(indptr) - 1, f)
 
     @_phase
     def transpose(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        made = features.transposed(self.device, self._block(indptr, indices, weights, columns), mean=False)
+        made = products.transposed(self.device, self._block(indptr, indices, weights, columns), mean=False)
         ends, rows, entries = (self.device.get(part) for part in made[:3])
         return ends, rows, None if weights is None else entries
 
-    def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> features.FloatCSR:
+    def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> products.FloatCSR:
         entries = None if weights is None else self.device.put(weights)
-        return features.FloatCSR(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
+        return products.FloatCSR(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
 
     @_phase
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:

@@ -31,12 +31,8 @@ def options(architecture: str) -> list[str]:
 def compiled(file: Path, architecture: str) -> Path:
     """Return the cubin of a .cu file; compile it unless the cache of this user holds it intact.
 
-    The name of a cubin ends with the digest of its bytes, so a damaged one is found, and compiled again.
-
-    Raises
-    ------
-    RuntimeError
-        If NVRTC refuses the file; the message holds its log.
+    The name of a cubin ends with the digest of its bytes, so a damaged one is found, and compiled again. Raises `RuntimeError` if NVRTC
+    refuses the file; the message holds its log.
     """
     from cupy.cuda import nvrtc
 
@@ -58,12 +54,8 @@ def compiled(file: Path, architecture: str) -> Path:
 def whole(code: bytes) -> bytes:
     """Return a cubin with all its bytes; `getCUBIN` of CuPy strips the last one as if it ended a string.
 
-    The last byte is the highest of a 64-bit number in the last table, an alignment or a size, and therefore zero.
-
-    Raises
-    ------
-    RuntimeError
-        If the length is neither that of the ELF file nor one less.
+    The last byte is the highest of a 64-bit number in the last table, an alignment or a size, and therefore zero. Raises `RuntimeError` if
+    the length is neither that of the ELF file nor one less.
     """
     sections, tables = _ends(code)
     size = max(sections, tables)

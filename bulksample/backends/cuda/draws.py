@@ -1,4 +1,4 @@
-"""Draw rows on a device: SAMPLE(NORM(Q A), s)."""
+"""Draw on a device: rows, SAMPLE(NORM(Q A), s), and whole layers, by the s smallest keys or the first s arrivals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from ...rng import Draw, Law
 from ...selection import Selection
-from .device import CudaDevice, DeviceCSR
-from .tables import Slots
+from .device import WIDE, CudaDevice, DeviceCSR
+from .tables import HashTables, Slots
 
 KEYED = (Law.RACE, Law.LABOR)  # draws by key
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
@@ -20,6 +20,8 @@ LISTED_WORDS = 1 + 2 * HUBS  # of Hubs
 RACE_WORDS = LISTED_WORDS + 1 + HUBS * (3 + SLICES + 128)  # of HubRaces of csrc/race_many.cu
 _ALL = 2**62  # more than any row has
 DRAWING_BLOCKS = 256  # rows of more picks drawn at the same time; each has scratch of its own
+_NO_TABLE = (None, None, None)
+ROW_WORDS = 8 + 4096 // 2  # of a row, 64 bits each: LayerRow of csrc/layer_race.cu
 
 
 class FrontierRows(NamedTuple):
@@ -104,7 +106,12 @@ def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw:
         return
     bits = (2 * s - 1).bit_length()
     blocks = min(rows.size, DRAWING_BLOCKS, device.launch.most_blocks("draw_many"))
-    device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
+    device.blocks("draw_many", blocks, *common, device.empty(blocks * set_words(s), np.uint32), bits)
+
+
+def set_words(most: int) -> int:
+    """Return the words of 32 bits in which a block draws at most `most` picks of a row into a set."""
+    return (2 << (2 * max(most, 1) - 1).bit_length()) + max(most, 0)
 
 
 def hub_words(longest: int, fanout: int, law: Law) -> int:
@@ -184,3 +191,77 @@ def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | No
     asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)
     device.walk("copy_rows", entries, *asked, pointers, columns, values)
     return DrawnEdges(pointers, columns, None, ends), values
+
+
+class LayerEntries(NamedTuple):
+    """Weighted columns of k rows, one for each mini-batch; or of one row that all k share (`once`)."""
+
+    pointers: Any  # int64, shape (k + 1,) or (2,)
+    columns: Any  # int32, ascending in a row; or the slots of `products.SumTables`
+    weights: Any  # float64; or None: the sums below, or their squares
+    sums: Any = None
+    squared: bool = False
+    once: bool = False
+
+
+class DevicePicks(NamedTuple):
+    """The vertices that each mini-batch drew, in the order of the entries. Arrays may be longer than the last pointer."""
+
+    pointers: Any  # int64, shape (k + 1,)
+    columns: Any  # int32
+    inclusion: Any  # float64
+
+
+def smallest(
+    device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, draw: Draw, most: int, table: HashTables | None = None
+) -> DevicePicks:
+    """Draw as `Backend.smallest_keys` defines, by one launch. Waits for nothing.
+
+    At most `most` columns can be drawn if `s` is -1. `table` takes the picks and their places, see `products.keep_met`.
+    """
+    k = len(minibatches)
+    entries = len(layer.columns) * (k if layer.once else 1)
+    asked = (layer.pointers, layer.columns, layer.weights, layer.sums, int(layer.squared), int(layer.once), k)
+    rows = device.zeros(k * ROW_WORDS)
+    keys, candidates = device.empty(entries, np.uint64), device.empty(entries, np.uint32)
+    drawn = most if s < 0 else min(entries, k * s)
+    ends, picks, inclusion = device.empty(k + 1, np.int64), device.empty(drawn, np.int32), device.empty(drawn, np.float64)
+    work, made = (s, minibatches, draw.seed, draw.tag, rows, keys, candidates), (ends, picks, inclusion, *(table or _NO_TABLE))
+    device.scan("race_layers", entries, 0, lambda states: (*asked, *work, states, *made))
+    return DevicePicks(ends, picks, inclusion)
+
+
+def first_arrivals(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
+    """Draw as `Backend.first_arrivals` defines: uint32 of k s positions, and k times."""
+    picks = device.empty(len(minibatches) * s, np.uint32)
+    return picks, _arrive(device, ends, s, minibatches, draw, picks, None, None, None, *_NO_TABLE)
+
+
+def arriving(
+    device: CudaDevice, columns: Any, ends: Any, s: int, minibatches: Any, draw: Draw, table: HashTables | None = None
+) -> DevicePicks:
+    """Draw the columns that arrive first, by one launch; `table` is that of `smallest`. Waits for nothing."""
+    k = len(minibatches)
+    pointers, picks, inclusion = device.empty(k + 1, np.int64), device.empty(k * s, np.int32), device.empty(k * s, np.float64)
+    _arrive(device, ends, s, minibatches, draw, picks, columns, inclusion, pointers, *(table or _NO_TABLE))
+    return DevicePicks(pointers, picks, inclusion)
+
+
+def _arrive(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw, picks: Any, *chosen: Any) -> Any:
+    """Launch the kernel; return the time of the first arrival that each mini-batch leaves out."""
+    k, bits = len(minibatches), _arrival_bits(s)
+    blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
+    times, scratch = device.empty(k, np.float64), device.empty(blocks * (2 << bits), np.uint32)
+    asked = (ends, len(ends), s, minibatches, k, draw.seed, draw.tag, scratch, bits)
+    device.blocks("first_arrivals", blocks, *asked, picks, times, *chosen)
+    return times
+
+
+def arrival_bytes(k: int, s: int) -> int:
+    """Bound the scratch bytes of `arriving`."""
+    return 8 * k + 4 * min(k, DRAWING_BLOCKS) * (2 << _arrival_bits(s))
+
+
+def _arrival_bits(s: int) -> int:
+    """Return the binary logarithm of the slots of a table for s columns, and for all that arrive at once."""
+    return (2 * (s + WIDE) - 1).bit_length()

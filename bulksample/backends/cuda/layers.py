@@ -1,6 +1,6 @@
 """Take mini-batches through layer-wise hops on a device: product, race, restriction, weights and numbering, hop after hop.
 
-The host waits once, at the end, where arrays have room for the largest bulk that is possible (`predicted_layers`); else a hop waits for the
+The host waits once, at the end, where arrays have room for the largest bulk that is possible (`predicted`); else a hop waits for the
 number of rows of its frontier and of their neighbors. If a hop draws all neighbors, every hop waits for the vertices held as well.
 """
 
@@ -17,12 +17,10 @@ from ...sparse import CSR
 from ..layer_draws import LayerRace, LayerWeights, SharedDraws
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
 from .device import CudaDevice, DeviceCSR
-from .draws import DrawnEdges, FrontierRows, all_pointers, extents
-from .layer_race import DevicePicks, LayerEntries, arriving, smallest
-from .numbering import Numbering
-from .predicted_layers import HopBounds, fits, hop_bounds, layer_bytes, zeroed_words
+from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_pointers, arriving, extents, smallest
+from .predicted import LayerBounds, fits, layer_bounds, layer_bytes, zeroed_words
 from .products import Restricted, keep_met, sum_products
-from .tables import HashTables, HeldVertices, Slots, equal_tables, table_of
+from .tables import HashTables, HeldVertices, Numbering, Slots, equal_tables, table_of
 
 
 class _Arrays(NamedTuple):
@@ -49,7 +47,7 @@ class _Layers(NamedTuple):
     debias: bool
     renormalise: bool
     only_new: bool
-    bounds: tuple[HopBounds, ...]
+    bounds: tuple[LayerBounds, ...]
     bounded: bool  # True if arrays have room for the bounds, and nothing waits for sizes
 
 
@@ -65,7 +63,7 @@ def expand_layers(
         shared = tuple(0 if arrive else width for arrive in drawn.by_arrivals)
     predicted = layer_bytes(n, top, k, count, fanouts, only_new, shared is None, device.free_bytes, device.numbering, shared)
     bounded = fits(n, fanouts, predicted, device.free_bytes // BOUND_SHARE)
-    bounds = tuple(hop_bounds(n, top, k, count, fanouts, only_new, shared))
+    bounds = tuple(layer_bounds(n, top, k, count, fanouts, only_new, shared))
     squared = isinstance(drawn, LayerRace) and drawn.power == 2
     how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)
     arrays = _placed(device, a, drawn, weights)

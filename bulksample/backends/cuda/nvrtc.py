@@ -17,8 +17,7 @@ import numpy as np
 from .. import native
 from .backend import Cuda
 from .cubins import compiled
-from .kernels import kernels
-from .occupancy import Processor
+from .device import Processor, kernels
 
 DRIVER = "libcuda.so.1"
 _READABLE, _READ_ONLY = 1 | 2, 8  # flags of cudaHostRegister: by all contexts and by kernels; never written

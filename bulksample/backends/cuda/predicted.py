@@ -1,10 +1,20 @@
-"""Bound the sizes of a bulk before it is drawn, and predict the memory that node-wise sampling takes on a device from them.
+"""Bound the sizes of a bulk before it is drawn, and predict the memory that it takes on a device from them.
+
+Node-wise sampling:
 
     rows_0 = seeds,   drawn_h = rows_h s_h  (k nnz for all neighbors),   rows_(h+1) = min(rows_h + drawn_h, k n)
 
 With the frontier rule `new` a hop draws for at most drawn_(h-1) rows. The bounds are reached if every draw finds a new vertex; how
-much less is used depends on the graph. If the prediction is at most an eighth of the free memory, arrays have these sizes and the host
-waits once a bulk; otherwise it waits once a hop, and arrays have room for the fanouts of the rows that are really there.
+much less is used depends on the graph. Layer-wise sampling:
+
+    rows_0 = seeds,   entries_h = k top(rows_h / k),   drawn_h = k s_h,   edges_h = min(entries_h, rows_h s_h)
+
+top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so mini-batches of unequal size have fewer
+neighbors. How much less is needed depends on how much larger those degrees are than the ones that are met. What belongs to the graph, its
+matrices, row sums and factors, is placed once and not counted.
+
+If the prediction is at most an eighth of the free memory, arrays have these sizes and the host waits once a bulk; otherwise it waits once
+a hop, and arrays have room for the fanouts or the neighbors of the rows that are really there.
 """
 
 from __future__ import annotations
@@ -16,11 +26,16 @@ import numpy as np
 
 from ...rng import Law
 from .device import CudaDevice
-from .draws import DRAWING_BLOCKS, FEW, hub_words, slice_bytes
-from .tables import STRUCTURES, Name, chosen
+from .draws import DRAWING_BLOCKS, FEW, ROW_WORDS, arrival_bytes, hub_words, set_words, slice_bytes
+from .tables import HASHED, LARGEST_TABLE, STRUCTURES, Name, TableBytes, chosen, table_slots
 
 NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
-SLACK = 1.02  # small arrays, and what an allocator rounds up
+_SLACK = 1.02  # small arrays, and what an allocator rounds up
+_LAYER_SLACK = 1.05  # small arrays, and what an allocator, or a recording that places arrays into two allocations, cannot fill
+_SUM = 12  # bytes of a slot: a vertex and a sum
+_KEY = 12  # bytes of a key, and of a place among the candidates
+_DRAWN = 12  # bytes of a drawn vertex and its inclusion probability
+_ARRIVALS = 16  # a hop of s picks races in a shared row if it has fewer columns than so many times s; see `samplers.arrivals`
 
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
@@ -114,9 +129,113 @@ def bulk_bytes(
         kept, before = kept + (4 * found if hop else 0), vertices + 4 * found
     small = 8192 * (len(places) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
     peak = max(peak, kept + vertices + drawing)  # a bulk that is enqueued in one call has room for its result from the start
-    return BulkBytes(int(SLACK * (peak + tables.standing)) + small, int(SLACK * (kept + vertices)) + 8192)
+    return BulkBytes(int(_SLACK * (peak + tables.standing)) + small, int(_SLACK * (kept + vertices)) + 8192)
 
 
 def _scratch(rows: int, s: int) -> int:
     """Return the scratch bytes of rows that are drawn by blocks, which have more than `draws.FEW` picks each."""
-    return 4 * min(rows, DRAWING_BLOCKS) * ((2 << (2 * s - 1).bit_length()) + s) if s > FEW else 0
+    return 4 * min(rows, DRAWING_BLOCKS) * set_words(s) if s > FEW else 0
+
+
+class LayerBounds(NamedTuple):
+    """Upper bounds of the sizes of a hop, of all mini-batches together."""
+
+    rows: int
+    entries: int  # neighbors of the rows
+    slots: int  # of their sums
+    keys: int  # that race: of all slots, or of all columns of a row that the mini-batches share; 0 if columns arrive
+    arriving: int  # bytes of scratch if they do
+    drawn: int
+    edges: int
+    held: int  # vertices before it
+
+
+def layer_bounds(
+    n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, shared: Sequence[int] | None = None
+) -> list[LayerBounds]:
+    """Bound the sizes of all hops; see `layer_bytes`. Hop h races in ``shared[h]`` columns, or among the neighbors of its frontier."""
+    rows = held = min(seeds, k * n)
+    bounds = []
+    for hop, s in enumerate(fanouts):
+        entries = k * int(top[min(n, -(-rows // k))]) if k else 0
+        slots = 4 * min(entries, k * n) if shared is None else 0  # a power of two is below twice what it covers: twice the sums
+        drawn = min(slots // 4 if shared is None else k * n, k * s if s >= 0 else k * n)
+        edges = min(entries, rows * s) if s >= 0 else entries
+        keys, arrives = slots if shared is None else k * shared[hop], shared is not None and not shared[hop]
+        bounds.append(LayerBounds(rows, entries, slots, keys, arrival_bytes(k, s) if arrives else 0, drawn, edges, held))
+        held = min(held + drawn, k * n)
+        rows = drawn if only_new else held
+    return bounds
+
+
+def pick_table_bytes(n: int, k: int, fanouts: Sequence[int]) -> int:
+    """Return the bytes of the tables of all picks, see `tables.equal_tables`; 0 if a hop draws all neighbors."""
+    if min(fanouts, default=-1) < 0:
+        return 0
+    return HASHED // 4 * len(fanouts) * k * table_slots(min(max(fanouts), n))
+
+
+def layer_bytes(
+    n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
+    numbering: Name | None = None, shared: Sequence[int] | None = None,
+) -> BulkBytes:  # fmt: skip
+    """Predict the peak bytes of layer-wise `expand_layers`.
+
+    Parameters
+    ----------
+    n : int
+    top : int64, shape (n + 1,)
+        Sums of the largest degrees: of none, of one, of two, ...
+    k, seeds : int
+        Mini-batches, and seeds of all of them together.
+    fanouts : sequence of int
+    only_new : bool
+        The frontier rule `new`.
+    from_frontier : bool
+        True if hops draw from the neighbors of their frontiers; false if all draw from one row.
+    free, numbering
+        See `predicted.bulk_bytes`.
+    shared : sequence of int, optional
+        The columns among which each hop races, where all draw from one row, and 0 where columns arrive; by default guessed from n and s.
+    """
+    drawn = [n if s < 0 and not from_frontier else s for s in fanouts]  # a row that all share has at most n columns
+    if not from_frontier and shared is None:
+        shared = [n if _ARRIVALS * (s + 1) > n else 0 for s in drawn]
+    bounds = layer_bounds(n, top, k, seeds, drawn, only_new, shared)
+    structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
+    most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
+    tables = structure.bytes(n, k, 0, seeds, most)
+    standing = tables.standing + 8 * zeroed_words(k, seeds, bounds) + pick_table_bytes(n, k, drawn)
+    kept = 4 * seeds + 8 * (k + 1) + sum(8 * (bound.rows + 1) + 8 * bound.edges for bound in bounds)
+    before, vertices, scratch = 0, 4 * seeds, max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
+    for bound in bounds:
+        tables = structure.bytes(n, k, bound.held, bound.edges, most)
+        scratch = max(scratch, before + vertices + _making(bound, tables, only_new))
+        vertices = 4 * (bound.held + bound.edges)
+        before = 8 * bound.rows + _DRAWN * bound.drawn + 4 * bound.edges + (4 * bound.drawn if only_new else 0)
+    small = 8192 * (len(fanouts) + 2)
+    return BulkBytes(int(_LAYER_SLACK * (kept + scratch + standing)) + small, int(_LAYER_SLACK * (kept + vertices)) + small)
+
+
+def fits(n: int, fanouts: Sequence[int], predicted: BulkBytes, share: int) -> bool:
+    """True if a bulk is sized by its bounds: no hop draws all neighbors, a table can hold them, and `share` bytes are enough."""
+    return min(fanouts, default=0) >= 0 and n <= LARGEST_TABLE and predicted.peak <= share
+
+
+def zeroed_words(k: int, seeds: int, bounds: Sequence[LayerBounds]) -> int:
+    """Return the words that one fill zeroes for the launches of a bulk: states of scans, and counts of keys."""
+    words = CudaDevice.state_words(seeds, k + 1)
+    for bound in bounds:
+        words += 2 * CudaDevice.state_words(bound.rows, 1) + CudaDevice.state_words(bound.entries, 0)  # pointers, kept edges
+        words += CudaDevice.state_words(bound.edges, k + 1) + CudaDevice.state_words(k, 0)  # numbers, and tables that are made for a hop
+        words += CudaDevice.state_words(bound.keys, 0) + ROW_WORDS * k if bound.keys else 0
+    return words
+
+
+def _making(bound: LayerBounds, tables: TableBytes, only_new: bool) -> int:
+    """Bound the scratch of a hop: the largest of the draw, the restriction, the weights of the edges, and the numbering."""
+    numbered = tables.left + (NUMBERING + 4) * bound.edges + 4 * (bound.held + bound.edges) + (4 * bound.drawn if only_new else 0)
+    draw = _SUM * bound.slots + _KEY * bound.keys + bound.arriving
+    restriction = HASHED * bound.drawn + 12 * bound.edges
+    weights = 28 * bound.edges + tables.left
+    return 16 * bound.rows + max(draw, _DRAWN * bound.drawn + max(restriction, weights, 8 * bound.edges + max(tables.entering, numbered)))

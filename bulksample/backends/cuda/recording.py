@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .device import CudaDevice
-from .kernels import kernels
+from .device import CudaDevice, kernels
 
 RECORDINGS = 16  # shapes of bulks that a device remembers
 _ALIGNED = 256  # bytes: as memory of a device is

@@ -1,11 +1,18 @@
-"""Take k mini-batches through their hops on relations, on a device: sized by bounds and enqueued in one call, or hop by hop."""
+"""Take k mini-batches through their hops on relations, on a device: sized by bounds and enqueued in one call, or hop by hop.
+
+A mini-batch and a type (a group, ``j T + type``) take the place that a mini-batch has without relations: its vertices lie side by side
+and are numbered together. The rows of a mini-batch and a relation are a segment; see csrc/relations.h for their order. Kernels read from
+memory what a relation is and how it draws. So a hop takes the same launches whatever the number of relations: one for its segments, one
+for its windows and counts, one for each kind of draw in it, two to number what it found, and
+one more where its size is not bounded beforehand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +20,34 @@ from ...rng import Law
 from ..relational import RelationLaw, RelationRows, Trees
 from .bulk import BOUND_SHARE
 from .device import CudaDevice
-from .draws import HUB, KEYED
-from .predicted_relations import bounds, peak_bytes
+from .draws import DRAWING_BLOCKS, FEW, HUB, HUBS, KEYED, SLICES, set_words
 from .recording import recorded
-from .relation_bulk import Inputs, OpenRelationBulk, RelationBulk, Shape, close
-from .relation_hops import RELATION, enqueue
+from .relation_bulk import (
+    HUB_WORDS,
+    Inputs,
+    OpenRelationBulk,
+    RelationBulk,
+    RelationHop,
+    Shape,
+    bounds,
+    close,
+    has_hubs,
+    most_in_sets,
+    peak_bytes,
+    slice_places,
+    state_words,
+)
+from .tables import FoundVertices, HeldVertices, Numbering
 
 _BY_PLACE, _LAST, _STRICT = 1, 2, 4
 _PLAIN = (Law.UNIFORM, Law.REPLACEMENT)
+_POINTERS = ("indptr", "indices", "values", "timed")
+RELATION = np.dtype(  # Relation of csrc/relations.h
+    [(name, np.uint64) for name in _POINTERS]
+    + [("fanout", np.int64), ("seed", np.uint64), ("tag", np.uint32), ("law", np.int32), ("flags", np.uint32)]
+    + [("source", np.int32), ("destination", np.int32), ("unused", np.int32)]
+)
+_ROW_WORDS = 4  # of DrawnRow, in words of 64 bits
 
 
 def expand_relations(
@@ -108,3 +135,94 @@ def _recorded(
     bulk = enqueue(device, shape, asked, True)
     kept = [bulk.sizes, bulk.seed_rows, bulk.held.vertices, *(part for hop in bulk.hops for part in hop)]
     return (asked, bulk), kept if bulk.held.trees is None else [*kept, bulk.held.trees]
+
+
+def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> OpenRelationBulk:
+    """Enqueue all hops; waits once a hop unless sizes are bounded."""
+    bound, step, count = shape.bound, 2 * shape.groups + 2, len(shape.drawn)
+    own = shape.segments + 1
+    sizes = device.empty((count + 1) * step + 2 * count * own, np.int64)
+    ends = [sizes[at * step : (at + 1) * step] for at in range(count + 1)]
+    segments, edges = ([sizes[(count + 1) * step :][at * own :][:own] for at in range(first, first + count)] for first in (0, count))
+    expected, empty = int(bound.seeds.sum() + sum(hop.found.sum() for hop in bound.hops)), device.empty(0, np.int32)
+    words = state_words(bound) + HUB_WORDS * sum(has_hubs(drawn, shape.hubs) for drawn in shape.drawn)
+    with device.zeroed_together(words if bounded else 0):
+        numbering = Numbering(device, bound.sizes, expected, bound.most if bounded else None, shape.disjoint)
+        with device.phase("seeds"):
+            held = HeldVertices(asked.none, empty, 0, empty if shape.disjoint else None)
+            held, seed_rows = numbering.number(held, FoundVertices(asked.pointers, asked.seeds, asked.trees), ends[0])
+        most = fresh = np.minimum(bound.seeds, bound.sizes)
+        since, hops = None, list[RelationHop]()
+        for h in range(count):
+            with device.phase(f"hop {h}"):
+                rows = bound.hops[h].rows if bounded else _rows(shape, fresh if since is not None else most)
+                hop = _OpenRelationHop(device, shape, asked, h, segments[h], edges[h], held, since, rows)
+                if bounded:
+                    room = int(bound.hops[h].found.sum())
+                else:
+                    found = device.get(hop.found)
+                    room, fresh = int(found[-1]), np.minimum(np.diff(found), bound.sizes)
+                    most = np.minimum(most + fresh, bound.sizes)
+                drawn = hop.draw(room)
+                grown, local = numbering.number(held, drawn.found, ends[h + 1])
+                hops.append(RelationHop(hop.pointers, local, drawn.entries))
+                since, held = held.pointers if shape.only_new else None, grown
+    return OpenRelationBulk(sizes, seed_rows, held, hops)
+
+
+def _rows(shape: Shape, frontier: np.ndarray) -> int:
+    """Return the rows of a hop from those of each group."""
+    of_type = frontier.reshape(-1, len(shape.counts)).sum(axis=0)
+    return int(sum(of_type[destination] for _, destination in shape.ends))
+
+
+class _DrawnOnRelations(NamedTuple):
+    found: FoundVertices
+    entries: Any
+
+
+class _OpenRelationHop:
+    """The launches of one hop in front of numbering: its rows at once, its edges when there is room for them."""
+
+    def __init__(
+        self, device: CudaDevice, shape: Shape, asked: Inputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
+        rows: int,
+    ) -> None:  # fmt: skip
+        count, types = len(shape.order), len(shape.counts)
+        words = count * RELATION.itemsize // 8
+        self._device, self._shape, self._laws, self._size = device, shape, shape.drawn[hop], rows
+        self._segments, self._relations = segments, asked.relations[hop * words : (hop + 1) * words]
+        self.pointers, self.found = device.empty(rows + 1, np.int64), device.empty(shape.groups + 1, np.int64)
+        self._rows = device.empty(rows * _ROW_WORDS, np.int64)
+        self._hubs = device.zeros(HUB_WORDS) if has_hubs(self._laws, shape.hubs) else None
+        numbers = self._relations, count, types, shape.groups // types
+        device.blocks("relation_segments", 1, *numbers, held.pointers, since, segments)
+        frontier = (segments, held.pointers, since, held.vertices, held.trees)
+        given = (*numbers, asked.firsts, *frontier, asked.names, asked.starts, asked.ends)
+        device.scan("relation_rows", rows, 0, lambda states: (*given, states, self.pointers, self._rows, self.found, edges, self._hubs))
+
+    def draw(self, room: int) -> _DrawnOnRelations:
+        """Draw at most `room` edges, by one launch for each kind of draw that the laws of the hop name."""
+        device, size = self._device, self._size
+        columns, entries = device.empty(room, np.int32), device.empty(room, np.int64)
+        trees = device.empty(room, np.int32) if self._shape.disjoint else None
+        common = (self._relations, self._rows, self._segments, self._shape.segments, self.pointers, columns, entries, trees)
+        if any(fanout and law is not Law.WEIGHTED for fanout, law in self._laws) or any(fanout < 0 for fanout, _ in self._laws):
+            few = max(FEW if fanout < 0 else min(fanout, FEW) for fanout, _ in self._laws)
+            device.start(f"relation_{8 if few <= 8 else 16 if few <= 16 else 32}", size, *common)
+        if any(fanout < 0 or fanout > FEW for fanout, law in self._laws):
+            s = most_in_sets(self._laws)
+            bits = (2 * max(s, 1) - 1).bit_length()
+            blocks = max(1, min(size, DRAWING_BLOCKS, device.launch.most_blocks("relation_many")))
+            scratch = device.empty(blocks * set_words(s), np.uint32)
+            device.blocks("relation_many", blocks, *common, scratch, s, bits)
+        if any(0 < fanout <= FEW and law in KEYED for fanout, law in self._laws):
+            best = slice_places(self._laws, self._shape.hubs, size)
+            kept = (None, None) if self._hubs is None else (device.empty(best, np.float64), device.empty(best, np.int32))
+            device.start("relation_race", max(32 * size, best), *common, self._hubs, *kept)
+        if any(fanout > FEW and law in KEYED for fanout, law in self._laws):
+            device.blocks("relation_race_many", size, *common)
+        if any(fanout > 0 and law is Law.WEIGHTED for fanout, law in self._laws):
+            shared = 0 if self._hubs is None else 32 * SLICES * min(size, HUBS)
+            device.start("relation_weighted", max(32 * size, shared), *common, self._hubs)
+        return _DrawnOnRelations(FoundVertices(self.found, columns, trees), entries)

@@ -1,6 +1,6 @@
 """Map each (mini-batch, vertex) to a slot, an index into an array of numbers, on a device; by a direct table or by hash tables.
 
-Two vertices share a slot if and only if they are the same vertex of the same mini-batch. The steps that follow (`numbering`) are the
+Two vertices share a slot if and only if they are the same vertex of the same mini-batch. The steps that follow (`Numbering`) are the
 same for both structures, and so are the numbers. With E vertices found over the life of a numbering, h of them held (numbered by
 earlier hops), and random reads of 32 bytes (a write reads first):
 
@@ -26,7 +26,7 @@ import numpy as np
 from ...sparse import row_pointers
 from .device import TABLE_SHARE, CudaDevice
 
-_FREE = 0xFFFFFFFF
+FREE = 0xFFFFFFFF
 LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
 HASHED = 32  # bytes of a vertex in hash tables: up to four slots of a vertex and its number
 _WORDS, _PAIR_WORDS = 2, 4  # of a slot; the second with a tree: BS_NUMBERED and BS_PAIRED of csrc/table.h
@@ -101,7 +101,7 @@ class Direct:
         assert not pairs, "trees and vertices are numbered by hash tables"
         starts = row_pointers(sizes)
         self._device, self._k = device, len(sizes)
-        self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), _FREE, np.uint32))
+        self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), FREE, np.uint32))
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         return _entered(self._device, self._k, held, found, self.standing, known)
@@ -142,6 +142,8 @@ class Hash:
 
 
 Name = Literal["direct", "hash"]
+
+
 STRUCTURES: dict[Name, type[Structure]] = {"direct": Direct, "hash": Hash}
 
 
@@ -204,7 +206,7 @@ def _slots_for(most: np.ndarray) -> np.ndarray:
 
 def _filled(device: CudaDevice, slots: int, words: int) -> tuple[Any, Any]:
     """Allocate free slots; return the words from the first vertex on, and from the first number on."""
-    table = device.full(words * slots, _FREE, np.uint32)
+    table = device.full(words * slots, FREE, np.uint32)
     return table, table[words // 2 :]
 
 
@@ -216,3 +218,52 @@ def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertice
         device.start("enter_known", held.size, held.pointers, held.vertices, held.trees, k, *table)
     device.start("enter_found", room, found.pointers, found.columns, found.trees, k, *table, slots)
     return Slots(table.numbers, table.starts, slots)
+
+
+class Numbering:
+    """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop.
+
+    On relations a mini-batch and a type take the place of a mini-batch.
+
+    Parameters
+    ----------
+    device : CudaDevice
+        Its `numbering` names the structure; None chooses by size.
+    sizes : int64, shape (k,)
+        The vertices that each may hold: all of the graph.
+    expected : int
+        Bound of the vertices found over the life of the numbering, repetitions included.
+    most : int64, shape (k,), optional
+        Bound of the distinct vertices of each mini-batch: then one hash table serves all hops.
+    pairs : bool
+        Number vertices of disjoint trees: a vertex that two trees meet has two numbers. By hash tables, whatever is named.
+    """
+
+    def __init__(self, device: CudaDevice, sizes: np.ndarray, expected: int, most: np.ndarray | None = None, pairs: bool = False) -> None:
+        self._device, self._k, self._most = device, len(sizes), int((sizes if most is None else np.minimum(sizes, most)).sum())
+        name = "hash" if pairs else device.numbering or chosen(int(sizes.sum()), 1, expected, device.free_bytes)
+        self.structure = STRUCTURES[name](device, sizes, most, pairs)
+        self._known: Any = None  # the pointers of the vertices whose numbers the structure knows
+
+    def number(self, held: HeldVertices, found: FoundVertices, ends: Any) -> tuple[HeldVertices, Any]:
+        """Number the found vertices as `Backend.relabel` defines, and wait for nothing.
+
+        Returns the held vertices with the new ones, with room for all that are found, and the local number of each found vertex, both
+        on the device. `ends`, int64 of shape (2 k + 2,), takes the pointers of the first, then those of the found vertices.
+        """
+        device, k, room = self._device, self._k, len(found.columns)
+        table = found.slots or self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
+        size = min(held.size + room, self._most)
+        vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
+        trees = None if found.trees is None else device.empty(size, np.int32)
+        asked = held.pointers, held.vertices, held.trees, found.pointers, found.columns, found.trees, k, table.found, table.starts
+        device.scan("number_found", room, k + 1, lambda states: (*asked, table.numbers, states, ends, vertices, trees, local), held.size)
+        self._known = ends[: k + 1]
+        return HeldVertices(self._known, vertices, size, trees), local
+
+
+def beyond(device: CudaDevice, grown: HeldVertices, held: HeldVertices, k: int, room: int) -> HeldVertices:
+    """Return the vertices that each mini-batch of `grown` holds beyond those of `held`: at most `room`."""
+    pointers, vertices = device.empty(k + 1, np.int64), device.empty(room, np.int32)
+    device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
+    return HeldVertices(pointers, vertices, room)

@@ -26,6 +26,9 @@ T = TypeVar("T")
 def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = None, remedy: str = _ALIKE) -> None:
     """Raise on every rank if the ranks do not have equal settings.
 
+    Raises `UsageError` on all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values,
+    unless these are hashes. If ranks name different settings, they run different commands.
+
     Parameters
     ----------
     settings : dict of JSON values
@@ -34,12 +37,6 @@ def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = 
         What is too long to show, such as the graph and the seeds, each as a hash.
     remedy : str
         How errors end: what to do.
-
-    Raises
-    ------
-    UsageError
-        On all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values, unless these
-        are hashes. If ranks name different settings, they run different commands.
     """
     made_alike(comm, lambda: (None, settings, hashes or {}), remedy)
 
@@ -47,11 +44,9 @@ def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = 
 def together(comm: Comm, call: Callable[[], T]) -> T:
     """Call `call`, which sends nothing, on every rank; if it fails on one of them, raise on all. Collective.
 
-    Raises
-    ------
-    UsageError, DataError or BackendUnavailable
-        On all ranks, the error of the lowest rank that raised one. It names that rank unless all failed alike. An OSError becomes a
-        `UsageError`. Any other exception is raised as it is on the ranks that raised it, and is a `UsageError` on the others.
+    Raises `UsageError`, `DataError` or `BackendUnavailable` on all ranks: the error of the lowest rank that raised one. It names that rank
+    unless all failed alike. An OSError becomes a `UsageError`. Any other exception is raised as it is on the ranks that raised it, and is a
+    `UsageError` on the others.
     """
     return made_alike(comm, lambda: (call(), {}, {}))
 
@@ -64,8 +59,8 @@ def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str,
         return value, json.loads(json.dumps(compared, default=repr))
 
     made, fault = _called(readable)
-    value, told = made or (None, [{}, {}])
-    everyone = comm.gather_control([fault.told, *told])
+    value, compared = made or (None, [{}, {}])
+    everyone = comm.gather_control([fault.words, *compared])
     _raise_faults([rank[0] for rank in everyone], fault)
     _compare([rank[1:] for rank in everyone], remedy)
     return cast(T, value)
@@ -79,8 +74,8 @@ def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
                     raise UsageError(f"the ranks do not agree on {key}: {in_words(first[key], theirs[key], rank)}; {remedy}")
-    for rank, told in enumerate(everyone):
-        if any(own.keys() != others.keys() for own, others in zip(everyone[0], told, strict=True)):
+    for rank, parts in enumerate(everyone):
+        if any(mine.keys() != others.keys() for mine, others in zip(everyone[0], parts, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
 
 
@@ -105,20 +100,17 @@ def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:
 def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:
     """Call `call` on rank 0, which alone reads and writes the files of a run; return its value there, None elsewhere. Collective.
 
-    Raises
-    ------
-    UsageError, DataError or BackendUnavailable
-        On all ranks, what `call` raises; see `together` for other exceptions.
+    Raises `UsageError`, `DataError` or `BackendUnavailable` on all ranks: what `call` raises; see `together` for other exceptions.
     """
     made, fault = _called(call) if comm.rank == 0 else (None, _NO_FAULT)
-    _raise_faults(comm.gather_control(fault.told)[:1], fault)
+    _raise_faults(comm.gather_control(fault.words)[:1], fault)
     return made
 
 
 class _Fault(NamedTuple):
     """The fault of a rank: its kind and its text, empty for none, and the exception itself if ranks do not share its class."""
 
-    told: list[str]
+    words: list[str]
     unforeseen: Exception | None = None
 
 
@@ -146,10 +138,10 @@ def _text(error: Exception) -> str:
         return f"its text cannot be made, {type(another).__name__}"
 
 
-def _raise_faults(everyone: list[list[str]], own: _Fault) -> None:
+def _raise_faults(everyone: list[list[str]], fault: _Fault) -> None:
     """Raise the fault of the lowest of these ranks that has one; a rank with an unforeseen fault raises its own."""
-    if own.unforeseen is not None:
-        raise own.unforeseen
+    if fault.unforeseen is not None:
+        raise fault.unforeseen
     for rank, (kind, text) in enumerate(everyone):
         if kind:
             alike = all(other == everyone[0] for other in everyone)

@@ -35,8 +35,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from .cuda_aware import CudaAware
-from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, PendingAlltoall, PendingRows, Primitives, SentCount, TransferHandle
+from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, CudaAware, PendingAlltoall, PendingRows, Primitives, SentCount, TransferHandle
 
 __all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "PendingRows", "Primitives", "SentCount", "TransferHandle"]
 
@@ -96,9 +95,9 @@ class Comm(Primitives):
         """Count what an all-reduce sends: the shares of the other ranks to them, and the sum of this rank's share to each of them."""
         self._count_collective(kind)
         shares = itemsize * ((numbers + self.size - 1 - np.arange(self.size)) // self.size)
-        own, away = int(shares[self.rank]), self.elsewhere
-        between = int(shares[away].sum()) + int(np.count_nonzero(away)) * own
-        self._count(kind, 2 * (self.size - 1), int(shares.sum()) - own + (self.size - 1) * own, between)
+        local, away = int(shares[self.rank]), self.elsewhere
+        between = int(shares[away].sum()) + int(np.count_nonzero(away)) * local
+        self._count(kind, 2 * (self.size - 1), int(shares.sum()) - local + (self.size - 1) * local, between)
 
     def allgather(self, array: np.ndarray, kind: str) -> np.ndarray:
         """Return the arrays of all ranks, stacked: shape ``(size, *array.shape)``. All ranks pass the same shape and dtype."""
@@ -184,8 +183,8 @@ class Comm(Primitives):
 
     def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
         """Begin `alltoall`; ``.wait()`` of the returned object gives its result. Row counts have been exchanged on return."""
-        held = self._checked_parts(parts, kind)
-        return PendingAlltoall(self.start_alltoall_rows(np.concatenate(held), np.array([len(part) for part in held]), kind))
+        arrays = self._checked_parts(parts, kind)
+        return PendingAlltoall(self.start_alltoall_rows(np.concatenate(arrays), np.array([len(part) for part in arrays]), kind))
 
     def alltoall_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str, incoming: np.ndarray | None = None) -> np.ndarray:
         """Send consecutive rows of one array to each rank; see `start_alltoall_rows`. Return the received rows, in rank order."""
@@ -263,17 +262,17 @@ class Comm(Primitives):
         """Raise `UsageError` if only one thread of this rank may communicate; sampling ahead needs two."""
         return
 
-    def at(self, place: str, told: str) -> None:
+    def at(self, place: str, message: str) -> None:
         """Name the place in the program that all ranks must have reached at the next all-to-alls, which compare it.
 
         Parameters
         ----------
         place : str
             Equal on all ranks.
-        told : str
-            How the error of ranks at different places tells of this rank.
+        message : str
+            This rank's line in a mismatch error.
         """
-        self._place, self._told = place, told
+        self._place, self._message = place, message
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
         """Poll ``done()`` until it is true, with the deadline of a collective; for transfers outside this class (`what`).
@@ -364,15 +363,15 @@ class Comm(Primitives):
             yield self._gathered(part[first : first + int(now[self.rank])], now, kind), now
 
     def _checked_parts(self, parts: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
-        held = [np.ascontiguousarray(part) for part in parts]
-        if len(held) != self.size:
-            raise UsageError(f"alltoall sends one part to each of {self.size} ranks; got {len(held)} parts")
-        for part in held:
+        arrays = [np.ascontiguousarray(part) for part in parts]
+        if len(arrays) != self.size:
+            raise UsageError(f"alltoall sends one part to each of {self.size} ranks; got {len(arrays)} parts")
+        for part in arrays:
             self._check(part, kind)
-            if part.dtype != held[0].dtype or part.dtype.hasobject or part.shape[1:] != held[0].shape[1:]:
-                found = ", ".join(f"{other.dtype} {other.shape}" for other in held)
-                raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {found}")
-        return held
+            if part.dtype != arrays[0].dtype or part.dtype.hasobject or part.shape[1:] != arrays[0].shape[1:]:
+                forms = ", ".join(f"{other.dtype} {other.shape}" for other in arrays)
+                raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {forms}")
+        return arrays
 
     def _agree_on_counts(self, counts: np.ndarray, made_of: str) -> np.ndarray:
         """Exchange row counts, with a checksum of `made_of` and of the place; return the counts: int64, shape (size,)."""
@@ -395,9 +394,9 @@ class Comm(Primitives):
 
     def _compare_places(self) -> None:
         """Raise `UsageError` if the ranks are at different places of the program; collective."""
-        places, told = zip(*self._gather_json([self._place, self._told], alike=False), strict=True)
+        places, lines = zip(*self._gather_json([self._place, self._message], alike=False), strict=True)
         if len(set(places)) > 1:
-            raise UsageError(f"the ranks have not taken the same steps: {'; '.join(told)}: take all steps on every rank, or equally many")
+            raise UsageError(f"the ranks have not taken the same steps: {'; '.join(lines)}: take all steps on every rank, or equally many")
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

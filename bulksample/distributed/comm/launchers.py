@@ -48,7 +48,7 @@ class Launch(NamedTuple):
     rank: int | None = None
 
     @property
-    def told(self) -> str:
+    def count_in_words(self) -> str:
         """The number of ranks in words."""
         return f"{'at least ' * any(self.variable == name for _, name in _RANK_ALONE)}{self.ranks} ranks"
 
@@ -60,28 +60,30 @@ class Launch(NamedTuple):
 
 def check_launch(launch: Launch) -> None:
     """Raise `UsageError` if variables of the launcher contradict each other, before a rank waits for others that cannot come."""
-    found = {name: os.environ[name] for name in _OF_TORCH if name in os.environ}
-    if launch.by_torch or (len(found) == len(_OF_TORCH) and not launch.variable):
+    values = {name: os.environ[name] for name in _OF_TORCH if name in os.environ}
+    if launch.by_torch or (len(values) == len(_OF_TORCH) and not launch.variable):
         for name, least, most in (("WORLD_SIZE", 1, 2**31 - 1), ("RANK", 0, launch.ranks - 1), ("MASTER_PORT", 1, 2**16 - 1)):
-            if not found[name].isdecimal() or not least <= int(found[name]) <= most:
-                raise UsageError(f"{name}: got {found[name]!r}; use a whole number from {least} to {most}, or unset {', '.join(_OF_TORCH)}")
-        if not found["MASTER_ADDR"].strip():
+            if not values[name].isdecimal() or not least <= int(values[name]) <= most:
+                raise UsageError(
+                    f"{name}: got {values[name]!r}; use a whole number from {least} to {most}, or unset {', '.join(_OF_TORCH)}"
+                )
+        if not values["MASTER_ADDR"].strip():
             raise UsageError("MASTER_ADDR: got nothing; use the name or the address of the machine of rank 0")
     elif launch.rank is not None and launch.rank >= launch.ranks > 0:
-        found_rank = f"{launch.variable} says that there are {launch.ranks} ranks, but this is rank {launch.rank}"
-        raise UsageError(f"{found_rank}; start with {launch.launcher}, or unset {launch.variable}")
+        contradiction = f"{launch.variable} says that there are {launch.ranks} ranks, but this is rank {launch.rank}"
+        raise UsageError(f"{contradiction}; start with {launch.launcher}, or unset {launch.variable}")
 
 
 def launched() -> Launch:
     """Return how this process was launched, read from the environment."""
     for launcher, ranks, rank, required in _LAUNCHERS:
         if os.environ.get(ranks, "").isdigit() and all(name in os.environ for name in required):
-            own = os.environ.get(rank, "")
-            return Launch(launcher, int(os.environ[ranks]), ranks, int(own) if own.isdigit() else None)
+            number = os.environ.get(rank, "")
+            return Launch(launcher, int(os.environ[ranks]), ranks, int(number) if number.isdigit() else None)
     for launcher, rank in _RANK_ALONE:
-        own = os.environ.get(rank, "")
-        if own.isdigit() and own != "0":  # number 0 may be a job's script, or a shell below a launcher, and alone
-            return Launch(launcher, int(own) + 1, rank, int(own))
+        number = os.environ.get(rank, "")
+        if number.isdigit() and number != "0":  # number 0 may be a job's script, or a shell below a launcher, and alone
+            return Launch(launcher, int(number) + 1, rank, int(number))
     return Launch()
 
 
@@ -90,12 +92,12 @@ def unheard() -> str:
 
     torch.distributed is asked only if this program has begun it.
     """
-    found = [name for name in _OF_TORCH if name in os.environ]
+    present = [name for name in _OF_TORCH if name in os.environ]
     several = any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > least for name, least in (("RANK", 0), ("WORLD_SIZE", 1)))
-    if several and 1 < len(found) < len(_OF_TORCH):
-        said = ", ".join(f"{name}={os.environ[name]}" for name in found)
+    if several and 1 < len(present) < len(_OF_TORCH):
+        said = ", ".join(f"{name}={os.environ[name]}" for name in present)
         missing = " and ".join(name for name in _OF_TORCH if name not in os.environ)
-        return f"got {said}, but no {missing}; set {missing} to run together, or unset {', '.join(found)} to run alone"
+        return f"got {said}, but no {missing}; set {missing} to run together, or unset {', '.join(present)} to run alone"
     rank, ranks = rank_of_torch()
     if ranks > 1:
         return (

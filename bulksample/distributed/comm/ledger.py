@@ -112,14 +112,14 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     return {
         "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
         "phase_bytes": {name: sum(rank["phase_bytes"][name] for rank in ranks) for name in PHASES},
-        "bytes_sent": _summed(ranks, _BYTES),
-        "messages_sent": _summed(ranks, _MESSAGES),
-        "bytes_between_machines": _summed(ranks, _BETWEEN),
-        "training_bytes": _summed(ranks, _TRAINING_BYTES),
-        "training_bytes_between_machines": _summed(ranks, _TRAINING_BETWEEN),
-        "training_messages": _summed(ranks, _TRAINING_MESSAGES),
-        "collectives": _largest(ranks, _COLLECTIVES),
-        "training_collectives": _largest(ranks, _TRAINING_COLLECTIVES),
+        "bytes_sent": _by_kind(ranks, _BYTES),
+        "messages_sent": _by_kind(ranks, _MESSAGES),
+        "bytes_between_machines": _by_kind(ranks, _BETWEEN),
+        "training_bytes": _by_kind(ranks, _TRAINING_BYTES),
+        "training_bytes_between_machines": _by_kind(ranks, _TRAINING_BETWEEN),
+        "training_messages": _by_kind(ranks, _TRAINING_MESSAGES),
+        "collectives": _by_kind(ranks, _COLLECTIVES, max),
+        "training_collectives": _by_kind(ranks, _TRAINING_COLLECTIVES, max),
         "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
         "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
         "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
@@ -150,13 +150,9 @@ def _share(rank: dict[str, dict[str, Any]], phase: str) -> float:
     return rank["seconds"][phase] / clock if clock > 0 else 0.0
 
 
-def _summed(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, int]:
-    kinds = {kind: sum(rank["sent"][kind][column] for rank in ranks) for kind in KINDS}
-    return {"total": sum(kinds.values()), **kinds}
-
-
-def _largest(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, int]:
-    kinds = {kind: max(rank["sent"][kind][column] for rank in ranks) for kind in KINDS}
+def _by_kind(ranks: list[dict[str, dict[str, Any]]], column: int, over: Callable[[Iterator[int]], int] = sum) -> dict[str, int]:
+    """Return one of the numbers of "sent", summed over ranks, or the largest (`over`), for each kind and in total."""
+    kinds = {kind: over(rank["sent"][kind][column] for rank in ranks) for kind in KINDS}
     return {"total": sum(kinds.values()), **kinds}
 
 

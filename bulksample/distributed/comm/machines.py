@@ -1,30 +1,40 @@
-"""The machine of each rank: ranks with the same host name and the same running kernel share a machine."""
+"""What ranks of one machine share: its name, an array in its memory, and its processors.
+
+Ranks with the same host name and the same running kernel share a machine. A shared array has no name in any file system: the first rank of
+a machine makes an anonymous file (memfd), and the others open it through that process. So nothing is left when ranks die, and the size of
+/dev/shm does not matter.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from ...backends.native import processor_ids
 from ...errors import UsageError
+from ...free_memory import check_free
+from .agree import together
 from .base import Comm
 
 VARIABLE = "BULKSAMPLE_MACHINES"  # ranks of each machine, such as 2,2,2,2: simulates machines
+_CHUNK_BYTES, _CHUNK_ROWS = 2**20, 2**9  # filled at once; the allocator keeps memory of about that size
+_MEETINGS = 10  # of the ranks that fill an array, in the time that a wait may take
 
 
 def machines_of_ranks(comm: Comm) -> np.ndarray:
     """Return the machine of each rank: int64, shape (p,); machines are numbered by their first rank. Collective; counts no bytes.
 
     BULKSAMPLE_MACHINES simulates machines: ``2,2,4`` puts two, two and four ranks in the order of ranks on three machines, ``2`` puts
-    two on each.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if that variable is no list of numbers that add up to p.
+    two on each. Raises `UsageError` on every rank if that variable is no list of numbers that add up to p.
     """
     before = dict(comm.tally)
     names = comm.gather_control(_own_machine(comm.rank, comm.size))
@@ -76,3 +86,132 @@ def _own_machine(rank: int, ranks: int) -> str:
     with suppress(OSError):
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return f"{socket.gethostname()} {kernel}"
+
+
+def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[int, int], np.ndarray], what: str) -> np.ndarray:
+    """Return an array with one copy on every machine, shared by its ranks; collective.
+
+    Raises `UsageError` on every rank if a machine has too little memory, or one of its ranks cannot open the memory of another. Raises
+    `DataError` on every rank if `fill` raises it on one of them.
+
+    Parameters
+    ----------
+    comm : Comm
+        All ranks.
+    fill : callable
+        Returns rows a to b - 1. Each rank of a machine fills an even share of the rows.
+    what : str
+        The name of the array in messages.
+
+    Returns
+    -------
+    np.ndarray
+        Read-only. The memory is freed when no rank of the machine maps it any more.
+    """
+    machine = on_one_machine(comm)
+    size = max(1, prod(shape) * dtype.itemsize)
+    descriptor = together(comm, lambda: _make(size, what) if machine.rank == 0 else -1)
+    try:
+        pid, number = machine.gather_control([os.getpid(), descriptor])[0]
+        opened = together(comm, lambda: _open(pid, number, size, what))
+    finally:
+        if machine.rank == 0:
+            os.close(descriptor)
+    array: np.ndarray = np.ndarray(shape, dtype, mmap.mmap(opened, size))
+    os.close(opened)
+    first, last = (shape[0] * r // machine.size for r in (machine.rank, machine.rank + 1))
+    _fill_together(comm, array, _chunks(array, first, last), fill)
+    array.flags.writeable = False
+    return array
+
+
+def _make(size: int, what: str) -> int:
+    """Return the descriptor of an anonymous file of this size; raise `UsageError` if there is too little memory."""
+    remedy = "use features partitioned, or feature_storage given, which maps the file of the store"
+    check_free(size, f"on {socket.gethostname()}, {what}", remedy)
+    descriptor = os.memfd_create("bulksample")
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _open(pid: int, number: int, size: int, what: str) -> int:
+    """Open the anonymous file of another process of this machine."""
+    path = f"/proc/{pid}/fd/{number}"
+    try:
+        opened = os.open(path, os.O_RDWR)
+    except OSError as error:
+        raise UsageError(
+            f"{what} in the memory of {socket.gethostname()} cannot be opened through {path} ({error.strerror}); ranks of a machine must "
+            "see each other's processes: start them in one container, or use features replicated"
+        ) from None
+    if (length := os.fstat(opened).st_size) != size or "memfd:bulksample" not in os.readlink(path):
+        os.close(opened)
+        raise UsageError(f"{path} holds {length} bytes and should be the {size} of {what}; use features replicated")
+    return opened
+
+
+def _chunks(array: np.ndarray, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield (a, b) of consecutive rows that are filled at once."""
+    step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, array[:1].nbytes)))
+    return ((a, min(a + step, last)) for a in range(first, last, step))
+
+
+def _fill_together(comm: Comm, array: np.ndarray, chunks: Iterator[tuple[int, int]], fill: Callable[[int, int], np.ndarray]) -> None:
+    """Fill this rank's chunks; collective. Ranks meet several times within a timeout: one that reads from a slow disk is not lost."""
+
+    def fill_some() -> bool:
+        until = time.monotonic() + comm.timeout / _MEETINGS
+        for a, b in chunks:
+            array[a:b] = fill(a, b)
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    while not all(comm.gather_control(together(comm, fill_some))):
+        pass
+
+
+def fair_threads(comm: Comm) -> int:
+    """Return the number of processors for this rank: those of its affinity mask, divided by the ranks with the same mask.
+
+    This is right whether a launcher gives all ranks of a machine the same mask or binds each rank to its own processors.
+    """
+    mask = processor_ids()
+    processors = [socket.gethostname(), mask]
+    return max(1, len(mask) // comm.gather_control(processors).count(processors))
+
+
+class ThreadBudget(NamedTuple):
+    """Threads of a rank by task. The tasks run at the same time."""
+
+    sample: int  # for the next bulk; 0: sampling takes turns with computing, on the same threads
+    gather: int  # for the features of the next mini-batch; 0: takes turns likewise
+    compute: int
+
+    def __str__(self) -> str:
+        ahead = [f"{count} {what}" for count, what in ((self.sample, "sample"), (self.gather, "gather")) if count]
+        return ", ".join([*ahead, f"{self.compute} compute"]) if ahead else f"{self.compute}, in turn"
+
+
+def divide_threads(threads: int, asked: int | None = None, waits: bool = False) -> ThreadBudget:
+    """Divide the threads of a rank between computing and preparing the next mini-batches.
+
+    Sampling and gathering take about a tenth of a step on a CPU. With up to three threads, a thread for them would mostly idle, so
+    the tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one. From eight threads on,
+    gathering gets as many as sampling. Raises `UsageError` if no thread is left to compute.
+
+    Parameters
+    ----------
+    threads : int
+    asked : int, optional
+        Threads for sampling, instead of this rule.
+    waits : bool
+        True if sampling mostly waits for other ranks or a device. It then gets a thread in addition, unless `asked` is 0.
+    """
+    sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
+    if waits:
+        return ThreadBudget(0 if asked == 0 else max(1, sample), 0, threads)
+    if sample >= threads:
+        raise UsageError(f"sampling with {sample} of {threads} threads leaves none to compute; use at most {threads - 1}")
+    gather = threads // 8 if sample else 0
+    return ThreadBudget(sample, gather, threads - sample - gather)

@@ -1,4 +1,12 @@
-"""The address at which ranks without MPI meet: how long one waits that nobody answers at, and what is said meanwhile."""
+"""Find out what listens at the address at which ranks without MPI meet, and say meanwhile what this rank waits for.
+
+A client of a store of torch.distributed opens with a magic number and a ping, to which the store returns the ping's number:
+
+    0  ce f7 85 3c    13  number, 4 bytes    ->    number
+
+Torch does not promise this protocol. So a service is refused only after a store of the torch that is installed has been seen to return
+its number; where it does not, nothing is refused, and torch's own client finds out.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,15 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 _DEAD_SECONDS = 10.0  # for a name that nobody knows, or a machine that does not answer
 _REFUSED_SECONDS, _REFUSED_SHARE = 30.0, 0.1  # for a machine that answers, where nothing listens: at least, and of the timeout
 TOLD_SECONDS = 2.0
 _POLL_SECONDS = 0.2
+_MAGIC = bytes([0]) + (0x3C85F7CE).to_bytes(4, "little") + bytes([13])
+_ANSWER_SECONDS, _SILENT_SECONDS, _SILENT_SHARE = 5.0, 30.0, 0.1  # for one answer; and for all, at least, and of the timeout
+_SHOWN = 40  # bytes of a foreign answer
 
 
 def await_listener(host: str, port: int, timeout: float, opens: bool = False) -> None:
@@ -42,9 +54,12 @@ def await_listener(host: str, port: int, timeout: float, opens: bool = False) ->
                 raise
             if silent and waited >= min(TOLD_SECONDS, patience / 2) and speaks():
                 silent = False
-                found = f"nothing listens at MASTER_ADDR:MASTER_PORT {host}:{port} ({error})"
-                sys.stderr.write(f"bulksample: {own_name()}: {found}; waiting up to {patience:g} s for rank 0 to start there\n")
+                _report(f"nothing listens at MASTER_ADDR:MASTER_PORT {host}:{port} ({error})", patience, "rank 0 to start there")
         time.sleep(_POLL_SECONDS)
+
+
+def _report(state: str, patience: float, awaited: str) -> None:
+    sys.stderr.write(f"bulksample: {own_name()}: {state}; waiting up to {patience:g} s for {awaited}\n")
 
 
 def speaks() -> bool:
@@ -72,3 +87,60 @@ def advice(error: Exception) -> str:
     if isinstance(error, OSError):
         return "; set MASTER_ADDR to a name or an address of the machine of rank 0 that all ranks can reach"
     return f"; start {os.environ.get('WORLD_SIZE', 'all')} ranks, each with its own RANK and the same MASTER_ADDR and MASTER_PORT"
+
+
+class NoStore(OSError):
+    """Another service than a store listens at the address of the store."""
+
+
+def check_store(host: str, port: int, timeout: float, greets: Callable[[], bool]) -> None:
+    """Check that a store answers at an address where something listens.
+
+    Another answer than that of a store ends the wait at once. A service that is silent or hangs up gets a tenth of the timeout, at least
+    thirty seconds, because a machine may be busy; after two seconds standard error says so. The last greeting has its full time too, up to
+    five seconds more: cut short, it would call a service silent that is only slow. Raises `NoStore` if what listens there is no store; with
+    what it answered.
+
+    Parameters
+    ----------
+    greets : callable
+        True if a store of the installed torch is known to answer as here.
+    """
+    start, silent = time.monotonic(), True
+    patience = min(timeout, max(_SILENT_SECONDS, _SILENT_SHARE * timeout))
+    while True:
+        try:
+            with socket.create_connection((host, port), min(_ANSWER_SECONDS, timeout)) as connection:
+                problem, final = fault(connection, min(TOLD_SECONDS if silent else _ANSWER_SECONDS, timeout))
+        except OSError:
+            return  # nothing listens any more; torch's client tries on
+        if not problem:
+            return
+        waited = time.monotonic() - start
+        if final or waited >= patience:
+            if greets():
+                raise NoStore(f"another service listens there than a store of torch.distributed: {problem}")
+            return
+        if silent and waited >= min(TOLD_SECONDS, patience / 2) and speaks():
+            silent = False
+            where = f"MASTER_ADDR:MASTER_PORT {host}:{port}"
+            _report(f"what listens at {where} is no store of torch.distributed so far: {problem}", patience, "an answer")
+        time.sleep(_POLL_SECONDS)
+
+
+def fault(connection: socket.socket, seconds: float) -> tuple[str, bool]:
+    """Greet as a client of a store; return what is wrong with the answer, "" for that of a store, and True if it cannot be a store."""
+    number, answer = os.urandom(4), b""
+    connection.settimeout(seconds)
+    try:
+        connection.sendall(_MAGIC + number)
+        while len(answer) < len(number):
+            received = connection.recv(_SHOWN)
+            if not received:
+                return (f"it answers {answer!r} and hangs up", True) if answer else ("it hangs up", False)
+            answer += received
+    except TimeoutError:
+        return (f"it answers {answer!r}", True) if answer else ("it does not answer", False)
+    except OSError as error:
+        return (f"it answers {answer!r} and hangs up", True) if answer else (f"it hangs up ({error.strerror})", False)
+    return ("", False) if answer == number else (f"it answers {answer[:_SHOWN]!r}", True)

@@ -1,24 +1,43 @@
-"""Ranks as MPI processes. `world` imports mpi4py.MPI and passes the module in."""
+"""Ranks as MPI processes, and what the MPI library can do and leaves behind. `world` imports mpi4py.MPI and passes the module in.
+
+`MPIX_Query_cuda_support` is an extension that Open MPI and MPICH export; name and version of a library are not evidence. A library without
+it is taken as not CUDA-aware. A variable can turn the support off where the library answers yes, so variables are read too.
+
+https://docs.open-mpi.org/en/main/man-openmpi/man3/MPIX_Query_cuda_support.3.html
+https://github.com/pmodels/mpich/blob/main/doc/wiki/how_to/Running_MPICH_with_GPU.md
+
+MPICH removes its files in /dev/shm when it ends. After a kill the memory would stay allocated until the machine restarts.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .base import Comm, TransferHandle
-from .cuda_aware import CudaAware, ask
-from .pairwise_alltoall import PairwiseAlltoall
+from .primitives import CudaAware
+from .process_end import Sentinel
 from .processes import ProcessComm, SubComm
-from .sentinel import Sentinel
-from .side_channel_mpi import MpiSideChannel
+from .side_channels import MpiSideChannel
 from .watch import alarm, deadline
 
 _ABORT_SECONDS = 5.0  # for the launcher to end this process as well
 _TAGS = 2**15  # every MPI library has that many
+SYMBOL = "MPIX_Query_cuda_support"
+SWITCHES = ("MPIR_CVAR_ENABLE_GPU", "MPICH_GPU_SUPPORT_ENABLED", "OMPI_MCA_opal_cuda_support", "MV2_USE_CUDA")
+_OFF = ("0", "no", "false", "off")
+SHARED_MEMORY = Path("/dev/shm")
+_NAME = re.compile(r"/mpich_shm_\w+")
+_OLD_SECONDS = 600.0  # ranks may be about to open a younger file
 
 
 class MpiComm(ProcessComm):
@@ -44,8 +63,8 @@ class MpiComm(ProcessComm):
         self._complete(what, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, array, op=self._mpi.SUM).Test)
 
     def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
-        own = [into.shape[1]] * self.size
-        done: Callable[[], bool] = self._comm.Ialltoallv([array, counts], [into, own]).Test
+        incoming = [into.shape[1]] * self.size
+        done: Callable[[], bool] = self._comm.Ialltoallv([array, counts], [into, incoming]).Test
         return done
 
     def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
@@ -126,3 +145,96 @@ class _MpiSubComm(SubComm, MpiComm):
         self._mpi, self._alltoalls, self._in_flight = whole._mpi, 0, whole._in_flight
         with deadline(self.watch.timeout, "the other ranks to split", self._strike):
             self._comm = whole._comm.Split(color, self.rank)
+
+
+class PairwiseAlltoall:
+    """One all-to-all under way, as messages of at most `most` bytes between pairs of ranks. Empty parts send no message.
+
+    `Ialltoallv` wants all parts in one buffer, with displacements of 32 bits before MPI 4. Here parts are arrays of their own, in host or
+    device memory, and may be longer; and a part whose length is not the agreed one must name its sender.
+    """
+
+    def __init__(self, mpi: Any, comm: Any, tag: int, most: int, parts: list[np.ndarray], into: list[np.ndarray]) -> None:
+        self._mpi, self.fault = mpi, ""  # `fault` describes a message whose length is not the agreed one
+        self._incoming = [
+            (r, buffer[at : at + most]) for r, buffer in enumerate(into) if r != comm.rank for at in range(0, len(buffer), most)
+        ]
+        outgoing = [(r, part[at : at + most]) for r, part in enumerate(parts) if r != comm.rank for at in range(0, len(part), most)]
+        self._requests = [comm.Irecv([buffer, mpi.BYTE], r, tag) for r, buffer in self._incoming]
+        self._requests += [comm.Isend([part, mpi.BYTE], r, tag) for r, part in outgoing]
+        self._statuses = [mpi.Status() for _ in self._requests]
+        self._finished = not self._requests
+
+    def done(self) -> bool:
+        """Return True once all messages have been sent and received; does not wait."""
+        if not self._finished:
+            self._finished = self._mpi.Request.Testall(self._requests, self._statuses)
+            if self._finished:
+                self._check_lengths()
+        return self._finished
+
+    def _check_lengths(self) -> None:
+        for (rank, buffer), status in zip(self._incoming, self._statuses, strict=False):
+            received = status.Get_count(self._mpi.BYTE)
+            if received != len(buffer):
+                self.fault = f"rank {rank} sent {received} bytes where {len(buffer)} were agreed"
+
+
+def ask(library: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> CudaAware:
+    """Query a library that is loaded and initialized.
+
+    Parameters
+    ----------
+    library : path
+        The MPI library, or a module linked with it, such as mpi4py's.
+    environment : mapping of str to str
+        Where the switches that turn the support off are looked up.
+    """
+    try:
+        query = getattr(ctypes.CDLL(os.fspath(library)), SYMBOL)
+    except OSError as error:
+        return CudaAware(False, f"the MPI library cannot be asked: {error}")
+    except AttributeError:
+        return CudaAware(False, f"the MPI library has no {SYMBOL} to ask")
+    query.restype, query.argtypes = ctypes.c_int, []
+    if query() != 1:
+        return CudaAware(False, f"the MPI library says that it does not read device memory ({SYMBOL})")
+    off = next((name for name in SWITCHES if environment.get(name, "").lower() in _OFF), None)
+    if off:
+        return CudaAware(False, f"{off}={environment[off]} keeps the MPI library from device memory")
+    return CudaAware(True, f"the MPI library says that it reads device memory ({SYMBOL})")
+
+
+def forget_names() -> None:
+    """Unlink the files that this process has mapped. Call it once all ranks have mapped them; the last to exit frees the memory."""
+    for path in _mapped(Path("/proc/self")):
+        with suppress(OSError):
+            path.unlink()
+
+
+def sweep(old: float = _OLD_SECONDS) -> list[Path]:
+    """Unlink this user's shared memory files that no process maps; ranks killed while MPI started leave such files.
+
+    Returns the files that were unlinked; those younger than `old` seconds are kept.
+    """
+    candidates = [path for path in SHARED_MEMORY.glob("mpich_shm_*") if _is_old(path, old)]
+    in_use = set().union(*(_mapped(process) for process in Path("/proc").glob("[0-9]*"))) if candidates else set()
+    unused = [path for path in candidates if path not in in_use]
+    for path in unused:
+        with suppress(OSError):
+            path.unlink()
+    return unused
+
+
+def _is_old(path: Path, seconds: float) -> bool:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_uid == os.getuid() and time.time() - status.st_mtime > seconds
+    return False
+
+
+def _mapped(process: Path) -> set[Path]:
+    """Return the shared memory files that a process has mapped; empty for a process of another user."""
+    with suppress(OSError):
+        return {SHARED_MEMORY / name[1:] for name in _NAME.findall((process / "maps").read_text(encoding="utf-8", errors="replace"))}
+    return set()

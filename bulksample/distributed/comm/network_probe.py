@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .base import COMPLETED, Comm, TransferHandle
+from .base import Comm
 from .machines import uneven
+from .threads import SerialComm
 
 ROUNDS = 9
 BYTES_SENT = 2**22  # by each rank in a long all-to-all
@@ -22,11 +23,11 @@ _MIRRORED = (2, 8, 32, 128)  # ranks of the mirrored communicators
 _LEAST_SECONDS = 1e-9  # of a latency below what the clock and the load of the machine can show
 
 
-class MirrorComm(Comm):
+class MirrorComm(SerialComm):
     """A communicator of one process that plays rank 0 of p: every other rank sends what this one sends it. Nothing moves."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(0, size)
+        Comm.__init__(self, 0, size)
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
         array *= self.size
@@ -34,24 +35,11 @@ class MirrorComm(Comm):
     def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
         return np.tile(part, self.size)
 
-    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
-        pass
-
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return words.copy()
 
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
-        into[:] = sent
-        return COMPLETED
-
     def _split(self, color: int, members: list[int]) -> Comm:
         return MirrorComm(len(members))
-
-    def barrier(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SENT) -> dict[str, Any]:
@@ -82,7 +70,7 @@ def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SE
 
 def host_seconds(rounds: int = ROUNDS) -> tuple[float, float]:
     """Return the processor seconds of an all-to-all of short parts that no message can explain, and of each of its 2 (p - 1) messages."""
-    found = []
+    costs = []
     for size in _MIRRORED:
         comm, parts = MirrorComm(size), [np.zeros(1, np.int64)] * size
         times = []
@@ -91,8 +79,8 @@ def host_seconds(rounds: int = ROUNDS) -> tuple[float, float]:
             for _ in range(4):
                 comm.alltoall(parts, "control")
             times.append((time.process_time() - began) / 4)
-        found.append((2 * (size - 1), statistics.median(times)))
-    messages, seconds = np.array(found).T
+        costs.append((2 * (size - 1), statistics.median(times)))
+    messages, seconds = np.array(costs).T
     slope = max(_LEAST_SECONDS, float(np.polyfit(messages, seconds, 1)[0]))
     return max(_LEAST_SECONDS, float(seconds[0] - slope * messages[0])), slope
 
@@ -123,9 +111,9 @@ def _seconds(comm: Comm, part_bytes: int, rounds: int) -> float:
     return float(np.mean(np.max(comm.gather_control(times), axis=0)[1:]))
 
 
-def _slowest(comm: Comm, found: dict[str, float] | None) -> dict[str, float] | None:
+def _slowest(comm: Comm, measured: dict[str, float] | None) -> dict[str, float] | None:
     """Return the largest latency and the least bandwidth of all groups; collective."""
-    groups = [group for group in comm.gather_control(found) if group is not None]
+    groups = [group for group in comm.gather_control(measured) if group is not None]
     if not groups:
         return None
     return {"ranks": max(g["ranks"] for g in groups), "latency": max(g["latency"] for g in groups),

@@ -57,17 +57,14 @@ class CollectiveOrder:
     def run(self, turns: int, start: Callable[[], T]) -> T:
         """Have the thread call ``start()`` when its turn comes; return its result, or raise its error.
 
+        Raises `PeerLost` if the thread ended, because the turns of the other ranks did not come in time or by `close`.
+
         Parameters
         ----------
         turns : int
             The order that the collective belongs to, such as that of the thread which samples.
         start : callable
             Starts a collective, on the stream that its caller means; need not wait for its end.
-
-        Raises
-        ------
-        PeerLost
-            If the thread ended, because the turns of the other ranks did not come in time or by `close`.
         """
         call = _Call(start)
         with self._changed:

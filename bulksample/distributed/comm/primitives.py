@@ -1,6 +1,11 @@
-"""The few operations with which a transport moves bytes, and the tally of the bytes sent.
+"""The few operations with which a transport moves bytes, the tally of the bytes sent, and the order of floating-point sums.
 
-A new transport implements `Primitives`. `Comm` in base.py defines the collectives on top of them.
+A new transport implements `Primitives`. `Comm` in base.py defines the collectives on top of them. Floats are added in the order of a
+balanced binary tree, so that one rank can add the terms of several and leave every bit as it was:
+
+    s = ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7)) + ...        an odd last sum waits for the next level
+
+The tree over p terms is the tree over p / 2**i sums of 2**i consecutive terms each, if p is a multiple of 2**i.
 """
 
 from __future__ import annotations
@@ -8,8 +13,8 @@ from __future__ import annotations
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +24,7 @@ from ...pickled import Unpicklable
 KINDS = ("topology", "features", "activations", "gradients", "model", "control")
 MOST_ELEMENTS = 2**30  # of one message; several MPI libraries fail from 2**31 on
 _COUNTING = threading.Lock()
+Term = TypeVar("Term", bound=Any)
 
 
 class SentCount(NamedTuple):
@@ -26,6 +32,13 @@ class SentCount(NamedTuple):
 
     messages: int
     bytes: int
+
+
+class CudaAware(NamedTuple):
+    """Answer of the MPI library: True if it accepts device memory, and the reason."""
+
+    aware: bool
+    reason: str
 
 
 class PendingRows:
@@ -87,7 +100,7 @@ class Primitives(Unpicklable, ABC):
     ----------
     rank, size : int
     machine_of : int64, shape (size,)
-        The machine of each rank; all 0 unless `machines.machines_of_ranks` found several.
+        The machine of each rank; all 0 unless `machines_of_ranks` found several.
     tally : dict of kind to SentCount
         Messages and bytes that this rank has sent so far.
     between_machines : dict of kind to int
@@ -110,7 +123,7 @@ class Primitives(Unpicklable, ABC):
         self.tally = dict.fromkeys(KINDS, SentCount(0, 0))
         self.pools: dict[str, Any] = {}
         self.between_machines, self.collectives = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
-        self._place = self._told = ""  # see `Comm.at`
+        self._place = self._message = ""  # see `Comm.at`
         self._history = 0  # checksum of all collectives so far; equal on ranks that called the same ones
 
     @abstractmethod
@@ -186,3 +199,36 @@ class Primitives(Unpicklable, ABC):
             before = self.tally[kind]
             self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))
             self.between_machines[kind] += between_machines
+
+
+def tree_sum(terms: Iterable[Term]) -> Term:
+    """Add arrays or tensors of one shape, at least one, in the order of a balanced binary tree; the terms stay as they are."""
+    sums = list(terms)
+    while len(sums) > 1:
+        pairs = [sums[i] + sums[i + 1] for i in range(0, len(sums) - 1, 2)]
+        sums = pairs + sums[2 * len(pairs) :]
+    return sums[0]
+
+
+class TreeSum:
+    """The same sum of terms that come one after another: holds at most log2 of their number.
+
+    A sum of 2**i terms waits until the next 2**i terms have been added.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[int, Any]] = []  # the number of terms, and their sum; numbers descend
+
+    def add(self, term: Any) -> None:
+        """Add the next term."""
+        size = 1
+        while self._sums and self._sums[-1][0] == size:
+            term, size = self._sums.pop()[1] + term, 2 * size
+        self._sums.append((size, term))
+
+    def total(self) -> Any:
+        """Return the sum of all terms so far, at least one."""
+        _, last = self._sums[-1]
+        for _, earlier in reversed(self._sums[:-1]):
+            last = earlier + last
+        return last

@@ -14,43 +14,18 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...errors import EXIT_PEER_LOST, PeerLost, UsageError
 from .base import Comm
-from .sentinel import Sentinel
-from .tree_sum import tree_sum
+from .primitives import tree_sum
+from .process_end import Sentinel
+from .side_channels import SideChannel, ranks_in_words
 from .watch import Watch
 
 _GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be running on this rank
-
-
-class SideChannel(Protocol):
-    """Short status messages between ranks, outside the collectives. Any thread may call its methods."""
-
-    def send_all(self, text: str) -> None:
-        """Send a message to all ranks; "left" is the only one in use."""
-
-    def read(self) -> None:
-        """Receive messages, and answer ranks that ask where this rank is."""
-
-    def gone(self) -> list[int]:
-        """Return the ranks that have left."""
-
-    def all_left(self, reason: str = "") -> bool:
-        """Declare that this rank is leaving, with a reason after a failure; return True once all ranks have declared it."""
-
-    @property
-    def leaving(self) -> bool:
-        """True once this rank has called `all_left`."""
-
-    def left_before(self, reason: str) -> bool:
-        """Return True if a lower rank left for the same reason; to be called once all have left."""
-
-    def roll_call(self) -> str:
-        """Ask all ranks where they are, and name those that do not answer."""
 
 
 _ONE_THREAD = (
@@ -267,19 +242,3 @@ class SubComm(ProcessComm):
             self.barrier()
             self.closed = True
         return True
-
-
-def ranks_in_words(ranks: list[int]) -> str:
-    """Format ranks as ``rank 1`` or ``ranks 1, 4``."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def roll(answers: dict[int, str], left: list[int], others: list[int]) -> str:
-    """Describe a roll call: the answer of each rank, the ranks that left, and the ranks that did not answer."""
-    lines = [f"rank {rank} is {text}" for rank, text in sorted(answers.items())]
-    silent = [rank for rank in others if rank not in answers and rank not in left]
-    if left:
-        lines.append(f"{ranks_in_words(left)} left")
-    if silent:
-        lines.append(f"no sign of life from {ranks_in_words(silent)}: stopped, lost, or busy outside a collective")
-    return "; ".join(lines)

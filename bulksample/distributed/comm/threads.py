@@ -17,7 +17,7 @@ from ...errors import PeerLost
 from ...sparse import row_pointers
 from .base import COMPLETED, Comm, TransferHandle
 from .machines import VARIABLE, simulated
-from .tree_sum import tree_sum
+from .primitives import tree_sum
 
 T = TypeVar("T")
 
@@ -80,10 +80,10 @@ class ThreadComm(Comm):
     def timeout(self) -> float:
         return self._board.timeout
 
-    def _exchange(self, own: Any, what: str) -> list[Any]:
+    def _exchange(self, value: Any, what: str) -> list[Any]:
         """Return the value of every rank for this collective; `what` describes it and must be equal on all ranks."""
         self._meetings += 1
-        self._board.slots[self.rank] = (self._meetings, what, own)
+        self._board.slots[self.rank] = (self._meetings, what, value)
         try:
             self._board.meeting.wait()
             slots = list(self._board.slots)
@@ -92,7 +92,7 @@ class ThreadComm(Comm):
             self._compare(list(self._board.slots), what)
             raise PeerLost(f"rank {self.rank}: another rank failed or stopped during {what}") from None
         self._compare(slots, what)
-        return [value for _, _, value in slots]
+        return [of_rank for _, _, of_rank in slots]
 
     def _compare(self, slots: list[Any], what: str) -> None:
         same_time = [(r, slot[1]) for r, slot in enumerate(slots) if slot is not None and slot[0] == self._meetings]
@@ -137,7 +137,7 @@ class ThreadComm(Comm):
 def on_threads(size: int, function: Callable[[Comm], T], timeout: float = 60.0) -> list[T]:
     """Call ``function(comm)`` on `size` ranks that are threads; return the results in rank order.
 
-    They are on one machine, unless BULKSAMPLE_MACHINES simulates several; see `machines.machines_of_ranks`.
+    They are on one machine, unless BULKSAMPLE_MACHINES simulates several; see `machines_of_ranks`.
 
     Raises
     ------

@@ -30,12 +30,11 @@ from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError
 from .base import Comm, TransferHandle
-from .master_address import TOLD_SECONDS, advice, await_listener, others_at, speaks
+from .master_address import TOLD_SECONDS, advice, await_listener, check_store, fault, others_at, speaks
+from .process_end import Sentinel
 from .processes import ProcessComm, SubComm
-from .sentinel import Sentinel
-from .side_channel_store import StoreSideChannel
-from .store_greeting import check_store, fault
-from .watch import deadline, end_process, told
+from .side_channels import StoreSideChannel
+from .watch import announce, deadline, end_process
 
 _WORLDS = itertools.count()  # communicators of all ranks opened so far; each has its own prefix in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
@@ -46,14 +45,9 @@ _SECONDS_MORE = 60.0  # gloo's own deadline comes later than that of `Watch`, be
 def meet(timeout: float) -> tuple[Any, int, int]:
     """Connect to the store that all ranks share; return the store, this rank and the number of ranks.
 
-    After two seconds standard error says what this rank waits for, and for how long.
-
-    Raises
-    ------
-    PeerLost
-        If the store cannot be reached in time, or another service listens at its address; see `await_listener` and `check_store`.
-    UsageError
-        If another process has this rank.
+    After two seconds standard error says what this rank waits for, and for how long. Raises `PeerLost` if the store cannot be reached in
+    time, or another service listens at its address; see `await_listener` and `check_store`. Raises `UsageError` if another process has this
+    rank.
     """
     host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     opens = os.environ.get("RANK") == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -63,32 +57,34 @@ def meet(timeout: float) -> tuple[Any, int, int]:
             await_listener(host, int(port), timeout, opens)
             if not opens:
                 check_store(host, int(port), timeout, own_store_greets)
-        with told(others_at(), timeout, TOLD_SECONDS, speaks()):
+        with announce(others_at(), timeout, TOLD_SECONDS, speaks()):
             store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
     except (RuntimeError, ValueError, OSError) as error:
         waited = f"within {max(1, round(time.monotonic() - began))} s"
         raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {host}:{port} {waited}: {error}{advice(error)}") from error
-    own = PrefixStore(f"bulksample {next(_WORLDS)}", store)
-    if own.add(f"rank {rank}", 1) > 1:
+    ours = PrefixStore(f"bulksample {next(_WORLDS)}", store)
+    if ours.add(f"rank {rank}", 1) > 1:
         raise UsageError(f"RANK: two processes are rank {rank} of {size}; give each its own, from 0 to {size - 1}")
-    return own, rank, size
+    return ours, rank, size
 
 
 def own_store_greets() -> bool:
-    """Return True if a store of this torch, opened for a moment at 127.0.0.1, answers as `store_greeting` expects."""
+    """Return True if a store of this torch, opened for a moment at 127.0.0.1, answers as `fault` expects."""
     with suppress(RuntimeError, ValueError, OSError):
         listener = socket.create_server(("127.0.0.1", 0))
         port, patience = listener.getsockname()[1], timedelta(seconds=_GREETED_SECONDS)
         store = TCPStore("127.0.0.1", port, 1, True, patience, False, master_listen_fd=listener.detach())
         with socket.create_connection(("127.0.0.1", port), _GREETED_SECONDS) as connection:
-            found, _ = fault(connection, _GREETED_SECONDS)
+            problem, _ = fault(connection, _GREETED_SECONDS)
         del store
-        return not found
+        return not problem
     return False
 
 
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:
     """Create a process group of torch.distributed without registering it; block until all its ranks have called this.
+
+    Raises `UsageError` if this torch was built without the back end.
 
     Parameters
     ----------
@@ -96,11 +92,6 @@ def process_group(backend: str, store: Any, name: str, rank: int, size: int, tim
         A key of BACKENDS.
     name : str
         The same on all ranks of the group, and not used before.
-
-    Raises
-    ------
-    UsageError
-        If this torch was built without the back end.
     """
     made = getattr(torch_distributed, BACKENDS[backend], None)
     if made is None:
@@ -120,10 +111,10 @@ class TorchComm(ProcessComm):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
         self.store, self.backend, self.name, self._splits = store, backend, "all", 0
-        with deadline(timeout, "the other ranks to start", end_process), told(others_at(), timeout, TOLD_SECONDS, speaks()):
+        with deadline(timeout, "the other ranks to start", end_process), announce(others_at(), timeout, TOLD_SECONDS, speaks()):
             self._group = process_group(backend, store, self.name, rank, size, timeout + _SECONDS_MORE)
-        own = PrefixStore("side channel", store.clone() if hasattr(store, "clone") else store)
-        self._store_channel = StoreSideChannel(own, rank, size, lambda: self.watch.now())
+        messages = PrefixStore("side channel", store.clone() if hasattr(store, "clone") else store)
+        self._store_channel = StoreSideChannel(messages, rank, size, lambda: self.watch.now())
         super().__init__(rank, size, self._store_channel, (RuntimeError,), timeout, sentinel)
         self._channel.read()
 

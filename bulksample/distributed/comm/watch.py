@@ -9,9 +9,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from ...errors import EXIT_PEER_LOST
 
@@ -122,9 +123,9 @@ def end_process(report: str) -> None:
 
 
 @contextmanager
-def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> Iterator[None]:
-    """Limit a block that cannot be polled, such as the creation of a communicator: a timer thread calls `strike` when it expires."""
-    timer = threading.Timer(timeout, lambda: strike(f"waited {timeout:.0f} s for {what}"))
+def _called_after(seconds: float, call: Callable[[], Any]) -> Iterator[None]:
+    """Call `call` on a timer thread unless the block ends within so many seconds."""
+    timer = threading.Timer(seconds, call)
     timer.daemon = True
     timer.start()
     try:
@@ -133,17 +134,15 @@ def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_proc
         timer.cancel()
 
 
-@contextmanager
-def told(what: str, timeout: float, after: float, speaks: bool = True) -> Iterator[None]:
+def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> AbstractContextManager[None]:
+    """Limit a block that cannot be polled, such as the creation of a communicator: a timer thread calls `strike` when it expires."""
+    return _called_after(timeout, lambda: strike(f"waited {timeout:.0f} s for {what}"))
+
+
+def announce(what: str, timeout: float, after: float, speaks: bool = True) -> AbstractContextManager[None]:
     """Say on standard error what a block waits for, and for how long, once it has taken `after` seconds."""
-    timer = threading.Timer(after, lambda: sys.stderr.write(f"bulksample: {what}, for up to {timeout:g} s\n"))
-    timer.daemon = True
-    if speaks:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    line = f"bulksample: {what}, for up to {timeout:g} s\n"
+    return _called_after(after, lambda: sys.stderr.write(line)) if speaks else nullcontext()
 
 
 def set_alarm(seconds: float) -> None:

@@ -15,14 +15,12 @@ from typing import Any
 
 from ...errors import PeerLost, UsageError
 from .base import KINDS, Comm, SentCount
-from .cuda_aware import CudaAware, ask
 from .launchers import Launch, check_launch, launched, unheard
 from .machines import machines_of_ranks
-from .mpi import MpiComm
+from .mpi import MpiComm, ask, forget_names, sweep
+from .primitives import CudaAware
+from .process_end import Sentinel, default_actions, sentinel_of
 from .processes import ProcessComm
-from .sentinel import Sentinel, sentinel_of
-from .shared_memory import forget_names, sweep
-from .stop_signals import default_actions
 from .threads import SerialComm
 from .watch import alarm, set_alarm
 
@@ -123,7 +121,7 @@ def _over_mpi(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
     if size < launch.ranks:
         seen, apart = ("one", "each would train alone as rank 0 of 1") if size == 1 else (size, f"each {size} would train apart")
         raise UsageError(
-            f"{launch.variable} says that {launch.told} were started, but MPI sees {seen}: {apart}. "
+            f"{launch.variable} says that {launch.count_in_words} were started, but MPI sees {seen}: {apart}. "
             "Start with the mpirun of the MPI library that mpi4py uses, with srun --mpi=pmi2 for MPICH (srun --mpi=list shows what there "
             f"is), with torchrun, which needs no MPI, or unset {launch.variable} to run alone"
         )
@@ -156,7 +154,8 @@ def _import_mpi(launch: Launch) -> Any:
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed, the MPI library is not
         if launch.ranks > 1:
             raise UsageError(
-                f"{launch.variable} says that {launch.told} were started, but MPI cannot be used: {error}; pip install mpi4py mpich"
+                f"{launch.variable} says that {launch.count_in_words} were started, but MPI cannot be used: {error}; "
+                "pip install mpi4py mpich"
             ) from error
         return None
     return MPI

@@ -28,9 +28,8 @@ from ...training.context import TrainingContext
 from ..config import TrainConfig
 from ..full import Full
 from .assignment import Assignment, coefficients
-from .link_speeds import links_of
 from .rounded_messages import CodedMessages, RoundedMessages, RowNames, number
-from .widths import CLASSES
+from .widths import CLASSES, links_of
 
 
 class AdaQP(Full):

@@ -12,18 +12,25 @@ is one of the times at which a pair has made one more.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
+
 CLASSES = (2, 4, 8)
 _ERRORS = np.array([1.0 / (2**bits - 1) ** 2 for bits in CLASSES])  # of a message, over its beta
-
 Pair = tuple[int, int]  # sender, receiver
 Widths = dict[Pair, np.ndarray]  # uint8 of {2, 4, 8} for each message of a pair
+_SIZES = 2 ** np.arange(12, 21, 2)  # bytes
+_TIMES = 3  # of each size; the shortest counts
 
 
 class LinkSpeeds(NamedTuple):
@@ -156,3 +163,53 @@ class Problem:
 
     def _milliseconds(self, pair: Pair, sent: int) -> float:
         return self._slope(pair) * sent + float(self.links.gamma[pair])
+
+
+def links_of(name: str, comm: Comm) -> LinkSpeeds:
+    """Return the speeds of all links of a communicator; collective.
+
+    Raises `UsageError` if the file cannot be read, or its numbers do not fit.
+
+    Parameters
+    ----------
+    name : "even", "measured", or the path of a JSON file
+        Even links are all alike. With measured links a run depends on the speed of the machine. A file holds "theta" (ms per MiB) and
+        "gamma" (ms), p x p numbers each, one row a sender.
+    """
+    if name == "even":
+        return LinkSpeeds.even(comm.size)
+    return measured(comm) if name == "measured" else _read(Path(name), comm.size)
+
+
+def measured(comm: Comm) -> LinkSpeeds:
+    """Measure every link: a straight line through the times of a few sizes. The pairs of a round (i to i + r) send at once.
+
+    Sends about 4 MiB for each ordered pair (kind "control").
+    """
+    p, lines = comm.size, [[0.0, 0.0] for _ in range(comm.size)]
+    for r in range(1, p):
+        seconds = [min(_seconds(comm, (comm.rank + r) % p, int(size)) for _ in range(_TIMES)) for size in _SIZES]
+        slope, offset = np.polyfit(_SIZES / 2**20, 1e3 * np.array(seconds), 1)
+        lines[(comm.rank + r) % p] = [max(float(slope), 1e-6), max(float(offset), 0.0)]
+    everyone = comm.allgather(np.array(lines), "control")
+    return LinkSpeeds(everyone[:, :, 0], everyone[:, :, 1])
+
+
+def _seconds(comm: Comm, peer: int, size: int) -> float:
+    parts = [np.zeros(size if r == peer else 0, np.uint8) for r in range(comm.size)]
+    comm.barrier()
+    began = time.perf_counter()
+    comm.alltoall(parts, "control")
+    return time.perf_counter() - began
+
+
+def _read(path: Path, p: int) -> LinkSpeeds:
+    try:
+        table = json.loads(path.read_bytes())
+        links = LinkSpeeds(np.array(table["theta"], np.float64), np.array(table["gamma"], np.float64))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"links must be even, measured, or a JSON file with theta and gamma; {path}: {error}") from error
+    for part in links:
+        if part.shape != (p, p) or not np.isfinite(part).all() or (part < 0).any():
+            raise UsageError(f"theta and gamma of {path} must be {p} x {p} numbers, none negative; got shape {part.shape}")
+    return links

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 from ...distributed.comm.primitives import SentCount
 from ...errors import PeerLost, UsageError
-from .connection import Connection
-from .frames import HEAD_BYTES, BadFrame, Frame, Kind
+from .frames import HEAD_BYTES, BadFrame, Connection, Frame, Kind
 from .handshake import NONCE_BYTES, REFUSAL, TEXT_BYTES, Handshake, nonce
 
 MOST_STRANGERS, STRANGER_SECONDS = 64, 10.0

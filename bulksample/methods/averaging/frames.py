@@ -1,29 +1,34 @@
-"""Frames over TCP: messages between processes that may lose each other without ending.
+"""Frames over TCP: messages between processes that may lose each other without ending, and the connections that carry them.
 
     magic "BSF", version   kind   0   round   steps   length   crc of the payload   crc of all this      then the payload
     4 bytes                1      3   4       4       8        4                    4                    length bytes
 
 All numbers are little-endian. The header has 32 bytes; the payload is JSON, UTF-8 text or raw numbers, never a pickle. A frame with a
 wrong checksum, or longer than the receiver expects, ends the connection with a message that describes it. Nothing is encrypted;
-`handshake` says who is let in.
+`handshake` says who is let in. A trainer waits on a connection with deadlines; a server takes turns over many and never waits.
 """
 
 from __future__ import annotations
 
 import json
+import selectors
+import socket
 import struct
+import time
 import zlib
+from collections import deque
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import PeerLost
+from ...errors import PeerLost, UsageError
 
 MAGIC, VERSION = b"BSF", 1
 _HEAD = struct.Struct("<3sBB3xIIQI")  # followed by four bytes: the checksum of these
 HEAD_BYTES = _HEAD.size + 4
 MAX_BYTES = 2**33
+_PIECE = 2**20
 
 
 class Kind(IntEnum):
@@ -60,12 +65,12 @@ class Frame(NamedTuple):
     def json(self) -> dict[str, Any]:
         """Return the payload as a JSON object; raises `BadFrame` if it is none."""
         try:
-            found = json.loads(self.payload)
+            parsed = json.loads(self.payload)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise BadFrame(f"a frame of kind {self.kind.name} must hold a JSON object; got {self.payload[:40]!r}")
-        return found
+        return parsed
 
     def numbers(self, dtype: str) -> np.ndarray:
         """Return the payload as an array of little-endian numbers; raises `BadFrame` if its length does not fit."""
@@ -112,10 +117,7 @@ class FrameReader:
     def feed(self, piece: bytes) -> Frame | None:
         """Add bytes; return the frame that they complete.
 
-        Raises
-        ------
-        BadFrame
-            If the header is no header, is damaged, or announces more than `max_bytes` bytes, or if the payload is damaged.
+        Raises `BadFrame` if the header is no header, is damaged, or announces more than `max_bytes` bytes, or if the payload is damaged.
         """
         self._received += piece
         if not MAGIC.startswith(bytes(self._received[: len(MAGIC)])):
@@ -127,8 +129,8 @@ class FrameReader:
         if self.missing:
             return None
         payload = bytes(memoryview(self._received)[HEAD_BYTES:])
-        if (found := zlib.crc32(payload)) != checksum:
-            raise BadFrame(f"a frame of kind {kind.name} is damaged: its checksum is {found:#010x}, and {checksum:#010x} was sent")
+        if (computed := zlib.crc32(payload)) != checksum:
+            raise BadFrame(f"a frame of kind {kind.name} is damaged: its checksum is {computed:#010x}, and {checksum:#010x} was sent")
         self._next_frame()
         return Frame(kind, payload, round_, steps)
 
@@ -147,3 +149,137 @@ def _header_fields(received: bytearray, max_bytes: int) -> tuple[Kind, int, int,
     if length > max_bytes:
         raise BadFrame(f"a frame of kind {Kind(kind).name} announces {length} bytes; at most {max_bytes} are allowed")
     return Kind(kind), round_, steps, length, checksum
+
+
+class Connection:
+    """A connection that carries frames. It raises `PeerLost` if the other end is gone or too slow.
+
+    Parameters
+    ----------
+    connected : socket.socket
+        Connected.
+    max_bytes : int
+        The largest payload that is accepted.
+
+    Attributes
+    ----------
+    reader : FrameReader
+        Holds the largest payload that is accepted now, as `max_bytes`.
+    queued_bytes : int
+        Bytes that were posted and not yet taken by the kernel.
+    max_queued_bytes : int
+        The largest number of queued bytes.
+    """
+
+    def __init__(self, connected: socket.socket, max_bytes: int = MAX_BYTES) -> None:
+        self.socket, self.reader = connected, FrameReader(max_bytes)
+        self.queued_bytes, self.max_queued_bytes = 0, 2 * MAX_BYTES
+        self.name = "{}:{}".format(*connected.getpeername()[:2])
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._queue: deque[memoryview] = deque()
+
+    # ---- sending
+
+    def post(self, frame: Frame) -> None:
+        """Queue a frame; `flush` sends it. Raises `PeerLost` if the other end has left too much unread."""
+        pieces = [memoryview(piece) for piece in (header(frame), frame.payload) if piece]
+        self.queued_bytes += sum(map(len, pieces))
+        if self.queued_bytes > self.max_queued_bytes:
+            raise PeerLost(f"{self.name} does not read: {self.queued_bytes} bytes wait for it, at most {self.max_queued_bytes} may")
+        self._queue.extend(pieces)
+
+    def flush(self) -> None:
+        """Send as much of the queue as the kernel takes now; never wait."""
+        try:
+            while self._queue:
+                sent = self.socket.send(self._queue[0][:_PIECE])
+                self.queued_bytes -= sent
+                self._queue[0] = self._queue[0][sent:]
+                if not self._queue[0]:
+                    self._queue.popleft()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
+
+    def finish(self, seconds: float, what: str = "take what was sent") -> None:
+        """Send the whole queue; raise `PeerLost` if that takes longer than `seconds`. `what` completes the error message."""
+        deadline = time.monotonic() + seconds
+        while self._queue:
+            self._wait(selectors.EVENT_WRITE, deadline, what)
+            self.flush()
+
+    def send(self, frame: Frame, seconds: float) -> None:
+        """Send a whole frame within so many seconds."""
+        self.post(frame)
+        self.finish(seconds, f"take a frame of kind {frame.kind.name}")
+
+    # ---- receiving
+
+    def receive(self, seconds: float) -> Frame:
+        """Return the next frame; wait at most so many seconds."""
+        deadline = time.monotonic() + seconds
+        while (frame := self.poll()) is None:
+            self._wait(selectors.EVENT_READ, deadline, "send a frame")
+        return frame
+
+    def poll(self, most: int = 2 * MAX_BYTES) -> Frame | None:
+        """Return the next frame if all of it has arrived; never wait, read nothing behind it, and stop after about `most` bytes."""
+        while most > 0:
+            try:
+                piece = self.socket.recv(min(_PIECE, self.reader.missing))
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
+            if not piece:
+                raise PeerLost(f"{self.name} is gone" + (f", {self.reader.received} bytes into a frame" if self.reader.received else ""))
+            if (frame := self._feed(piece)) is not None:
+                return frame
+            most -= len(piece)
+        return None
+
+    def _feed(self, piece: bytes) -> Frame | None:
+        try:
+            return self.reader.feed(piece)
+        except BadFrame as error:
+            raise BadFrame(f"{self.name}: {error}") from None
+
+    def _wait(self, event: int, deadline: float, what: str) -> None:
+        left = deadline - time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.socket, event)
+            if left <= 0 or not selector.select(left):
+                raise PeerLost(f"{self.name} did not {what} in time")
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Return the host and the port of ``HOST:PORT``; raises `UsageError`."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdigit() and int(port) < 2**16):
+        raise UsageError(f"an address must be HOST:PORT; got {text!r}: use one like 127.0.0.1:5000")
+    return host.strip("[]"), int(port)
+
+
+def listen(text: str) -> socket.socket:
+    """Return a socket that listens at ``HOST:PORT`` alone; port 0 stands for any free port."""
+    host, port = address_of(text)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {text}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def connect(text: str, seconds: float) -> Connection:
+    """Connect to the server at ``HOST:PORT``; raises `PeerLost` if none answers."""
+    try:
+        return Connection(socket.create_connection(address_of(text), seconds))
+    except OSError as error:
+        raise PeerLost(f"no server answers at {text}: {error.strerror or error}") from error

@@ -23,8 +23,7 @@ import tempfile
 from typing import NamedTuple
 
 from ...errors import PeerLost, UsageError
-from .connection import Connection, connect
-from .frames import MAX_BYTES, BadFrame, Frame, Kind
+from .frames import MAX_BYTES, BadFrame, Connection, Frame, Kind, connect
 
 TOKEN = "BULKSAMPLE_TOKEN"  # the environment variable
 NONCE_BYTES = 32
@@ -57,12 +56,7 @@ def nonce() -> bytes:
 def join(address: str, token: bytes, seconds: float) -> Connection:
     """Connect to the server at an address, and prove the token of the run to each other.
 
-    Raises
-    ------
-    PeerLost
-        If no server answers in time.
-    UsageError
-        If the server refuses, or does not know the token.
+    Raises `PeerLost` if no server answers in time. Raises `UsageError` if the server refuses, or does not know the token.
     """
     connection = connect(address, seconds)
     try:
@@ -89,14 +83,7 @@ def _prove(connection: Connection, token: bytes, seconds: float) -> None:
 def expect(connection: Connection, frame: Frame, kind: Kind) -> Frame:
     """Return the frame if it is of the given kind.
 
-    Raises
-    ------
-    UsageError
-        If the server refuses.
-    PeerLost
-        If the run has ended.
-    BadFrame
-        If the frame is of any other kind.
+    Raises `UsageError` if the server refuses. Raises `PeerLost` if the run has ended. Raises `BadFrame` if the frame is of any other kind.
     """
     if frame.kind == Kind.REFUSE:
         raise UsageError(f"{connection.name} refuses: {frame.payload.decode(errors='replace')}")

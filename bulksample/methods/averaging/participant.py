@@ -4,6 +4,13 @@
 A vector holds the weights of a model as float32, followed by four scalars: seeds in the losses since the last average, their
 summed loss, the number of stop requests, and the trainer's weight in the average. A `RemoteTrainer` sends the number of its list of
 vertices instead, and the `TrainerServer` fills in the weight.
+
+In a run whose trainers come and go every vertex has an original part and a present one:
+
+    lend         divide the vertices of a part without a trainer among the present trainers, with the method's partitioner
+    give back    return the original vertices of a part to it, from every part that has some of them
+
+Every vertex is in one part at any time. A part without vertices was lent.
 """
 
 from __future__ import annotations
@@ -20,9 +27,9 @@ from ...nn.model import Model
 from ...training.batches import BatchSource
 from ...training.context import TrainingContext
 from ...training.weights import batch_counts
-from .part_table import SplitPart
 
 SCALARS = 4
+SplitPart = Callable[[int, np.ndarray, int], np.ndarray]  # from a part, its vertices and a number of pieces: the piece of each vertex
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,3 +156,43 @@ def fill(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
         part = numbers[at : at + tensor.numel()].view_as(tensor)
         tensor.detach().copy_(part if tensor.is_floating_point() else part.round())
         at += tensor.numel()
+
+
+class PartTable:
+    """The parts of a run.
+
+    Parameters
+    ----------
+    original : int32, shape (n,)
+        The part of each vertex when the run began.
+    split_part : callable
+        Divides the vertices of a part into pieces.
+    """
+
+    def __init__(self, original: np.ndarray, split_part: SplitPart) -> None:
+        self._original, self._present, self._split_part = original, original.copy(), split_part
+
+    @property
+    def n(self) -> int:
+        """The number of vertices."""
+        return len(self._original)
+
+    def members(self, part: int) -> np.ndarray:
+        """Return the vertices of a part, ascending: int32."""
+        return np.flatnonzero(self._present == part).astype(np.int32)
+
+    def lend(self, part: int, others: list[int]) -> list[int]:
+        """Divide the vertices of a part among others; return the parts that received some."""
+        vertices = self.members(part)
+        if not len(vertices) or not others:
+            return []
+        self._present[vertices] = np.array(others, np.int32)[self._split_part(part, vertices, len(others))]
+        changed: list[int] = np.unique(self._present[vertices]).tolist()
+        return changed
+
+    def give_back(self, part: int) -> list[int]:
+        """Return its original vertices to a part that was lent; return the parts that lost some."""
+        lent = self._original == part
+        changed: list[int] = np.unique(self._present[lent & (self._present != part)]).tolist()
+        self._present[lent] = part
+        return changed

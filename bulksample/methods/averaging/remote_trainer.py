@@ -23,7 +23,7 @@ from ..config import TrainConfig
 from .frames import Frame, Kind
 from .handshake import expect, join, token_of_trainer
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
-from .roster import vector_frame
+from .trainer_registry import vector_frame
 
 _IDLE_SECONDS = 0.05  # a step of a trainer without seeds
 
@@ -31,12 +31,8 @@ _IDLE_SECONDS = 0.05  # a step of a trainer without seeds
 def invited_config(address: str, timeout: float, token_file: str | None = None) -> TrainConfig:
     """Ask the server at an address for the configuration of its trainers; the token is in a file or in the environment.
 
-    Raises
-    ------
-    PeerLost
-        If no server answers.
-    UsageError
-        If there is no token, the server refuses it, or has an option that this version does not know.
+    Raises `PeerLost` if no server answers. Raises `UsageError` if there is no token, the server refuses it, or has an option that this
+    version does not know.
     """
     connection = join(address, token_of_trainer(token_file), timeout)
     try:

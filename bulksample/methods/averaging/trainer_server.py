@@ -1,4 +1,4 @@
-"""The server of trainers that may die, be late, or join again: separate processes that talk to it over TCP (see `roster`).
+"""The server of trainers that may die, be late, or join again: separate processes that talk to it over TCP (see `trainer_registry`).
 
     round k     after the interval: PULL to all present trainers; average those that answer within the grace period; PUSH
 
@@ -7,6 +7,14 @@ sends. A round without an answer, or with an average that is not finite, keeps t
 seconds, the run ends. A part without a trainer for `--redivide-after` seconds is divided among the present trainers, and given
 back when a trainer joins. This is the one exception to the rule that a lost rank ends the job. It needs processes outside
 MPI, because an MPI launcher ends all processes when one dies.
+
+An answer must be finite and its update not too large:
+
+    refused     |w - w_pushed| > R max(1, |w_pushed|)      Euclidean norms of the parameters; R: --max-update
+    refused     a weight, a statistic of batch norm, a loss or a count that is not finite; a loss or count above 1e30
+
+The rule stops trainers that are broken, not trainers that lie: who knows the token may send any update within it. Adam changes no
+parameter by more than about 3 lr in a step, so honest updates stay far below R = 1000; see bench/results/serving.
 """
 
 from __future__ import annotations
@@ -31,16 +39,14 @@ from ...training.batches import BatchSource, WholeGraphSource
 from ...training.context import TrainingContext
 from ...version import __version__
 from ..config import TrainConfig
-from .answers import fault_of
-from .connection import listen
-from .frames import Frame, Kind
+from .frames import Frame, Kind, listen
 from .handshake import TOKEN, shared_token, token_of_server
-from .part_table import PartTable
-from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
-from .roster import Member, Roster, vector_frame
+from .participant import SCALARS, AveragingRule, Participant, Partitioning, PartTable, load_vector, vector_of
+from .trainer_registry import Member, TrainerRegistry, vector_frame
 
 _END_SECONDS = 5.0  # for trainers that this process started to end
 _QUEUED_FRAMES, _QUEUED_BYTES = 4, 2**20  # the largest frames, and the bytes beside them, that may wait for a trainer
+_LARGEST = 1e30  # of a loss or a count; sums of them stay finite in float32
 
 
 class TrainerServer(Participant):
@@ -61,7 +67,7 @@ class TrainerServer(Participant):
         self._token = token_of_server(config.token_file, self._starts_trainers)
         self._listener = listen(config.listen)
         self._children: list[subprocess.Popen[bytes]] = []
-        self._roster: Roster | None = None
+        self._registry: TrainerRegistry | None = None
         self._counted: dict[str, SentCount] = {}
         self.rounds: list[dict[str, Any]] = []
         self._parts_divided = 0
@@ -76,10 +82,10 @@ class TrainerServer(Participant):
         return f"{host}:{port}"
 
     @property
-    def roster(self) -> Roster:
+    def registry(self) -> TrainerRegistry:
         """The trainers of the run."""
-        assert self._roster is not None
-        return self._roster
+        assert self._registry is not None
+        return self._registry
 
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
         assert partitioning is not None
@@ -97,14 +103,14 @@ class TrainerServer(Participant):
         """Admit trainers, and start them if the listening port was 0."""
         config = self._config
         parameters = sum(parameter.numel() for parameter in context.model.parameters())
-        self._roster = roster = Roster(
+        self._registry = registry = TrainerRegistry(
             self._listener, self._token, config.trainers, self._invitation(), {"version": __version__, "graph": self._fingerprint},
             self._welcome, lambda: self._current_weights(context),
             lambda answer, pushed: fault_of(answer, pushed, parameters, config.max_update), config.grace, config.timeout, config.quiet,
         )  # fmt: skip
-        roster.answer_bytes = 4 * (len(vector_of(context.model)) + SCALARS)
-        roster.server.max_queued_bytes = _QUEUED_FRAMES * max(roster.answer_bytes, 4 * self._parts.n) + _QUEUED_BYTES
-        roster.round = context.epoch
+        registry.answer_bytes = 4 * (len(vector_of(context.model)) + SCALARS)
+        registry.server.max_queued_bytes = _QUEUED_FRAMES * max(registry.answer_bytes, 4 * self._parts.n) + _QUEUED_BYTES
+        registry.round = context.epoch
         token = shared_token(config.token_file)
         if token and not (config.quiet and self._starts_trainers):
             joins = f"`bulksample train FOLDER --join {self.address}` joins, with {token}"
@@ -112,7 +118,7 @@ class TrainerServer(Participant):
         atexit.register(self.close)
         if self._starts_trainers:
             self._start_trainers()
-        roster.wait_for(config.trainers, time.monotonic() + config.timeout)
+        registry.wait_for(config.trainers, time.monotonic() + config.timeout)
         self._next = time.monotonic()
         self._count_traffic()
 
@@ -125,7 +131,7 @@ class TrainerServer(Participant):
         """Return the frames for a new trainer of a part, after that part has its original vertices again."""
         self._send_members(self._parts.give_back(part))
         self._weights.pop(part, None)
-        welcome = {"part": part, "split": self._split, "round": self.roster.round}
+        welcome = {"part": part, "split": self._split, "round": self.registry.round}
         return [Frame(Kind.WELCOME, json.dumps(welcome).encode()), self._members(part)]
 
     def _members(self, part: int) -> Frame:
@@ -145,14 +151,14 @@ class TrainerServer(Participant):
 
     def _send_members(self, parts: list[int]) -> None:
         """Send the trainers of some parts their new vertices."""
-        for member in self.roster.admitted:
+        for member in self.registry.admitted:
             if member.part in parts:
-                self.roster.send(member, self._members(member.part))
+                self.registry.send(member, self._members(member.part))
 
     def _divide_vacant_parts(self) -> None:
         """Divide every part that has had no trainer for too long among the present trainers."""
-        seconds, present = self._config.redivide_after, [member.part for member in self.roster.present if member.part is not None]
-        for part in [] if seconds is None else self.roster.vacant(seconds):
+        seconds, present = self._config.redivide_after, [member.part for member in self.registry.present if member.part is not None]
+        for part in [] if seconds is None else self.registry.vacant(seconds):
             receivers = self._parts.lend(part, present)
             if receivers:
                 self._send_members(receivers)
@@ -165,25 +171,25 @@ class TrainerServer(Participant):
 
     def _current_weights(self, context: TrainingContext) -> Frame:
         vector = np.concatenate([vector_of(context.model), np.zeros(SCALARS, np.float32)])
-        return vector_frame(Kind.PUSH, vector, self.roster.round)
+        return vector_frame(Kind.PUSH, vector, self.registry.round)
 
     def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
         """Make a round: 8 (|theta| + 4) bytes for each trainer that answers (kind "model"), 32 for each frame header (kind "control")."""
-        config, roster = self._config, self.roster
+        config, registry = self._config, self.registry
         pull = config.interval.endswith("s")
         if pull:
             self._next = max(self._next + float(config.interval[:-1]), time.monotonic())
-            roster.attend_until(self._next)
-        roster.wait_for(1, time.monotonic() + config.timeout)
-        if not roster.present:
-            raise PeerLost(f"no trainer is left in round {roster.round}, and none joined within {config.timeout:g} s")
-        answered = roster.collect(roster.round, pull)
+            registry.attend_until(self._next)
+        registry.wait_for(1, time.monotonic() + config.timeout)
+        if not registry.present:
+            raise PeerLost(f"no trainer is left in round {registry.round}, and none joined within {config.timeout:g} s")
+        answered = registry.collect(registry.round, pull)
         totals = self._average(context, rule, answered)
         steps = {str(member.part): member.answer.steps for member in answered if member.answer is not None}
-        self.rounds.append({"round": roster.round, "responders": sorted(map(int, steps)), "steps": steps})
-        roster.round += 1
+        self.rounds.append({"round": registry.round, "responders": sorted(map(int, steps)), "steps": steps})
+        registry.round += 1
         if answered:
-            roster.push(self._current_weights(context), answered)
+            registry.push(self._current_weights(context), answered)
         self._divide_vacant_parts()
         totals[2] = sums[2]
         self._count_traffic()
@@ -191,7 +197,7 @@ class TrainerServer(Participant):
 
     def _average(self, context: TrainingContext, rule: AveragingRule, answered: list[Member]) -> torch.Tensor:
         """Give the model the average of some answers, if there are any and it is finite; return seeds, loss and no stop request."""
-        number, before, vectors = self.roster.round, vector_of(context.model), []
+        number, before, vectors = self.registry.round, vector_of(context.model), []
         for member in answered:
             assert member.answer is not None
             vectors.append(member.answer.numbers("float32"))
@@ -209,15 +215,15 @@ class TrainerServer(Participant):
 
     def _count_traffic(self) -> None:
         """Add the frames since the last call to the tally of this process."""
-        for kind, now in self.roster.server.traffic.items():
+        for kind, now in self.registry.server.traffic.items():
             before = self._counted.get(kind, SentCount(0, 0))
             self._comm.count(kind, now.messages - before.messages, now.bytes - before.bytes)
-        self._counted = dict(self.roster.server.traffic)
+        self._counted = dict(self.registry.server.traffic)
 
     def close(self) -> None:
         """Send END to all trainers, and wait for those that this process started."""
-        if self._roster is not None:
-            self._roster.end()
+        if self._registry is not None:
+            self._registry.end()
         until = time.monotonic() + _END_SECONDS
         for child in self._children:
             try:
@@ -237,6 +243,38 @@ class TrainerServer(Participant):
             self._children.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
 
     def describe(self) -> dict[str, Any]:
-        counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late", "refused")}
+        counts = {name: getattr(self._registry, name, 0) for name in ("joined", "lost", "late", "refused")}
         averages = sum(bool(one["responders"]) for one in self.rounds)
         return {"trainers": self.trainers, "averages": averages, **counts, "parts_redivided": self._parts_divided, "rounds": self.rounds}
+
+
+def fault_of(answer: Frame, pushed: Frame, parameters: int, max_update: float) -> str:
+    """Return the reason to refuse an answer, or an empty string.
+
+    Parameters
+    ----------
+    answer, pushed : Frame
+        The weights of a trainer, and those that it continued from: vectors as `participant` describes them.
+    parameters : int
+        The number of parameters, which are the first numbers of a vector.
+    max_update : float
+        R, the largest norm of an update, in norms of the pushed parameters.
+    """
+    weights, start = np.frombuffer(answer.payload, "<f4"), np.frombuffer(pushed.payload, "<f4")
+    if not np.isfinite(weights).all():
+        return "sent weights that are not finite; use a lower lr"
+    if (np.abs(weights[-SCALARS:]) > _LARGEST).any():
+        return f"sent a loss or a count above {_LARGEST:g}; use a lower lr"
+    update, norm = update_norms(weights[:parameters], start[:parameters])
+    if update > max_update * norm:
+        return (
+            f"sent an update of norm {update:.3g}; at most {max_update:g} x {norm:.3g} is accepted: use a lower lr, or a higher max_update"
+        )
+    return ""
+
+
+def update_norms(weights: np.ndarray, start: np.ndarray) -> tuple[float, float]:
+    """Return the norm of an update, and that of the parameters before it or 1 if that is larger."""
+    before = start.astype(np.float64)
+    update, norm = (float(np.sqrt(np.square(one).sum())) for one in (weights - before, before))  # without BLAS, whose threads would spin
+    return update, max(1.0, norm)

@@ -1,7 +1,7 @@
 """Grappa: every rank trains on its own part of the graph, and the ranks exchange only gradients.
 
     offline            p chunks of the vertices; rank r trains on the seeds of chunk r
-    super-epoch t      rank r sees S = chunk r and c - 1 others, chosen anew in each (see `chunks`)
+    super-epoch t      rank r sees S = chunk r and c - 1 others, chosen anew in each (see `seen_chunks`)
     step               g = sum over ranks, seeds of w_v grad loss_v / sum of w_v     one all-reduce, the only traffic of an epoch
 
 A step sends 2 (p - 1) 4 (|theta| + 7) bytes over p ranks (kind "gradients"): the gradient, sum of w, sum of w loss, stop requests,
@@ -11,7 +11,7 @@ Views
     strict   the induced subgraph of S          halo   also the edges into S from outside, with features      base   c = 1, strict
 Chunks
     static   block rows, as --partition makes them       fresh   drawn anew in every super-epoch
-Weights, normalised over the step (see `seed_weights` and `tree_weights`)
+Weights, normalised over the step (see `seed_weights`)
     node     coverage over all hops of each seed        batch   the mean of those over the seeds of a rank in a step
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
@@ -34,9 +34,12 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 
+from ...backends.base import Backend
+from ...data.random_words import Words
 from ...errors import UsageError
 from ...labels import as_numbers, has_label
 from ...nn.losses import label_shares, seed_losses
+from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
@@ -47,9 +50,7 @@ from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts,
 from ...views.partitioned import BlockView
 from ..config import TrainConfig
 from ..full import require_single_precision
-from .chunks import fresh_chunks, seen_chunks
-from .seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
-from .tree_weights import tree_weights
+from .seed_weights import batch_scalar, capped, effective_share, shrunk, tree_weights, walk_coverage
 
 
 class Grappa(Method):
@@ -268,3 +269,36 @@ class Grappa(Method):
             "initial_bytes": initial,
             "repartition_bytes": repartition,
         }
+
+
+def seen_chunks(ranks: int, count: int, turn: int) -> np.ndarray:
+    """Return the chunks that each rank sees in a super-epoch: bool, shape (ranks, ranks). No message is needed.
+
+    With p ranks there are p chunks, and rank r trains on the seeds of chunk r. In super-epoch t it sees c chunks: its own and
+
+        (r + 1 + (t (c - 1) + j) mod (p - 1)) mod p      for j = 0 .. c - 2
+
+    This is a cyclic shift: the same number of ranks sees each chunk, and every pair of chunks meets once in a sweep.
+
+    Parameters
+    ----------
+    count : int
+        c; at most all of them.
+    turn : int
+        t.
+    """
+    seen, rank = np.eye(ranks, dtype=bool), np.arange(ranks)
+    for j in range(min(count, ranks) - 1):
+        shift = 1 + (turn * (count - 1) + j) % (ranks - 1)
+        seen[rank, (rank + shift) % ranks] = True
+    return seen
+
+
+def fresh_chunks(seed: int, turn: int, n: int, chunks: int, backend: Backend | None = None) -> np.ndarray:
+    """Draw the chunk of every vertex in a super-epoch, uniform and independent: int32, shape (n,).
+
+    The chunk is floor(w m / 2**32), w a 32-bit Philox word that names (vertex, t). Each of the m chunks has probability 1 / m up to
+    2**-32.
+    """
+    words = Words(seed, backend).of(Substream.GRAPPA_CHUNK, 0, n, column=turn)[:, 0]
+    return ((words.astype(np.uint64) * np.uint64(chunks)) >> np.uint64(32)).astype(np.int32)

@@ -36,8 +36,7 @@ from ...training.context import TrainingContext
 from ...views.own_rows import OwnRows
 from ...views.view import View
 from ..config import TrainConfig
-from .method import RETEXO
-from .single_layer import SingleLayerModel, head
+from .method import RETEXO, SingleLayerModel, head
 
 
 class FederatedRETEXO(RETEXO):

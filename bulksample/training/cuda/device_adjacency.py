@@ -17,10 +17,8 @@ import torch
 from ...adjacency import LocalAdjacency
 from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda import layers
-from ...backends.cuda.bulk import DeviceBulk
-from ...backends.cuda.node_wise import expand
-from ...backends.cuda.predicted import bulk_bytes
-from ...backends.cuda.predicted_layers import layer_bytes
+from ...backends.cuda.bulk import DeviceBulk, expand
+from ...backends.cuda.predicted import bulk_bytes, layer_bytes
 from ...backends.hops import Expansion, Hop
 from ...backends.layer_draws import LayerRace, LayerWeights, SharedDraws
 from ...minibatch import MiniBatch

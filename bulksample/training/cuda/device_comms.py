@@ -19,8 +19,8 @@ import torch.distributed as torch_distributed
 from ...distributed.comm.base import Comm
 from ...distributed.comm.mpi import MpiComm
 from ...distributed.comm.ordered import CollectiveOrder
+from ...distributed.comm.primitives import tree_sum
 from ...distributed.comm.torch_distributed import ended
-from ...distributed.comm.tree_sum import tree_sum
 from ...errors import UsageError
 from ..tensor_comm import HostTensorComm, TensorArrival, TensorComm
 from .process_groups import group_of, why_not_nccl

@@ -1,4 +1,4 @@
-"""Attention and pooling over the edges of a block on a device, as `nn.layers` and `nn.pooling` define them."""
+"""Attention and pooling over the edges of a block on a device, as `nn.segments` defines them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from ...nn.aggregate import SparseRows, matrix_of
-from ...nn.attention import attention_pattern
-from ...nn.pooling import segment_max
+from ...nn.segments import attention_pattern, segment_max
 from .device_rows import DeviceBlock, DeviceRows
 
 _CHUNK_NUMBERS = 2**28  # of gathered rows held at once

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from ...backends.cuda.features import NO_CACHE, Cache, gather
+from ...backends.cuda.products import NO_CACHE, Cache, gather
 from ...nn.aggregate import SparseRows
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource, Fetching

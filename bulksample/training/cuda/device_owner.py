@@ -16,13 +16,11 @@ from ...adjacency import Entries, LayerLaw
 from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda.bulk import DeviceBulk, OpenBulk, cut_to, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
-from ...backends.cuda.draws import DrawnEdges, draw_rows
-from ...backends.cuda.layer_race import DevicePicks, LayerEntries, smallest
+from ...backends.cuda.draws import DevicePicks, DrawnEdges, LayerEntries, draw_rows, smallest
 from ...backends.cuda.layers import weighed_edges
-from ...backends.cuda.numbering import Numbering
 from ...backends.cuda.predicted import most_found
 from ...backends.cuda.products import restrict, spgemm
-from ...backends.cuda.tables import HeldVertices
+from ...backends.cuda.tables import HeldVertices, Numbering
 from ...backends.hops import Expansion
 from ...backends.layer_draws import SharedDraws
 from ...distributed.matrix.answer_rooms import RowLaw

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ...backends.cuda import features as kernels
+from ...backends.cuda import products as kernels
 from ...minibatch import Block
 from ...nn.aggregate import SparseRows, matrix_of
 from .cuda_context import CudaContext

@@ -8,7 +8,7 @@ from communities import community_graph
 
 from bulksample import UsageError
 from bulksample.distributed.comm.agree import agree, checked_on_rank_0, fingerprint
-from bulksample.distributed.comm.thread_budget import fair_threads
+from bulksample.distributed.comm.machines import fair_threads
 from bulksample.distributed.comm.threads import on_threads
 
 

@@ -9,7 +9,7 @@ import pytest
 from launch import run_fresh
 from waiting import PATIENCE
 
-from bulksample.distributed.comm.cuda_aware import SWITCHES, SYMBOL, ask
+from bulksample.distributed.comm.mpi import SWITCHES, SYMBOL, ask
 from bulksample.distributed.comm.threads import SerialComm
 
 CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")

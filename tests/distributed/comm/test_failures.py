@@ -10,7 +10,7 @@ import pytest
 from launch import ROOT, Ranks, run_fresh
 from waiting import PATIENCE
 
-from bulksample.distributed.comm import shared_memory as sharedmemory
+from bulksample.distributed.comm import mpi as sharedmemory
 
 LOST = 75
 
@@ -198,7 +198,7 @@ def test_a_killed_job_leaves_no_shared_memory():
 
 
 def test_shared_memory_that_no_process_maps_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sharedmemory, "FOLDER", tmp_path)
+    monkeypatch.setattr(sharedmemory, "SHARED_MEMORY", tmp_path)
     names = [tmp_path / f"mpich_shm_{name}" for name in ("lost", "held", "young")]
     for name in names:
         name.write_bytes(bytes(4096))

@@ -11,9 +11,8 @@ from launch import Ranks, run_ranks
 from waiting import until
 
 from bulksample import DataError, UsageError, free_memory
-from bulksample.distributed.comm import machine_memory
-from bulksample.distributed.comm.machine_memory import shared_array
-from bulksample.distributed.comm.machines import VARIABLE
+from bulksample.distributed.comm import machines
+from bulksample.distributed.comm.machines import VARIABLE, shared_array
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 
 
@@ -37,7 +36,7 @@ def test_each_rank_of_a_machine_fills_its_share_of_one_copy(monkeypatch):
 
 
 def test_long_arrays_are_filled_in_chunks(monkeypatch):
-    monkeypatch.setattr(machine_memory, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(machines, "_CHUNK_ROWS", 3)
     array = shared_array(SerialComm(), (8, 2), np.dtype(np.float16), lambda a, b: np.full((b - a, 2), a), "numbers")
     assert array[:, 0].tolist() == [0, 0, 0, 3, 3, 3, 6, 6]
     assert shared_array(SerialComm(), (0, 2), np.dtype(np.float16), lambda a, b: np.empty((0, 2)), "nothing").shape == (0, 2)
@@ -45,10 +44,10 @@ def test_long_arrays_are_filled_in_chunks(monkeypatch):
 
 def test_ranks_meet_while_a_slow_one_fills(monkeypatch):
     """One that is done waits for the next meeting alone, not for the slowest rank; here ranks meet after each chunk."""
-    met, together = [], machine_memory.together
-    monkeypatch.setattr(machine_memory, "_CHUNK_ROWS", 1)
-    monkeypatch.setattr(machine_memory, "_MEETINGS", 1e30)
-    monkeypatch.setattr(machine_memory, "together", lambda comm, call: met.append(comm.rank) or together(comm, call))
+    met, together = [], machines.together
+    monkeypatch.setattr(machines, "_CHUNK_ROWS", 1)
+    monkeypatch.setattr(machines, "_MEETINGS", 1e30)
+    monkeypatch.setattr(machines, "together", lambda comm, call: met.append(comm.rank) or together(comm, call))
     monkeypatch.setenv(VARIABLE, "4,1")  # four ranks share six rows, one fills all of them
     found = on_threads(5, lambda comm: shared_array(comm, (6, 1), np.dtype(int), lambda a, b: np.arange(a, b)[:, None], "numbers").tolist())
     assert found == [[[i] for i in range(6)]] * 5

@@ -18,7 +18,7 @@ from launch import ROOT
 from waiting import PATIENCE
 
 from bulksample import PeerLost, UsageError
-from bulksample.distributed.comm import master_address, store_greeting, torch_distributed, watch
+from bulksample.distributed.comm import master_address, torch_distributed, watch
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_machine_that_refuses_gets_a_share_of_the_timeout(second_rank, free_po
 
 
 def test_a_wait_for_other_ranks_is_announced(capsys):
-    with watch.told("rank 0 of 2 waits for the others", 300.0, 0.0):
+    with watch.announce("rank 0 of 2 waits for the others", 300.0, 0.0):
         for timer in threading.enumerate():
             if isinstance(timer, threading.Timer):
                 timer.join(PATIENCE)
@@ -167,7 +167,7 @@ def service(port, says=b"", hangs_up=False):
 def test_another_service_at_the_port_is_named(second_rank, free_port, monkeypatch, answers, found):
     """A service that answers or hangs up has long, because the machine may be busy; the silent one is not waited for so long."""
     for name, seconds in {"TOLD_SECONDS": PATIENCE if answers else 0.1, "_SILENT_SECONDS": 0.1, "_SILENT_SHARE": 0}.items():
-        monkeypatch.setattr(store_greeting, name, seconds)
+        monkeypatch.setattr(master_address, name, seconds)
     with service(free_port, **answers), pytest.raises(
         PeerLost,
         match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within [1-9]\d* s: another service listens there than a "
@@ -180,10 +180,10 @@ def test_the_last_greeting_has_its_full_time(free_port, monkeypatch):
     """The wait for silent services is over, and still the service has its seconds for an answer."""
     given = []
     for name, value in {"TOLD_SECONDS": 7, "_SILENT_SECONDS": 0.0, "_SILENT_SHARE": 0.0}.items():
-        monkeypatch.setattr(store_greeting, name, value)
-    monkeypatch.setattr(store_greeting, "fault", lambda _, seconds: given.append(seconds) or ("it does not answer", False))
-    with service(free_port), pytest.raises(store_greeting.NoStore, match="it does not answer"):
-        store_greeting.check_store("127.0.0.1", free_port, PATIENCE, lambda: True)
+        monkeypatch.setattr(master_address, name, value)
+    monkeypatch.setattr(master_address, "fault", lambda _, seconds: given.append(seconds) or ("it does not answer", False))
+    with service(free_port), pytest.raises(master_address.NoStore, match="it does not answer"):
+        master_address.check_store("127.0.0.1", free_port, PATIENCE, lambda: True)
     assert given == [7]
 
 
@@ -202,14 +202,14 @@ def test_an_answer_before_a_reset_is_told(received, found):
                 return answer
             raise ConnectionResetError(104, "gone")
 
-    assert store_greeting.fault(Connection(), 1.0) == found
+    assert master_address.fault(Connection(), 1.0) == found
 
 
 def test_a_silent_service_is_told_of_before_the_wait_ends(second_rank, free_port, monkeypatch, capsys):
     clock = itertools.count()  # a second passes at every look
-    monkeypatch.setattr(store_greeting, "time", SimpleNamespace(monotonic=lambda: float(next(clock)), sleep=lambda _: None))
+    monkeypatch.setattr(master_address, "time", SimpleNamespace(monotonic=lambda: float(next(clock)), sleep=lambda _: None))
     for name in ("TOLD_SECONDS", "_ANSWER_SECONDS"):
-        monkeypatch.setattr(store_greeting, name, 0.1)
+        monkeypatch.setattr(master_address, name, 0.1)
     with service(free_port), pytest.raises(PeerLost, match="it does not answer"):
         torch_distributed.meet(5.0)
     said = capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_a_store_of_torch_is_known(free_port, libuv):
     """Both of torch's servers, which the check leaves as they were."""
     store = torch.distributed.TCPStore("127.0.0.1", free_port, 1, True, timedelta(seconds=PATIENCE), False, use_libuv=libuv)
     for _ in range(3):
-        store_greeting.check_store("127.0.0.1", free_port, PATIENCE, lambda: pytest.fail("no store was found"))
+        master_address.check_store("127.0.0.1", free_port, PATIENCE, lambda: pytest.fail("no store was found"))
     store.set("key", "value")
     assert store.get("key") == b"value"
     assert torch_distributed.own_store_greets()
@@ -231,7 +231,7 @@ def test_a_store_of_torch_is_known(free_port, libuv):
 
 def test_nothing_is_refused_where_torch_greets_otherwise(free_port):
     with service(free_port, says=b"SSH-2.0"):
-        store_greeting.check_store("127.0.0.1", free_port, PATIENCE, lambda: False)
+        master_address.check_store("127.0.0.1", free_port, PATIENCE, lambda: False)
 
 
 def test_a_port_in_use_is_said_to_the_first_rank(monkeypatch, free_port):

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 from waiting import PATIENCE
 
-from bulksample.distributed.comm import stop_signals
-from bulksample.distributed.comm.stop_signals import RaiseStopped, Stopped, StopSignals, default_actions
+from bulksample.distributed.comm import process_end
+from bulksample.distributed.comm.process_end import RaiseStopped, Stopped, StopSignals, default_actions
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
@@ -28,7 +28,7 @@ def hangups_are_heard():
 def ended(monkeypatch):
     """The signals by which the process would have ended."""
     found = []
-    monkeypatch.setattr(stop_signals, "_end", found.append)
+    monkeypatch.setattr(process_end, "_end", found.append)
     return found
 
 
@@ -48,7 +48,7 @@ def test_the_first_is_recorded_and_the_handlers_come_back(number, ended):
 )
 def test_a_later_one_ends_the_command_line_and_a_repeated_one_does_not(second, seconds, ends, ended, monkeypatch):
     now = 100.0
-    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(process_end.time, "monotonic", lambda: now)
     with RaiseStopped(), StopSignals():
         signal.raise_signal(signal.SIGINT)
         now += seconds
@@ -60,7 +60,7 @@ def test_a_later_one_ends_the_command_line_and_a_repeated_one_does_not(second, s
 def test_a_second_ctrl_c_interrupts_python_and_ends_a_command(context, ended, monkeypatch):
     """A notebook keeps its process, and the handlers are those of before."""
     now, asked = 100.0, []
-    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(process_end.time, "monotonic", lambda: now)
     monkeypatch.setattr(context, "_act", lambda self, number: asked.append(number))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -77,7 +77,7 @@ def test_a_second_ctrl_c_interrupts_python_and_ends_a_command(context, ended, mo
 
 def test_the_notice_of_a_scheduler_is_not_a_first_request(ended, monkeypatch):
     now = 100.0
-    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(process_end.time, "monotonic", lambda: now)
     with StopSignals() as signals:
         for _ in range(3):
             signal.raise_signal(signal.SIGUSR1)
@@ -144,7 +144,7 @@ def test_other_threads_change_nothing():
 def test_in_a_library_that_does_not_return_the_first_ends_the_process():
     code = """
 import os, signal
-from bulksample.distributed.comm.stop_signals import RaiseStopped, default_actions
+from bulksample.distributed.comm.process_end import RaiseStopped, default_actions
 with RaiseStopped():
     with default_actions():
         pass

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bulksample.distributed.comm.primitives import TreeSum, tree_sum
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.comm.tree_sum import TreeSum, tree_sum
 
 TERMS = np.random.default_rng(0).standard_normal((64, 50)).astype(np.float32) * 10.0 ** np.arange(-4, 4, 8 / 50, dtype=np.float32)
 

@@ -15,9 +15,9 @@ from waiting import PATIENCE
 from bulksample import CSR, Graph, UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.methods.adaqp import link_speeds
+from bulksample.methods.adaqp import widths
 from bulksample.methods.adaqp.assignment import Assignment
-from bulksample.methods.adaqp.link_speeds import links_of
+from bulksample.methods.adaqp.widths import links_of
 
 STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
 
@@ -169,7 +169,7 @@ def test_measured_links_are_the_line_through_the_times_of_four_mib(monkeypatch):
         sent[comm.rank, peer] += size
         return (theta[comm.rank, peer] * size / 2**20 + gamma[comm.rank, peer]) / 1e3
 
-    monkeypatch.setattr(link_speeds, "_seconds", seconds)
+    monkeypatch.setattr(widths, "_seconds", seconds)
     for links in on_threads(3, lambda comm: links_of("measured", comm)):
         np.testing.assert_allclose(links.theta, theta, rtol=1e-9)
         np.testing.assert_allclose(links.gamma, gamma, atol=1e-9)

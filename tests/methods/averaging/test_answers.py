@@ -13,13 +13,11 @@ from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.errors import UsageError
 from bulksample.methods.averaging import remote_trainer
-from bulksample.methods.averaging.answers import fault_of
 from bulksample.methods.averaging.frames import Kind
-from bulksample.methods.averaging.llcg import LLCG
 from bulksample.methods.averaging.participant import load_vector, vector_of
-from bulksample.methods.averaging.psgd_pa import PSGDPA
-from bulksample.methods.averaging.roster import vector_frame
-from bulksample.methods.averaging.trainer_server import TrainerServer
+from bulksample.methods.averaging.trainer_registry import vector_frame
+from bulksample.methods.averaging.trainer_server import TrainerServer, fault_of
+from bulksample.methods.averaging.variants import LLCG, PSGDPA
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -102,7 +100,7 @@ def test_the_steps_of_an_epoch_follow_from_the_examples_of_a_part(task, tmp_path
 
 def test_an_average_that_is_not_finite_is_never_pushed(monkeypatch, capfd):
     def spoilt(self, context):
-        if self.participant.roster.round == 1:
+        if self.participant.registry.round == 1:
             load_vector(context.model, np.full(len(vector_of(context.model)), np.nan, np.float32))
 
     pushed, sent = [], remote_trainer.RemoteTrainer._continue_from
@@ -127,7 +125,7 @@ def test_a_correction_that_is_not_finite_spoils_no_later_one(monkeypatch, capfd)
     whole = LLCG.correct
 
     def spoilt(self, context):
-        if self.participant.roster.round == 1:
+        if self.participant.registry.round == 1:
             load_vector(context.model, np.full(len(vector_of(context.model)), np.nan, np.float32))
         whole(self, context)
 
@@ -167,7 +165,7 @@ def test_an_answer_has_the_weight_of_the_vertices_that_it_was_trained_on(monkeyp
     trained, averaged, whole, answer, step = {}, {}, PSGDPA.average, remote_trainer.RemoteTrainer._answer, TrainerServer.end_step
 
     def average(self, context, vectors):
-        averaged[self.participant.roster.round] = [vector[-1] for vector in vectors]
+        averaged[self.participant.registry.round] = [vector[-1] for vector in vectors]
         return whole(self, context, vectors)
 
     def answering(self, context, number):

@@ -15,8 +15,8 @@ from bulksample.data.relational.held_out_links import LinkGraph
 from bulksample.data.relational.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import make
-from bulksample.methods.averaging.options import AVERAGING
 from bulksample.methods.averaging.participant import vector_of
+from bulksample.methods.options import AVERAGING
 from bulksample.relations.adjacency import union_of
 from bulksample.relations.induced import induced
 

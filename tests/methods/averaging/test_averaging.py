@@ -17,9 +17,9 @@ from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition, make
 from bulksample.distributed.matrix.partition_quality import tradeoff
-from bulksample.methods.averaging.options import AVERAGING
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.config import TrainConfig
+from bulksample.methods.options import AVERAGING
 from bulksample.methods.run import make_trainer
 from bulksample.views.induced import part_of
 

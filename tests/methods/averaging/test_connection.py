@@ -10,9 +10,8 @@ from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging.connection import Connection, address_of, connect, listen
-from bulksample.methods.averaging.frames import HEAD_BYTES, Frame, Kind
-from bulksample.methods.averaging.roster import vector_frame
+from bulksample.methods.averaging.frames import HEAD_BYTES, Connection, Frame, Kind, address_of, connect, listen
+from bulksample.methods.averaging.trainer_registry import vector_frame
 
 
 @pytest.fixture

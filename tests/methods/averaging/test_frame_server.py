@@ -14,9 +14,8 @@ from waiting import PATIENCE
 
 from bulksample.errors import UsageError
 from bulksample.methods.averaging import handshake
-from bulksample.methods.averaging.connection import Connection, address_of, connect, listen
 from bulksample.methods.averaging.frame_server import MOST_STRANGERS, STRANGER_SECONDS, TURN_BYTES, FrameServer
-from bulksample.methods.averaging.frames import HEAD_BYTES, Frame, Kind
+from bulksample.methods.averaging.frames import HEAD_BYTES, Connection, Frame, Kind, address_of, connect, listen
 from bulksample.methods.averaging.handshake import REFUSAL
 
 

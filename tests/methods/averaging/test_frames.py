@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainers import packed
 
 from bulksample.methods.averaging.frames import HEAD_BYTES, BadFrame, Frame, FrameReader, Kind
-from bulksample.methods.averaging.roster import vector_frame
+from bulksample.methods.averaging.trainer_registry import vector_frame
 
 FRAMES = [
     Frame(Kind.END), Frame(Kind.HELLO, b'{"version": "1"}'), vector_frame(Kind.ANSWER, np.arange(100_000, dtype=np.float32), 2**32 - 1, 7),

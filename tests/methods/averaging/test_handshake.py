@@ -14,9 +14,8 @@ from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.methods.averaging import handshake
-from bulksample.methods.averaging.connection import Connection, connect, listen
 from bulksample.methods.averaging.frame_server import FrameServer
-from bulksample.methods.averaging.frames import Frame, Kind
+from bulksample.methods.averaging.frames import Connection, Frame, Kind, connect, listen
 from bulksample.methods.averaging.handshake import REFUSAL, TOKEN, token_of_server, token_of_trainer
 
 SECRET = RUN_TOKEN.encode()

@@ -10,9 +10,9 @@ from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
 from waiting import PATIENCE, join, until
 
-from bulksample.methods.averaging.part_table import PartTable
+from bulksample.methods.averaging.participant import PartTable
 from bulksample.methods.averaging.remote_trainer import invited_config
-from bulksample.methods.averaging.roster import Roster
+from bulksample.methods.averaging.trainer_registry import TrainerRegistry
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -106,8 +106,8 @@ def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_t
 
 def test_without_a_time_no_part_is_divided(monkeypatch):
     """Rounds begin with one trainer of two, as if the other had not come in time."""
-    wait_for = Roster.wait_for
-    monkeypatch.setattr(Roster, "wait_for", lambda self, count, until: wait_for(self, 1, until))
+    wait_for = TrainerRegistry.wait_for
+    monkeypatch.setattr(TrainerRegistry, "wait_for", lambda self, count, until: wait_for(self, 1, until))
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     thread = joining(address, graph, results)
     more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": PATIENCE}

@@ -27,8 +27,8 @@ from bulksample.methods.averaging.frames import Frame, Kind
 from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.averaging.remote_trainer import invited_config
-from bulksample.methods.averaging.tma import RandomTMA
 from bulksample.methods.averaging.trainer_server import TrainerServer
+from bulksample.methods.averaging.variants import RandomTMA
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.rng import MAX_EPOCHS
@@ -204,7 +204,7 @@ def test_no_trainer_joins():
     with pytest.raises(PeerLost, match="no trainer is left in round 0"):
         server.run()
     largest = max(4 * (len(vector_of(server.model)) + 4), 4 * graph.n)  # an answer, or the vertices of a part
-    assert server.method.participant.roster.server.max_queued_bytes == 4 * largest + 2**20
+    assert server.method.participant.registry.server.max_queued_bytes == 4 * largest + 2**20
 
 
 def test_nothing_but_its_server_ends_a_trainer_and_it_writes_no_files(monkeypatch):
@@ -298,11 +298,11 @@ main()
 # Once both trainers have joined, a server without any of them gives up after a second, and not after the timeout.
 SERVER = """
 import sys, time
-from bulksample.methods.averaging.roster import Roster
-whole = Roster.wait_for
+from bulksample.methods.averaging.trainer_registry import TrainerRegistry
+whole = TrainerRegistry.wait_for
 def wait_for(self, count, until):
     whole(self, count, until if self.joined < 2 else time.monotonic() + 1)
-Roster.wait_for = wait_for
+TrainerRegistry.wait_for = wait_for
 sys.argv = ["bulksample", *sys.argv[1:]]
 from bulksample.cli import main
 main()

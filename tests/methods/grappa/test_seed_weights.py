@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from communities import community_graph, dense_adjacency
 
-from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
+from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.methods.grappa.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 from bulksample.training.isolated_batches import shared_steps
 from bulksample.views.induced import local_graph

@@ -14,9 +14,8 @@ from communities import community_graph
 
 from bulksample import CSR, backends
 from bulksample.adjacency import LocalAdjacency
-from bulksample.methods.grappa.chunks import fresh_chunks
-from bulksample.methods.grappa.seed_weights import walk_coverage
-from bulksample.methods.grappa.tree_weights import row_ratio, tree_weights
+from bulksample.methods.grappa.method import fresh_chunks
+from bulksample.methods.grappa.seed_weights import row_ratio, tree_weights, walk_coverage
 from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.samplers import Sage

@@ -10,7 +10,7 @@ import torch
 from launch import run_ranks
 
 from bulksample import PeerLost, UsageError
-from bulksample.distributed.comm.cuda_aware import CudaAware
+from bulksample.distributed.comm.mpi import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
 from bulksample.training.cuda import device_comms, process_groups
 from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm

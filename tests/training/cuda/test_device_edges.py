@@ -8,8 +8,7 @@ from emulation.host import compiler
 from zoo import random_matrix
 
 from bulksample.minibatch import Block
-from bulksample.nn.attention import attention_pattern
-from bulksample.nn.pooling import segment_max
+from bulksample.nn.segments import attention_pattern, segment_max
 from bulksample.training.cuda import device_edges, device_rows
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

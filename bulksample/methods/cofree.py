@@ -32,20 +32,20 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 
-from ...distributed.comm.base import Comm
-from ...errors import UsageError
-from ...labels import as_numbers, has_label, known_share
-from ...nn.losses import seed_losses
-from ...rng import Stream, Substream
-from ...sparse import CSR
-from ...training.batches import BatchSource, StepBatch, WholeGraphSource
-from ...training.context import TrainingContext
-from ...training.method import Method
-from ...views.full_graph import FullGraph
-from ...views.local import LocalRows, LocalView, allgather_degrees
-from ...views.partitioned import BlockView
-from ..config import TrainConfig
-from ..full import require_single_precision
+from ..distributed.comm.base import Comm
+from ..errors import UsageError
+from ..labels import as_numbers, has_label, known_share
+from ..nn.losses import seed_losses
+from ..rng import Stream, Substream
+from ..sparse import CSR
+from ..training.batches import BatchSource, StepBatch, WholeGraphSource
+from ..training.context import TrainingContext
+from ..training.method import Method
+from ..views.full_graph import FullGraph
+from ..views.local import LocalRows, LocalView, allgather_degrees
+from ..views.partitioned import BlockView
+from .config import TrainConfig
+from .full import require_single_precision
 
 
 class CoFree(Method):
@@ -137,10 +137,7 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
 def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:
     """Send each edge to the rank of its part; return this rank's part as a view, and the weight of each of its seeds (float64). Collective.
 
-    Raises
-    ------
-    UsageError
-        If the grid replicates the graph c > 1 times.
+    Raises `UsageError` if the grid replicates the graph c > 1 times.
     """
     if whole.grid.replication != 1:
         raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: use 1")

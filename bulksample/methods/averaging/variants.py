@@ -1,14 +1,27 @@
-"""LLCG: PSGD-PA whose server corrects every average on the whole graph.
+"""The published methods of model averaging: what their parts are, and what the server does with an average.
+
+    PSGD-PA      METIS parts; the average is the model
+    RandomTMA    every vertex goes to a random part                  keeps about 1 / M of the edges
+    SuperTMA     METIS clusters, each goes to a random part          keeps rho + (1 - rho) (Q / M - 1) / (Q - 1) of them
+    LLCG         METIS parts; the server corrects every average on the whole graph
+
+with Q clusters that hold a share rho of the edges. METIS cuts few edges, so neighborhoods stay whole. But the parts differ in labels and
+features, which costs the average accuracy, losing a part loses its classes, and the error does not vanish with more steps if local
+gradients differ from the global one. Random parts lose neighbors instead. Q = M is PSGD-PA, Q = n is RandomTMA. Which method is better
+depends on the graph: the trade-off that the server prints shows what each loses.
+
+TMA's publication averages after fixed seconds (`--interval 2s --tolerate-failures`), weighs responders equally, and uses about 15000
+clusters on graphs of a million vertices. Here parts are as even in vertices (random) or in clusters (super) as possible. A round of LLCG is
 
     round r      K rho^r local steps on METIS parts, averaged       rho: --interval-growth
     correction   S steps of the server on mini-batches of the whole graph, all neighbors, by an Adam of its own
     then         the corrected average is sent to all trainers
 
-Averaging alone leaves an error that more steps do not reduce: the distance of local gradients from the global one, due to
-lost edges and different parts. The correction reduces this error. S = 0 is PSGD-PA. No extra byte travels. A rank alone makes
-both kinds of steps.
+S = 0 is PSGD-PA. No extra byte travels. A rank alone makes both kinds of steps.
 
-Ramezani et al., "Learn locally, correct globally: a distributed algorithm for training graph neural networks", ICLR 2022.
+Ramezani et al., "Learn locally, correct globally: a distributed algorithm for training graph neural networks", ICLR 2022 (PSGD-PA, LLCG).
+Zhu et al., "Simplifying distributed neural network training on massive graphs: randomized partitions improve model aggregation",
+arXiv 2305.09887 (TMA).
 """
 
 from __future__ import annotations
@@ -28,10 +41,31 @@ from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
 from ...training.weights import moments_at
+from .method import Averaging
 from .participant import weights_of
-from .psgd_pa import PSGDPA
 
 _SERVER_SEED = 0xD1B54A32D192ED03  # the server draws with its own seed
+
+
+class PSGDPA(Averaging):
+    """Parallel SGD with periodic averaging."""
+
+    name: ClassVar[str] = "psgd-pa"
+    partition_kind: ClassVar[str] = "metis"
+
+
+class RandomTMA(Averaging):
+    """Time-based model averaging over random vertices."""
+
+    name: ClassVar[str] = "random-tma"
+    partition_kind: ClassVar[str] = "random"
+
+
+class SuperTMA(Averaging):
+    """Time-based model averaging over random METIS clusters."""
+
+    name: ClassVar[str] = "super-tma"
+    partition_kind: ClassVar[str] = "super"
 
 
 class LLCG(PSGDPA):

@@ -21,14 +21,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ...distributed.comm.base import Comm
-from ...distributed.matrix.halo import MessageFormat
-from ...errors import PeerLost, UsageError
-from ...rng import Stream, Substream
-from ...training.context import TrainingContext
-from ...views.own_rows import OwnRows
-from ..config import TrainConfig
-from ..full import Full
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.halo import MessageFormat
+from ..errors import PeerLost, UsageError
+from ..rng import Stream, Substream
+from ..training.context import TrainingContext
+from ..views.own_rows import OwnRows
+from .config import TrainConfig
+from .full import Full
 
 
 class BNS(Full):

@@ -12,38 +12,37 @@ from trainers import RUN_TOKEN, meanwhile, packed
 from waiting import PATIENCE, until
 
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging import handshake, roster
-from bulksample.methods.averaging.answers import fault_of
-from bulksample.methods.averaging.connection import listen
-from bulksample.methods.averaging.frames import Frame, Kind
-from bulksample.methods.averaging.roster import GRACE_SECONDS, GRACE_STEPS, Roster, vector_frame
+from bulksample.methods.averaging import handshake, trainer_registry
+from bulksample.methods.averaging.frames import Frame, Kind, listen
+from bulksample.methods.averaging.trainer_registry import GRACE_SECONDS, GRACE_STEPS, TrainerRegistry, vector_frame
+from bulksample.methods.averaging.trainer_server import fault_of
 
 SIZE = 7  # three weights and four scalars
 
 
 class Served:
-    """A roster that serves while the test says so, and the trainers that join it."""
+    """A registry that serves while the test says so, and the trainers that join it."""
 
     def __init__(self, parts=2, grace=1.0, timeout=PATIENCE):
         listener = listen("127.0.0.1:0")
         self.address = f"127.0.0.1:{listener.getsockname()[1]}"
         push = vector_frame(Kind.PUSH, np.arange(SIZE, dtype=np.float32), 0)
-        self.roster = Roster(
+        self.registry = TrainerRegistry(
             listener, RUN_TOKEN.encode(), parts, {"method": "random-tma"}, {"version": "1"},
-            lambda part: [Frame(Kind.WELCOME, b'{"part": %d}' % part)], lambda: push._replace(round=self.roster.round),
+            lambda part: [Frame(Kind.WELCOME, b'{"part": %d}' % part)], lambda: push._replace(round=self.registry.round),
             lambda answer, pushed: fault_of(answer, pushed, 3, 100.0), grace, timeout, quiet=True,
         )  # fmt: skip
-        self.roster.answer_bytes = 4 * SIZE
+        self.registry.answer_bytes = 4 * SIZE
 
     def turn(self):
-        self.roster.attend(0.01)
+        self.registry.attend(0.01)
 
     def proved(self):
         """A connection whose ends have proved the token to each other."""
         return meanwhile(self.turn, lambda: handshake.join(self.address, RUN_TOKEN.encode(), PATIENCE))
 
     def joined(self, ready=True):
-        """A trainer, once the roster has it."""
+        """A trainer, once the registry has it."""
         line = self.proved()
         answer = self.answered(line, Frame(Kind.HELLO, b'{"version": "1"}'))
         if ready and answer.kind == Kind.WELCOME:
@@ -64,7 +63,7 @@ class Served:
 def served():
     made = Served()
     yield made
-    made.roster.end()
+    made.registry.end()
 
 
 def answer(number, value=0.0):
@@ -78,62 +77,62 @@ def test_trainers_get_parts_and_a_free_one_is_given_again(served):
     assert refused.kind == Kind.REFUSE
     assert b"all 2 parts have a trainer" in refused.payload
     one.close()
-    served.until(lambda: served.roster.lost)
-    assert [member.part for member in served.roster.present] == [1]
+    served.until(lambda: served.registry.lost)
+    assert [member.part for member in served.registry.present] == [1]
     assert served.joined()[1].json()["part"] == 0
-    assert (served.roster.joined, served.roster.lost) == (3, 1)
+    assert (served.registry.joined, served.registry.lost) == (3, 1)
     two.close()
 
 
 def test_an_answer_is_collected_and_a_late_one_is_dropped(served):
     (one, _), (two, _) = served.joined(), served.joined()
     one.send(answer(0, 1.0), PATIENCE)
-    answered = served.roster.collect(0, pull=True)
+    answered = served.registry.collect(0, pull=True)
     assert [(member.part, member.answer) for member in answered] == [(0, answer(0, 1.0))]
-    assert served.roster.late == 1
-    served.roster.round = 1
-    served.roster.push(vector_frame(Kind.PUSH, np.zeros(SIZE, np.float32), 1), answered)
+    assert served.registry.late == 1
+    served.registry.round = 1
+    served.registry.push(vector_frame(Kind.PUSH, np.zeros(SIZE, np.float32), 1), answered)
     assert [one.receive(PATIENCE).kind for _ in range(2)] == [Kind.PULL, Kind.PUSH]
     assert two.receive(PATIENCE).kind == Kind.PULL
     one.send(answer(1, 2.0), PATIENCE)
-    assert [member.part for member in served.roster.collect(1, pull=True)] == [0]
-    assert served.roster.late == 1  # who owes an answer is not asked again
-    served.roster.round = 2
+    assert [member.part for member in served.registry.collect(1, pull=True)] == [0]
+    assert served.registry.late == 1  # who owes an answer is not asked again
+    served.registry.round = 2
     push = served.answered(two, answer(0, 9.0))
     assert (push.kind, push.round) == (Kind.PUSH, 2)
-    assert all(member.answer is None or member.part == 0 for member in served.roster.present)
+    assert all(member.answer is None or member.part == 0 for member in served.registry.present)
     one.close()
     two.close()
 
 
 def test_the_grace_follows_the_slowest_trainer_unless_it_is_given(served, monkeypatch):
-    monkeypatch.setattr(roster, "time", SimpleNamespace(monotonic=lambda: 1000.0))  # a clock that stands still
-    assert served.roster.grace == 1.0
+    monkeypatch.setattr(trainer_registry, "time", SimpleNamespace(monotonic=lambda: 1000.0))  # a clock that stands still
+    assert served.registry.grace == 1.0
     adaptive = Served(grace=None)
-    assert adaptive.roster.grace == GRACE_SECONDS
+    assert adaptive.registry.grace == GRACE_SECONDS
     (one, _), (two, _) = adaptive.joined(), adaptive.joined()
-    first, second = adaptive.roster.present
+    first, second = adaptive.registry.present
     first.sent_weights -= 40.0  # its five steps took eight seconds each
     one.send(answer(0), PATIENCE)
     two.send(answer(0), PATIENCE)
-    assert len(adaptive.roster.collect(0, pull=True)) == 2
+    assert len(adaptive.registry.collect(0, pull=True)) == 2
     assert (first.step_seconds, second.step_seconds) == (8.0, 0.0)
-    assert adaptive.roster.grace == GRACE_STEPS * first.step_seconds
+    assert adaptive.registry.grace == GRACE_STEPS * first.step_seconds
     one.close()
-    adaptive.until(lambda: adaptive.roster.lost)
-    assert adaptive.roster.grace == GRACE_SECONDS  # who is gone does not count
+    adaptive.until(lambda: adaptive.registry.lost)
+    assert adaptive.registry.grace == GRACE_SECONDS  # who is gone does not count
     two.close()
-    adaptive.roster.end()
+    adaptive.registry.end()
 
 
 def test_parts_without_a_trainer_are_known(served):
-    assert served.roster.vacant(0.0) == [0, 1]
-    assert served.roster.vacant(1e9) == []
+    assert served.registry.vacant(0.0) == [0, 1]
+    assert served.registry.vacant(1e9) == []
     line, _ = served.joined()
-    assert served.roster.vacant(0.0) == [1]
+    assert served.registry.vacant(0.0) == [1]
     line.close()
-    served.until(lambda: served.roster.lost)
-    assert sorted(served.roster.vacant(0.0)) == [0, 1]
+    served.until(lambda: served.registry.lost)
+    assert sorted(served.registry.vacant(0.0)) == [0, 1]
 
 
 def test_a_trainer_that_is_gone_is_not_waited_for():
@@ -141,8 +140,8 @@ def test_a_trainer_that_is_gone_is_not_waited_for():
     (one, _), (two, _) = served.joined(), served.joined()
     one.send(answer(0), PATIENCE)
     two.close()
-    assert [member.part for member in served.roster.collect(0, pull=True)] == [0]  # long before the grace has passed
-    served.roster.end()
+    assert [member.part for member in served.registry.collect(0, pull=True)] == [0]  # long before the grace has passed
+    served.registry.end()
     assert [one.receive(PATIENCE).kind for _ in range(2)] == [Kind.PULL, Kind.END]
     one.close()
 
@@ -150,10 +149,10 @@ def test_a_trainer_that_is_gone_is_not_waited_for():
 def test_who_is_silent_is_forgotten():
     served = Served(timeout=0.3)
     line, _ = served.joined(ready=False)
-    served.until(lambda: served.roster.lost)
+    served.until(lambda: served.registry.lost)
     with pytest.raises(PeerLost, match="is gone"):
         line.receive(PATIENCE)
-    served.roster.end()
+    served.registry.end()
 
 
 @pytest.mark.parametrize(("sent", "message"), [
@@ -169,7 +168,7 @@ def test_who_knows_the_token_is_told_why_it_is_refused(served, sent, message):
     assert refusal.kind == Kind.REFUSE
     assert re.search(message, refusal.payload.decode())
     member.send(answer(0), PATIENCE)
-    assert len(served.roster.collect(0, pull=True)) == 1
+    assert len(served.registry.collect(0, pull=True)) == 1
     member.close()
 
 
@@ -179,13 +178,13 @@ def test_who_knows_the_token_is_told_why_it_is_refused(served, sent, message):
     (answer(0, 1e6), "an update of norm 1.73e+06; at most 100 x 2.24 is accepted"),
 ])  # fmt: skip
 def test_an_answer_that_is_refused_ends_the_connection_and_its_sender_is_named(served, capfd, sent, message):
-    served.roster._quiet = False
+    served.registry._quiet = False
     line, _ = served.joined()
     refusal = served.answered(line, sent)
     assert refusal.kind == Kind.REFUSE
     assert message in refusal.payload.decode()
-    assert not served.roster.present
-    assert served.roster.refused == (sent.kind == Kind.ANSWER and len(sent.payload) == 4 * SIZE)
+    assert not served.registry.present
+    assert served.registry.refused == (sent.kind == Kind.ANSWER and len(sent.payload) == 4 * SIZE)
     said = capfd.readouterr().err
     assert "trainer 0 (127.0.0.1:" in said
     assert message in said
@@ -195,12 +194,12 @@ def test_an_answer_that_is_refused_ends_the_connection_and_its_sender_is_named(s
 def test_a_trainer_whose_answer_came_too_late_is_not_awaited_again_in_that_round():
     served = Served(grace=PATIENCE)
     (one, _), (two, _) = served.joined(), served.joined()
-    served.roster.round = 1
+    served.registry.round = 1
     two.send(answer(0), PATIENCE)  # of the round before: it gets the current weights
     one.send(answer(1), PATIENCE)
-    assert [member.part for member in served.roster.collect(1, pull=False)] == [0]  # long before the grace has passed
-    assert served.roster.late == 1
-    served.roster.end()
+    assert [member.part for member in served.registry.collect(1, pull=False)] == [0]  # long before the grace has passed
+    assert served.registry.late == 1
+    served.registry.end()
     one.close()
     two.close()
 
@@ -214,20 +213,20 @@ def test_a_trainer_that_asks_gets_the_configuration(served):
 def test_a_trainer_that_floods_and_reads_nothing_is_dropped_and_delays_nobody():
     served = Served(grace=PATIENCE)
     (flooding, _), (honest, _) = served.joined(), served.joined()
-    served.roster.server.max_queued_bytes = 10_000
+    served.registry.server.max_queued_bytes = 10_000
     flooding.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    served.roster.present[0].peer.connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    served.registry.present[0].peer.connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     late, at, rounds = packed(answer(2**31)) * 1000, 0, 0
-    while served.roster.lost == 0:
+    while served.registry.lost == 0:
         with contextlib.suppress(BlockingIOError):
             at = (at + flooding.socket.send(late[at:])) % len(late)
         honest.send(answer(rounds), PATIENCE)
-        answered = served.roster.collect(rounds, pull=False)
+        answered = served.registry.collect(rounds, pull=False)
         assert [member.part for member in answered] == [1]
         rounds += 1
-        served.roster.round = rounds
-        served.roster.push(vector_frame(Kind.PUSH, np.zeros(SIZE, np.float32), rounds), answered)
+        served.registry.round = rounds
+        served.registry.push(vector_frame(Kind.PUSH, np.zeros(SIZE, np.float32), rounds), answered)
         assert honest.receive(PATIENCE).round == rounds
-    served.roster.end()
+    served.registry.end()
     honest.close()
     flooding.close()

@@ -49,7 +49,7 @@ class Member:
     answer: Frame | None = None
 
 
-class Roster:
+class TrainerRegistry:
     """The server's trainers: it admits them, collects their answers and sends averages.
 
     Parameters
@@ -220,12 +220,12 @@ class Roster:
 
     def _admit(self, peer: Peer, hello: dict[str, Any]) -> None:
         """Give a new trainer a free part, or refuse it."""
-        differing = [key for key, own in self._expected.items() if hello.get(key) != own]
+        differing = [key for key, value in self._expected.items() if hello.get(key) != value]
         free = sorted(self._vacant)
         if differing:
             key = differing[0]
-            found = str(hello.get(key))[:_LONGEST] if isinstance(hello.get(key), str) else "no text"
-            self.server.refuse(peer, f"the {key} of this run is {self._expected[key]!r}; got {found!r}")
+            received = str(hello.get(key))[:_LONGEST] if isinstance(hello.get(key), str) else "no text"
+            self.server.refuse(peer, f"the {key} of this run is {self._expected[key]!r}; got {received!r}")
         elif not free:
             self.server.refuse(peer, f"all {self._parts} parts have a trainer")
         else:

@@ -1,11 +1,22 @@
-"""Explain that memory has run out: what was being made, and which option makes it smaller."""
+"""The process of a command: its standard streams, the memory it takes, and imports without garbage collection.
+
+This module imports nothing large, because a command calls it before anything else.
+"""
 
 from __future__ import annotations
 
 import errno
+import gc
+import io
+import os
 import resource
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+from ..errors import UsageError
+
+closed: set[str] = set()  # the standard streams that the caller closed
 _SAMPLING = "use a smaller --batch-size, --bulk-size or --memory-budget, or smaller --fanouts"
 _WORK = (  # modules whose names begin so, their work, and what lowers its memory
     ("loader", "sampling mini-batches", _SAMPLING),
@@ -21,6 +32,39 @@ _WORK = (  # modules whose names begin so, their work, and what lowers its memor
     ("data.dcsbm", "generating the graph", "use fewer --vertices, a lower --degree or fewer --features"),
     ("data", "reading the graph", "use a machine with more memory, or import a smaller graph"),
 )
+
+
+def prepare_streams() -> None:
+    """Open standard streams that the caller closed (``2>&-``) on the null device, and print ``?`` for what their encoding lacks.
+
+    The next file that is opened gets the number of a closed stream, and would receive what C libraries print there. Call it first.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.add(name)
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):  # a stream that is open for reading too cannot be set anew
+                stream.reconfigure(errors="replace")
+
+
+def flush_results() -> None:
+    """Raise `UsageError` if standard output cannot take what was printed, such as one that leads to a full disk."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # else the end of the process would fail again
+        raise UsageError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def peak_memory() -> int:
@@ -51,3 +95,16 @@ def _modules(error: BaseException) -> Iterator[str]:
     while trace is not None:
         yield trace.tb_frame.f_globals.get("__name__", "")
         trace = trace.tb_next
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Disable the garbage collector in a ``with`` block, and exempt all objects alive at its end from later collections."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()

@@ -1,1 +1,0 @@
-"""BNS: full-graph training on a sample of the halo."""
