@@ -84,7 +84,7 @@ def test_graphs_that_do_not_match_are_refused(tmp_path):
     for changes, message in cases:
         with pytest.raises(UsageError, match=message):
             predict(replace(graph, **changes), tmp_path / "kept")
-    for options, message in (({"at": 3}, "graph 'planted' has no times"), ({"memory": 5}, "model and memory are for graphs of one type")):
+    for options, message in (({"at": 3}, "graph 'planted' has no times"), ({"memory": 5}, "model and memory are for plain graphs")):
         with pytest.raises(UsageError, match=message):
             predict(graph, tmp_path / "kept", **options)
     bare = replace(graph.types[0], labels=None, masks={}, extra={})

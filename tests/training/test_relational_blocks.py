@@ -88,13 +88,11 @@ def test_only_types_that_the_model_reads_are_fetched():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": "host"}, "got features host; use replicated or partitioned"),
-        ({"partition": "metis"}, "got partition metis; use block or random"),
         ({"features": None, "partition": "random"}, "partition random divides relations and features; use graph partitioned"),
         ({"features": None, "replication": 2}, "replication is for block rows"),
         ({"feature_storage": "fp16"}, "feature_storage is for features that a rank or its machine holds whole"),
         ({"features": None, "feature_codec": "int8"}, "feature_codec, cache_bytes and fetch_together are for features that other ranks"),
-        ({"cache_bytes": 10, "cache_by": "frequency"}, "got cache_by frequency; use degree"),
+        ({"cache_bytes": 10, "cache_by": "inclusion"}, "got cache_by inclusion; use degree or frequency"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(options, message):

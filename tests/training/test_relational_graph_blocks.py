@@ -108,13 +108,11 @@ def test_damaged_rows_of_a_store_are_refused_on_every_rank(tmp_path):
     ("options", "message"),
     [
         ({"exchange": "rows", "topology": "replicated"}, "exchange is for a topology in block rows; got rows"),
-        ({"partition": "metis"}, "got partition metis; use block or random"),
-        ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
+        ({"sampler": "ladies"}, "read whole relations; got a topology in block rows: use sage, labor or full"),
+        ({"seed_locality": 3, "partition": "stream"}, "seed_locality 3 makes 3 parts by stream, which p / c = 2 block rows cannot share"),
         ({"method": "psgd-pa", "features": None}, "method psgd-pa divides a heterogeneous graph by itself; got topology partitioned"),
         ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2"),
-        ({"seed_locality": 2}, "got seed_locality 2; leave it out"),
         ({"topology": None, "features": None, "graph": "partitioned", "seed_times": "asked"}, "graph 'planted' has no times"),
-        ({"features": "host"}, "got features host; use replicated or partitioned"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(options, message):
