@@ -49,7 +49,7 @@ ROWS = {
     "`--precision bf16`": {"precision": "bf16"},
     "`--feature-storage bf16`": {"feature_storage": "bf16"},
     "`--evaluate exact`": {"evaluate": "exact"},
-    "`--evaluate exact --eval-memory 1000`": {**CUT, "evaluate": "exact", "eval_memory": 1000},
+    "`--evaluate exact --eval-memory 1000`": {"evaluate": "exact", "eval_memory": 1000},
     "`--evaluate sampled`": {"evaluate": "sampled", "eval_fanouts": (3, 3)},
     "`--task links`": LINKS,
     "`--task links --graph partitioned`": {**LINKS, **CUT},

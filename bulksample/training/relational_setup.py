@@ -47,7 +47,11 @@ def relational_view(config: TrainOptions, graph: Graph, request: ViewRequest) ->
 
     def target() -> tuple[VertexType, SeedTimes | None]:
         kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
-        return kind, _seed_times(config, graph, kind, request.placement.partitioned and request.weighted)
+        times = _seed_times(config, graph, kind, request.placement.partitioned and request.weighted)
+        if config.eval_memory and (times is not None or request.placement.partitioned):
+            why = f"graph {graph.name!r} has times" if times is not None else "relations lie in block rows"
+            raise UsageError(f"eval_memory bounds scores that are computed layer by layer, and {why}: leave it out")
+        return kind, times
 
     comm, ours = request.comm, (request.backend, request.fingerprint)
     kind, times = together(comm, target)
