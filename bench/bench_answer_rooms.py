@@ -18,7 +18,7 @@ from oracles.relations import HopRecorder, predict_counts, predict_hops
 
 from bulksample import Stream, backends, samplers
 from bulksample.backends.relational import RelationLaw
-from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.data.hetero import hetero, papers
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.relation_requests import HopForm

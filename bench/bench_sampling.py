@@ -23,7 +23,7 @@ from graphs import seeds
 from harness import Numbers, check_edges, compare
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.data.generate import rmat
+from bulksample.data.rmat import rmat
 
 Work = Callable[[np.ndarray], int]  # samples one minibatch, returns its edges
 

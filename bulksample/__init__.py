@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from . import backends, samplers
     from .adjacency import Adjacency, LocalAdjacency
     from .data.from_edges import from_edges
-    from .data.relational.tables import from_tables
+    from .data.tables.from_tables import from_tables
     from .deprecated import HeteroGraph
     from .distributed.matrix.rank_graph import RankGraph
     from .distributed.matrix.rank_hetero_graph import RankHeteroGraph
@@ -92,7 +92,7 @@ _HOMES = {
     "relation_from_edges": "graph.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
-    "from_tables": "data.relational.tables", "init": "interop.world", "load": "interop.world",
+    "from_tables": "data.tables.from_tables", "init": "interop.world", "load": "interop.world",
 }  # fmt: skip
 
 __all__ = [
@@ -164,7 +164,7 @@ def predict(
 
 
 def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:
-    from .data.open_store import save
+    from .data.store import save
 
     save(graph, path, overwrite)
 

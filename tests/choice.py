@@ -58,9 +58,9 @@ INPUTS = {  # by the beginning of a test's name: files and folders
         "pyproject.toml",
     ),
     "tests/test_examples.py": ("examples", "bulksample/interop"),
-    "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/relational"),
+    "tests/test_relational_example.py": ("examples", "bulksample/relations", "bulksample/data/tables"),
     "tests/test_relational_layers.py": ("examples", "bulksample/relations"),
-    "tests/test_relbench_example.py": ("examples", "bulksample/data/relational"),
+    "tests/test_relbench_example.py": ("examples", "bulksample/data/tables"),
 }  # fmt: skip
 MORE = {  # what a folder of tests is of, beside the package of its name
     "tests/options": ("bulksample/config", "bulksample/methods", "bulksample/cli"),

@@ -11,7 +11,7 @@ from graphs import like_products, load, seeds
 from bulksample import CSR, LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda.bulk import DeviceBulk, expand
 from bulksample.backends.cuda.device import CudaDevice
-from bulksample.data.generate import rmat
+from bulksample.data.rmat import rmat
 from bulksample.rng import Law
 from bulksample.samplers import Sampler
 

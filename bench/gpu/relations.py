@@ -8,7 +8,7 @@ import numpy as np
 
 from bulksample import Graph, Stream, samplers
 from bulksample.backends.cuda.relations import expand_relations
-from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.data.hetero import hetero, papers
 from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler

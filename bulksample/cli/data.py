@@ -1,52 +1,38 @@
-"""`bulksample data`: make, import, inspect and verify graphs."""
+"""`bulksample data`: make, inspect, split and verify graphs; `data_import` imports them."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data.edges import EdgeTally
-from ..errors import UsageError, instead_of
-from . import hetero_data
+from ..errors import UsageError
+from ..log import warn
+from . import data_import
 from .data_options import (
-    AddReverseOption,
     BackendOption,
-    Duplicates,
-    DuplicatesOption,
-    EdgeFeaturesOption,
-    FeaturesOption,
     HoldOut,
-    Ids,
-    LabelsOption,
-    LoopsOption,
     NameOption,
     OutOption,
-    PathArgument,
     Preset,
-    SelfLoops,
-    SplitOption,
     StoreArgument,
-    TargetOption,
-    UndirectedOption,
     backend_of,
     begin,
     finish,
     tell_reverses,
-)  # fmt: skip
+)
 from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_outputs
+
+if TYPE_CHECKING:
+    from ..graph import Graph, Key
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
-import_ = typer.Typer(no_args_is_help=True, help="Import a graph from a file.")
 app.add_typer(make, name="make")
-app.add_typer(import_, name="import")
-make.command("hetero")(hetero_data.make_hetero)
-import_.command("hetero-npz")(hetero_data.import_hetero_npz)
-import_.command("parquet")(hetero_data.import_parquet)
+app.add_typer(data_import.app, name="import")
 
 
 @make.command("rmat")
@@ -112,125 +98,38 @@ def make_dcsbm(
     finish(graph, out, overwrite, name or preset.value, start, json_file)
 
 
-@import_.command("npz")
-def import_npz(
-    path: PathArgument, out: OutOption, target: TargetOption = None, name: NameOption = "", overwrite: OverwriteOption = False,
+@make.command("hetero")
+def make_hetero(
+    out: OutOption,
+    scale: Annotated[
+        float, typer.Option(help="Million papers of a graph of papers, authors, institutes and fields, without --type.")
+    ] = 0.001,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Vertex type and its size, NAME:COUNT; repeat it.")] = None,
+    relation: Annotated[list[str] | None, typer.Option(help="Relation, SOURCE:NAME:DESTINATION:EDGES drawn; repeat it.")] = None,
+    parallel: Annotated[bool, typer.Option("--parallel", help="Keep edges that repeat others; by default the first stays.")] = False,
+    power: Annotated[int, typer.Option(help="Sources are floor(n u^power) of a uniform u; 1 is uniform.")] = 2,
+    features: Annotated[int, typer.Option(help="Width of the feature rows of each type.")] = 0,
+    classes: Annotated[int, typer.Option(help="Classes of the first type.")] = 0,
+    times: Annotated[int, typer.Option(help="Times of vertices are uniform below this; 0: none.")] = 0,
+    edge_times: Annotated[int, typer.Option(help="Times of edges are uniform below this; 0: none.")] = 0,
+    seed: SeedOption = 0,
+    backend: BackendOption = "auto",
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
-) -> None:  # fmt: skip
-    """Import an .npz file with indptr, indices, x, y and masks."""
-    from ..data.npz import read
+) -> None:
+    """Make a heterogeneous graph: types and relations of any size, with a power law and times."""
+    from ..data.hetero import hetero, papers, parse_relations, parse_types
 
     start = begin(out, overwrite, json_file)
-    finish(read(path, target), out, overwrite, name, start, json_file, imported=True)
-
-
-@import_.command("edgelist")
-def import_edgelist(
-    path: PathArgument,
-    out: OutOption,
-    undirected: UndirectedOption = False,
-    ids: Annotated[Ids, typer.Option(help="Kind of the vertex ids.")] = Ids.integer,
-    vertices: Annotated[int | None, typer.Option(help="Number of vertices n, to keep ids 0 to n - 1 as they are.")] = None,
-    self_loops: LoopsOption = SelfLoops.keep,
-    duplicates: DuplicatesOption = Duplicates.sum,
-    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
-    features: FeaturesOption = None,
-    labels: LabelsOption = None,
-    edge_features: EdgeFeaturesOption = None,
-    split: SplitOption = None,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
-    """Import lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
-    from ..data.columns import read_columns
-    from ..data.edgelist import read
-
-    start, tally = begin(out, overwrite, json_file), EdgeTally()
-    graph = read(
-        path, undirected=undirected, ids=ids.value, vertices=vertices,
-        self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally, edge_features=edge_features,
+    types, relations = (parse_types(type_), parse_relations(relation or [])) if type_ else papers(scale)
+    if relation and not type_:
+        raise UsageError("--relation: got no --type; name the types with --type NAME:COUNT")
+    graph = hetero(
+        types, relations, power=power, features=features, classes=classes, times=times, edge_times=edge_times, parallel=parallel, seed=seed,
+        backend=backend_of(backend),
     )  # fmt: skip
-    graph = read_columns(graph, features, labels, split, target)
-    finish(graph, out, overwrite, name, start, json_file, tally)
-
-
-@import_.command("mtx")
-def import_mtx(
-    path: PathArgument,
-    out: OutOption,
-    undirected: UndirectedOption = False,
-    transpose: Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")] = False,
-    self_loops: LoopsOption = SelfLoops.keep,
-    duplicates: DuplicatesOption = Duplicates.sum,
-    features: FeaturesOption = None,
-    labels: LabelsOption = None,
-    edge_features: EdgeFeaturesOption = None,
-    split: SplitOption = None,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
-    """Import a Matrix Market file, whose matrix is the adjacency."""
-    from ..data.columns import read_columns
-    from ..data.matrixmarket import read
-
-    start, tally = begin(out, overwrite, json_file), EdgeTally()
-    graph = read(
-        path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally,
-        edge_features=edge_features,
-    )  # fmt: skip
-    graph = read_columns(graph, features, labels, split, target)
-    finish(graph, out, overwrite, name, start, json_file, tally)
-
-
-@import_.command("ogb")
-def import_ogb(
-    source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="ogbn-arxiv, ogbn-products, …, or a folder with raw and split.")],
-    out: OutOption,
-    root: Annotated[Path, typer.Option(help="Folder of the data sets of OGB, for a NAME.")] = Path("dataset"),
-    download: Annotated[bool, typer.Option("--download/--no-download", help="Download a NAME that is missing.")] = True,
-    undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="Default: as ogb reads this data set.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="Folder inside split, if there are several.")] = None,
-    features: Annotated[bool, typer.Option("--features/--no-features", help="Keep features, of vertices and of edges.")] = True,
-    edge_features: Annotated[bool, typer.Option("--edge-features/--no-edge-features", help="Keep features of edges, by edge.")] = True,
-    vertex_means: Annotated[
-        bool, typer.Option("--vertex-means/--no-vertex-means", help="Without features of vertices, take means of those of their edges.")
-    ] = True,
-    self_loops: LoopsOption = SelfLoops.keep,
-    reverse: AddReverseOption = False,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
-    """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
-    from ..data.ogb import is_heterogeneous, read
-    from ..data.ogb_sets import SETS, known, locate
-    from ..data.relational.hetero_parts import add_reverses
-    from ..data.relational.ogb_hetero import read as read_hetero
-
-    if not known(source) and not Path(source).exists():
-        raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
-    begin(out, overwrite, json_file)
-    path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    start, tally = time.perf_counter(), EdgeTally()
-    if is_heterogeneous(path):
-        if undirected is not None or self_loops != SelfLoops.keep:
-            raise UsageError(f"{path.name} has several vertex types: --undirected, --directed and --self-loops do not apply; use --reverse")
-        types = read_hetero(path, scheme=scheme, features=features, target=target, tally=tally)
-        finish(add_reverses(types) if reverse else types, out, overwrite, name, start, json_file, tally)
-        return
-    if reverse:
-        raise UsageError(f"{path.name} has one vertex type: --reverse does not apply; use --undirected")
-    graph = read(
-        path, undirected=undirected, scheme=scheme, features=features, edge_features=edge_features, vertex_means=vertex_means,
-        self_loops=self_loops.value, tally=tally, scratch=out.parent, target=target,
-    )  # fmt: skip
-    finish(graph, out, overwrite, name, start, json_file, tally)
+    finish(graph, out, overwrite, name, start, json_file)
 
 
 @app.command("info")
@@ -242,13 +141,14 @@ def info(
     json_file: JsonOption = None,
 ) -> None:
     """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
-    from ..data import open_store as stores
+    from ..data import store as stores
+    from ..data.describe import describe
 
     hold_outputs(overwrite, json_file)
     result = stores.info(store)
     if statistics or check == Check.full:
         graph = stores.load(store, features=check == Check.full, check=check)
-        result = stores.describe(graph, result) if statistics else result
+        result = describe(graph, result) if statistics else result
     emit(result, json_file, str(store))
 
 
@@ -274,29 +174,52 @@ def split_edges(
 ) -> None:
     """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
     from ..data import edge_split as links
-    from ..data import open_store as stores
+    from ..data import store as stores
+    from ..data.describe import summary
+    from ..data.link_split import hold_out, reverses_left
 
-    hetero_data.check_split(store, out)
+    if (store / links.FILE).exists():
+        raise UsageError(f"{store} holds out edges already; split the store that it was made of")
+    if out.exists() and out.samefile(store):
+        raise UsageError(f"{out} is the store that is split, and would lose its held-out edges; use another folder")
     start = begin(out, overwrite, json_file)
-    whole = stores.load(store, check=check)
-    if not whole.plain:
-        asked = (val, test, negatives, seed, direction == HoldOut.both)
-        hetero_data.split_relation(whole, store, out, overwrite, relation, asked, start, json_file)
-        return
-    if relation is not None:
-        raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
-    graph, held = links.split_edges(whole, val, test, negatives, seed, direction == HoldOut.both)
-    manifest = stores.save(graph, out, overwrite, held.save)
-    left = links.reverses_left(graph, held)
-    tell_reverses(max(left.values()))
-    sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives, "reverses_left": left}
-    emit({"store": str(out), **stores.summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
+    whole, shares = stores.load(store, check=check), (val, test, negatives, seed, direction == HoldOut.both)
+    titles, warnings = dict[str, Any](), list[str]()
+    if whole.plain:
+        if relation is not None:
+            raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
+        graph, edges = links.split_edges(whole, *shares)
+        manifest, pairs, left = stores.save(graph, out, overwrite, edges.save), edges.pairs, links.reverses_left(graph, edges)
+    else:
+        split = hold_out(whole, _relation_to_split(whole, store, relation), *shares)
+        held = split.held_out
+        assert held is not None
+        manifest, pairs, warnings = stores.save(split, out, overwrite, held.save), held.pairs, list(split.warnings)
+        left = {":".join(key): share for key, share in reverses_left(split).items()}
+        reverses = [":".join(key) for key in held.reverses]
+        titles = {"relation": ":".join(held.relation), "reverses": reverses, "by_time": held.times is not None}
+    tell_reverses(max(left.values(), default=0.0), ", ".join(left) if titles else "")
+    warn(*warnings)
+    figures = titles | {f"{part}_edges": len(pairs[part]) for part in links.HELD_OUT}
+    figures |= {"negatives": negatives, "reverses_left": left, **({"warnings": warnings} if warnings else {})}
+    emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
+
+
+def _relation_to_split(graph: Graph, store: Path, relation: str | None) -> Key:
+    """Return the key of the relation that the user names."""
+    known = ", ".join(":".join(one.key) for one in graph.relations) or "it has none"
+    if relation is None:
+        raise UsageError(f"{store} holds a heterogeneous graph; name the relation to predict with --relation: {known}")
+    fit = [one.key for one in graph.relations if relation in (one.name, ":".join(one.key))]
+    if len(fit) != 1:
+        raise UsageError(f"--relation: {store} has {len(fit) or 'no'} relations {relation!r}; use SOURCE:NAME:DESTINATION of {known}")
+    return fit[0]
 
 
 @app.command("verify")
 def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
     """Verify the hash of every file of a store. A damaged file gives exit code 65 and both hashes."""
-    from ..data import open_store as stores
+    from ..data import store as stores
 
     hold_outputs(overwrite, json_file)
     start = time.perf_counter()

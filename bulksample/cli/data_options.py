@@ -76,7 +76,8 @@ def finish(
     imported: bool = False, read: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Save a graph as a store, and print its summary. An imported graph is read back and compared with its hashes."""
-    from ..data.open_store import save, summary, verify
+    from ..data.describe import summary
+    from ..data.store import save, verify
 
     manifest = save(replace(graph, name=name or graph.name), out, overwrite)
     if imported or tally is not None:

@@ -35,6 +35,7 @@ def partition(
     """
     from ..data import store
     from ..data.parts import describe_parts
+    from ..data.parts_manifest import graph_manifest
     from ..data.parts_writer import check_parts_target, write_parts
     from ..data.result_places import check_ending
     from ..distributed.matrix import partition as makers
@@ -47,6 +48,7 @@ def partition(
     if whole:
         hold_checked(lambda: check_parts_target(directory, path, overwrite), path)
     hold_outputs(overwrite, *[None if whole else path, json_file])
+    graph_manifest(directory)  # a graph that is not plain is refused
     graph = store.load(directory, features=whole, check=check)
     if parts > max(1, graph.n):
         raise UsageError(f"--parts: got {parts} parts of {graph.n} vertices; use at most {max(1, graph.n)}")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..config.file import Given
-from ..data.open_store import is_heterogeneous
-from ..data.relational.hetero_manifest import load_hetero_manifest
+from ..data import store as stores
+from ..data.manifest import Manifest
 from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
@@ -54,8 +54,8 @@ def plan(
     Nothing is run and no graph is read, except with --seed-locality: then some mini-batches are sampled from the graph of --from.
     """
     hold_outputs(overwrite, json_file)
-    if store and is_heterogeneous(store):
-        result = _relational(requested, store, {"--measured": measured, "--rates": rates})
+    if store and not (schema := stores.manifest(store)).plain:
+        result = _relational(requested, store, schema, {"--measured": measured, "--rates": rates})
         emit(result, json_file, "plan", table=False)
         if str(json_file) != "-":
             _show_relational(result)
@@ -80,16 +80,15 @@ def plan(
         _show(made, result)
 
 
-def _relational(requested: Requested, directory: Path, files: dict[str, Any]) -> dict[str, Any]:
+def _relational(requested: Requested, directory: Path, manifest: Manifest, files: dict[str, Any]) -> dict[str, Any]:
     """Predict training on a heterogeneous store; raises `UsageError` for options that have no effect on it."""
     unread = [given.origin for name, given in requested.items() if name not in _OF_RELATIONS]
     unread += [flag for flag, given in files.items() if given]
     if unread:
         read = ", ".join(f"--{name.replace('_', '-')}" for name in _OF_RELATIONS)
         raise UsageError(f"{directory} is heterogeneous; its plan reads {read}, got {', '.join(unread)}: leave it out")
-    manifest = load_hetero_manifest(directory)
-    vertices, edges = sum(kind.vertices for kind in manifest.types), sum(relation.edges for relation in manifest.relations)
-    sizes = {"vertices": max(1, vertices), "edges": min(edges, vertices**2), "feature_width": 0}
+    vertices = manifest.vertices
+    sizes = {"vertices": max(1, vertices), "edges": min(manifest.edges, vertices**2), "feature_width": 0}
     given = {name: Given(own, str(directory)) for name, own in sizes.items()}
     return plan_relations(manifest, Requested({**requested, **given}).config(PlanRequest))
 

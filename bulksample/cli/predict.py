@@ -45,9 +45,9 @@ def predict(
     """
     check_prediction_file(out)
     hold_outputs(overwrite, out, json_file)
-    from ..data.open_store import is_heterogeneous
+    from ..data.store import manifest
 
-    is_heterogeneous(directory)  # before torch is imported
+    manifest(directory)  # before torch is imported
     if not checkpoint.is_dir():
         raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
     with gc_paused():

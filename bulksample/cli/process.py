@@ -27,7 +27,7 @@ _WORK = (  # modules whose names begin so, their work, and what lowers its memor
     ("evaluation", "evaluating all vertices", "use a smaller --hidden, or more ranks"),
     ("methods", "training", "use a smaller --batch-size or --hidden, or more ranks"),
     ("distributed.matrix", "distributing the graph", "use more ranks, or a lower --replication"),
-    ("data.generate", "generating the graph", "use fewer vertices or a lower degree"),
+    ("data.hetero", "generating the graph", "use fewer vertices or a lower degree"),
     ("data.rmat", "generating the graph", "use a lower --scale or --edge-factor"),
     ("data.dcsbm", "generating the graph", "use fewer --vertices, a lower --degree or fewer --features"),
     ("data", "reading the graph", "use a machine with more memory, or import a smaller graph"),

@@ -33,9 +33,8 @@ def sample(
     With --features, ranks also fetch the features of every mini-batch.
     """
     from .. import backends, samplers
-    from ..data.open_store import is_heterogeneous, summary
-    from ..data.parts_manifest import graph_manifest, is_parts
-    from ..data.relational.hetero_manifest import load_hetero_manifest
+    from ..data.parts_manifest import is_parts
+    from ..data.store import manifest
     from ..distributed.comm.agree import agree, checked_on_rank_0
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.ledger import Ledger, combine
@@ -55,13 +54,12 @@ def sample(
     }  # fmt: skip
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, lambda: hold_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
-        several_types = is_heterogeneous(directory)
-        data = summary(load_hetero_manifest(directory) if several_types else graph_manifest(directory))
-        agree(comm, {"version": __version__, **alike}, {"graph": data["digest"]})
+        graph = manifest(directory)
+        agree(comm, {"version": __version__, **alike}, {"graph": graph.digest})
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
             tell_launch(comm.size, str(engine.threads))
-        opened = (open_relations if several_types else open_graph)(config, drawn, directory, placement, comm, engine)
+        opened = (open_graph if graph.plain else open_relations)(config, drawn, directory, placement, comm, engine)
         ledger = Ledger(comm, opened.sampling)
         loader = opened.loader(
             batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, ranks=comm.size, bulk_size=config.bulk_size,
@@ -90,7 +88,7 @@ def sample(
                 "messages_sent": total["messages_sent"], "collectives": total["collectives"],
                 "fetch_seconds": max(fetched) if opened.rows is not None else None,
                 "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if config.digest else None,
-                "data": {name: data[name] for name in ("name", "vertices", "edges")}, "environment": environment(),
+                "data": {name: getattr(graph, name) for name in ("name", "vertices", "edges")}, "environment": environment(),
             }, json_file, f"sample {directory}")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.open_store import is_heterogeneous
+from ..data.store import manifest
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..log import start_logging, warn
@@ -38,7 +38,7 @@ def train(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
     if launched().ranks == 1:  # before torch is imported; several ranks find it together
-        config.check_graph(str(directory), not is_heterogeneous(directory))
+        config.check_graph(str(directory), manifest(directory).plain)
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config)

@@ -1,18 +1,20 @@
-"""Features, labels and splits of a graph, taken from arrays or from files and checked against its vertices."""
+"""Columns of a graph, its vertex types and its relations, taken from arrays or from files and checked against its vertices."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
-from ..graph import Graph
+from ..graph import Graph, Relation, VertexType, spelled
+from ..graph.from_edges import relation_from_edges
+from ..graph.times import as_times
 from ..labels import as_labels, outputs_of
 from ..selection import vertex_ids
 from ..vertex_table import SPLITS
@@ -20,6 +22,7 @@ from .npy import Archive, open_npy
 
 Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
+Made = TypeVar("Made")
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -118,6 +121,43 @@ def column_fields(
     split = {name: typed(f"{name} mask", as_array(f"{name} mask", mask), "b", 1, np.bool_) for name, mask in (masks or {}).items()}
     kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (n,)}
     return {"features": features, "labels": labels, "num_classes": 0 if labels is None else outputs_of(labels, num_classes), "masks": kept}
+
+
+def make_type(
+    name: str, count: int, x: Any = None, y: Any = None, masks: Mapping[str, Any] | None = None, times: Any = None,
+    extra: Mapping[str, Array] | None = None, num_classes: int | None = None, target: str | None = None,
+) -> VertexType:  # fmt: skip
+    """Return a vertex type of lists, arrays or tensors; see `with_columns`.
+
+    Raises `DataError`, naming the type, if a column has the wrong dtype; `Graph.validate` checks lengths and values.
+    """
+    fields = named(f"type {name!r}", lambda: column_fields(count, x, y, masks, num_classes, target))
+    stamps = None if times is None else as_times(f"times of type {name!r}", _on_host(times), count)
+    return VertexType(name, count, times=stamps, extra=dict(extra or {}), **fields)
+
+
+def make_relation(
+    source: VertexType, name: str, destination: VertexType, ends: tuple[Any, Any], weights: Any = None, times: Any = None,
+    features: Any = None,
+) -> Relation:  # fmt: skip
+    """Return a relation of lists, arrays or tensors; see `bulksample.relation_from_edges`."""
+    what = f"relation {spelled((source.name, name, destination.name))}"
+    rows = None if features is None else dense_features(f"{what}: edge features", as_array(f"{what}: edge features", features))
+    real = None if weights is None else as_array(f"{what}: weights", weights).reshape(-1)
+    stamps = None if times is None else _on_host(times)
+    return relation_from_edges(source, name, destination, _on_host(ends[0]), _on_host(ends[1]), weights=real, times=stamps, features=rows)
+
+
+def named(what: str, make: Callable[[], Made]) -> Made:
+    """Return what `make` makes; its `DataError` begins with `what`."""
+    try:
+        return make()
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
+
+
+def _on_host(array: Any) -> Any:
+    return array.detach().cpu().numpy() if hasattr(array, "detach") else array
 
 
 def read_columns(

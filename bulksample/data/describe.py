@@ -1,4 +1,7 @@
-"""Compute statistics of a graph: degrees, directions, homophily, labels, splits."""
+"""Describe a graph: its schema, from the manifest of its store, and statistics of its types and relations, from the graph itself.
+
+The entries of a plain graph are those of its only type and its only relation.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +9,132 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph
-from ..labels import has_label, is_known, unused_classes
+from ..graph import Graph, Relation, VertexType
+from ..labels import has_label, is_known, target_of, unused_classes
 from ..sparse import CSR
+from .manifest import Manifest, RelationEntry, TypeEntry
+from .manifest_file import ArrayEntry
 
 _STEP = 2**22
+_Figures = dict[str, Any]
 
 
-def describe(graph: Graph) -> dict[str, Any]:
-    """Return statistics of a graph, with edge homophily if it has labels. Reads the adjacency once, in pieces."""
-    degrees = graph.adjacency.degrees
-    figures: dict[str, Any] = {
-        "degree_mean": float(degrees.mean()) if graph.n else 0.0,
-        "degree_median": float(np.median(degrees)) if graph.n else 0.0,
-        "degree_max": int(degrees.max(initial=0)),
-        **_of_directions(graph.adjacency),
+def summary(manifest: Manifest) -> _Figures:
+    """Return the entries that `bulksample data info` prints: the schema of the graph."""
+    types = {kind.name: _type_entry(kind, manifest.of_type(i)) for i, kind in enumerate(manifest.types)}
+    relations = {" ".join(one.key): _relation_entry(one, manifest.of_relation(i)) for i, one in enumerate(manifest.relations)}
+    parts = {"types": types, "relations": relations}
+    if manifest.plain:
+        ((kind,), (relation,)) = types.values(), relations.values()
+        parts = {name: value for name, value in {**relation, **kind}.items() if name != "times"}
+    sizes = {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
+    return {**sizes, **parts, "bytes": sum(entry.bytes for entry in manifest.arrays.values()), "digest": manifest.digest}
+
+
+def _type_entry(kind: TypeEntry, arrays: dict[str, ArrayEntry]) -> _Figures:
+    dense, labels = arrays.get("features"), arrays.get("labels")
+    return {
+        "vertices": kind.vertices,
+        "features": kind.num_features,
+        "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in arrays else "none",
+        "classes": kind.num_classes,
+        "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
+        "splits": [role.removeprefix("mask.") for role in arrays if role.startswith("mask.")],
+        "times": "times" in arrays,
+        "extra": [role.removeprefix("extra.") for role in arrays if role.startswith("extra.")],
     }
-    if graph.labels is not None:
-        figures |= _of_labels(graph, graph.labels)
-    figures["split_sizes"] = {name: int(mask.sum()) for name, mask in graph.masks.items()}
-    return figures
 
 
-def _of_directions(a: CSR) -> dict[str, Any]:
-    """Count edges by direction; the counts show if edges were read in the wrong direction.
+def _relation_entry(relation: RelationEntry, arrays: dict[str, ArrayEntry]) -> _Figures:
+    features = arrays.get("edge_features")
+    return {
+        "edges": relation.edges,
+        "weighted": "weights" in arrays,
+        "times": "times" in arrays,
+        "edge_features": features.shape[1] if features else 0,
+    }
+
+
+def describe(graph: Graph, schema: _Figures | None = None) -> _Figures:
+    """Return statistics of a graph, added to what `summary` returns of its store. Reads each adjacency once, in pieces.
 
     Returns
     -------
     dict
-        `symmetric`, True if every edge has its reverse; `edges_with_reverse`, the share of such edges; and the numbers of `self_loops`,
-        of vertices `without_in_edges`, and of `isolated` vertices, which no edge touches.
+        Of a type: the first and last time; the numbers of vertices with a label, and of `isolated` ones, which no edge touches; the sizes
+        of its splits. Of a relation: the first and last time; degrees; the numbers of parallel edges, and of vertices at either end
+        without an edge. Of a relation within one type, which may have been read in the wrong direction: `symmetric`, True if every edge
+        has its reverse; `edges_with_reverse`, the share of such edges; the number of `self_loops`; with classes, the `homophily`, the
+        share of edges within a class among those with a label at both ends (NaN if there is none). In a plain graph vertices without an
+        edge at their end are those `without_in_edges`.
     """
-    touched, loops, reversed_too = a.degrees > 0, 0, 0
+    figures = schema or {}
+    touched = {kind.name: np.zeros(kind.count, bool) for kind in graph.types}
+    relations = {" ".join(one.key): _of_relation(graph, one, touched) for one in graph.relations}
+    types = {kind.name: {**_of_type(kind), "isolated": int((~touched[kind.name]).sum())} for kind in graph.types}
+    if graph.plain:
+        ((kind,), (relation,)) = types.values(), relations.values()
+        relation["without_in_edges"] = relation.pop("destinations_without_edge")
+        del relation["sources_without_edge"], relation["parallel_edges"]
+        return {**figures, **relation, **kind}
+    found = {"types": types, "relations": relations}
+    return {
+        **figures,
+        **{group: {name: {**figures.get(group, {}).get(name, {}), **own} for name, own in parts.items()} for group, parts in found.items()},
+    }
+
+
+def _of_type(kind: VertexType) -> _Figures:
+    """Return times, the number of labelled vertices, unused classes or the share of other labels that are known, and sizes of splits."""
+    figures: _Figures = _range(kind.times)
+    if kind.labels is not None:
+        figures["labelled"] = int(has_label(kind.labels).sum())
+        if kind.target == "class":
+            figures["classes_without_vertex"] = unused_classes(kind.labels, kind.num_classes)
+        else:
+            figures["known_labels"] = float(is_known(kind.labels).mean()) if kind.labels.size else 0.0
+    return {**figures, "split_sizes": {name: int(mask.sum()) for name, mask in kind.masks.items()}}
+
+
+def _of_relation(graph: Graph, relation: Relation, touched: dict[str, np.ndarray]) -> _Figures:
+    """Return the figures of a relation, and mark the vertices that its edges touch."""
+    a, degrees, within = relation.adjacency, relation.adjacency.degrees, relation.source == relation.destination
+    kind = graph.type(relation.source)
+    labels = kind.labels if within and kind.target == "class" else None
+    used = np.zeros(a.shape[1], bool)
+    repeats = loops = reverses = alike = labelled = 0
     for first in range(0, a.nnz, _STEP):
         entries = np.arange(first, min(first + _STEP, a.nnz))
         rows, columns = np.searchsorted(a.indptr, entries, side="right") - 1, np.asarray(a.indices[entries], np.int64)
-        touched[columns] = True
-        loops += int((rows == columns).sum())
-        reversed_too += int(_holds(a, columns, rows).sum())
-    return {
-        "symmetric": reversed_too == a.nnz,
-        "edges_with_reverse": reversed_too / a.nnz if a.nnz else 1.0,
-        "self_loops": loops,
-        "without_in_edges": int((a.degrees == 0).sum()),
-        "isolated": int((~touched).sum()),
+        used[columns] = True
+        repeats += int(((a.indices[entries - 1] == columns) & (a.indptr[rows] != entries)).sum())  # the first of a row repeats none
+        if within:
+            loops += int((rows == columns).sum())
+            reverses += int(_holds(a, columns, rows).sum())
+        if labels is not None:
+            y, z = labels[rows], labels[columns]
+            known = (y >= 0) & (z >= 0)
+            alike, labelled = alike + int(((y == z) & known).sum()), labelled + int(known.sum())
+    touched[relation.destination] |= degrees > 0
+    touched[relation.source] |= used
+    figures = {
+        **_range(relation.times),
+        "degree_mean": float(degrees.mean()) if len(degrees) else 0.0,
+        "degree_median": float(np.median(degrees)) if len(degrees) else 0.0,
+        "degree_max": int(degrees.max(initial=0)),
+        "parallel_edges": repeats,
+        "destinations_without_edge": int((degrees == 0).sum()),
+        "sources_without_edge": int((~used).sum()),
     }
+    if within:
+        share = reverses / a.nnz if a.nnz else 1.0
+        figures |= {"symmetric": reverses == a.nnz, "edges_with_reverse": share, "self_loops": loops}
+    return figures if labels is None else {**figures, "homophily": alike / labelled if labelled else float("nan")}
+
+
+def _range(times: np.ndarray | None) -> _Figures:
+    """Return the first and the last time; nothing without times or without an element."""
+    return {} if times is None or not len(times) else {"first_time": int(times.min()), "last_time": int(times.max())}
 
 
 def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -63,27 +147,3 @@ def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
     found: np.ndarray = (low < ends) & (a.indices[np.minimum(low, a.nnz - 1)] == columns)
     return found
-
-
-def _of_labels(graph: Graph, labels: np.ndarray) -> dict[str, Any]:
-    """Return the number of labelled vertices; for classes also homophily and unused classes, for other labels the known share."""
-    figures: dict[str, Any] = {"labelled": int(has_label(labels).sum())}
-    if graph.target == "class":
-        return figures | {"classes_without_vertex": unused_classes(labels, graph.num_classes), "homophily": edge_homophily(graph)}
-    return figures | {"known_labels": float(is_known(labels).mean()) if labels.size else 0.0}
-
-
-def edge_homophily(graph: Graph) -> float:
-    """Return the share of edges within a class, among edges with a label at both ends; NaN if there is no such edge."""
-    labels, a = graph.labels, graph.adjacency
-    if labels is None:
-        return float("nan")
-    same = both = 0
-    for first in range(0, a.nnz, _STEP):
-        entries = np.arange(first, min(first + _STEP, a.nnz))
-        rows = np.searchsorted(a.indptr, entries, side="right") - 1
-        y, z = labels[rows], labels[a.indices[entries]]
-        known = (y >= 0) & (z >= 0)
-        same += int(((y == z) & known).sum())
-        both += int(known.sum())
-    return same / both if both else float("nan")

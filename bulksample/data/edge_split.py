@@ -17,9 +17,9 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import CSR
+from .link_shares import check_room, check_shares, share_of
 from .parts_manifest import graph_manifest
 from .random_words import Words, scaled
-from .relational.link_shares import check_negatives, check_room, share_of
 from .sealed import read_sealed, save_sealed
 
 FILE = "links.npz"
@@ -128,11 +128,7 @@ def split_edges(
         If the shares hold nothing out or leave no edge for training, a positive share gives none, K is no whole number from 1, the
         negatives do not fit into free memory, or the source of a held-out edge has an edge to every vertex.
     """
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
-    if val + test == 0:
-        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
-    check_negatives(negatives)
+    check_shares(val, test, negatives)
     a, words = graph.adjacency, Words(seed)
     destination, source = a.row_of_entry(), a.indices.astype(np.int64)
     undirected = _same_pattern(a)

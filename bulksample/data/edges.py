@@ -2,7 +2,7 @@
 
 A key is ``row << 32 | column``, so sorted keys are the canonical matrix. The keys and the result take 12 bytes an entry for a graph
 without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
-More of them are sorted on the disk, see `external_sort`.
+More of them are sorted on the disk, see `external_sort`. `add_reverses` turns edges of relations around.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError, UsageError
+from ..graph import Graph, Relation
 from ..mapped import pieces
-from ..sparse import CSR, MAX_VERTICES, fixed_point
+from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers
 from . import external_sort
 from .keys import STEP, diagonal, distinct, from_keys
 
@@ -219,3 +220,29 @@ def _weighted(
         merge = np.maximum if duplicates == "max" else np.add
         keys, integers = keys[first], merge.reduceat(integers, first)
     return from_keys(keys, n, integers), unit
+
+
+def add_reverses(graph: Graph) -> Graph:
+    """Return the graph with a relation ``(D, rev_NAME, S)`` after each relation (S, NAME, D), unless there is one of that key.
+
+    Weights, times, features and edge ids go with the edges.
+    """
+    keys = {relation.key for relation in graph.relations}
+    relations = []
+    for relation in graph.relations:
+        relations.append(relation)
+        if (relation.destination, f"rev_{relation.name}", relation.source) not in keys:
+            relations.append(_reverse(relation))
+    return Graph.of(graph.types, tuple(relations), graph.name)
+
+
+def _reverse(relation: Relation) -> Relation:
+    """Return a relation with its edges turned around."""
+    matrix = relation.adjacency
+    order = np.argsort(matrix.indices, kind="stable")  # rows ascend already, and ids of parallel edges with them
+    indptr = row_pointers(np.bincount(matrix.indices, minlength=matrix.shape[1]))
+    values = None if matrix.values is None else matrix.values[order]
+    turned = CSR(indptr, matrix.row_of_entry()[order].astype(np.int32), values, matrix.shape[::-1])
+    times, features = (None if column is None else column[order] for column in (relation.times, relation.features))
+    key, unit, ids = (relation.destination, f"rev_{relation.name}", relation.source), relation.weight_unit, relation.ids_of(order)
+    return Relation(*key, turned, unit, ids, times, features, relation.parallel)

@@ -1,18 +1,21 @@
-"""The manifest of a store of one vertex type: a list of its arrays that is checked before an array is read.
+"""The manifest of a store: its types and relations, and a list of their arrays that is checked before an array is read.
 
-See `data.manifest_file` for what manifests of all stores have.
+A file has one of two layouts. That of a plain graph, `PlainLayout`, names the roles of arrays alone, such as ``indptr``; that of others,
+`TypedLayout`, names their places too: ``types.0.features`` belongs to the first type, ``relations.2.indptr`` to the third relation. Only
+`layout_of` and `manifest_of` know both. See `data.manifest_file` for what all manifests have.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from ..errors import DataError
-from ..labels import target_of
+from ..errors import DataError, UsageError
+from ..graph import Graph, Key
+from ..graph.graph import EDGE, NODE
 from ..sparse import MAX_VERTICES
 from ..vertex_table import SPLITS
 from .manifest_file import (
@@ -28,25 +31,137 @@ from .manifest_file import (
     read_manifest,
 )
 
-FORMAT = "bulksample store"
+FORMAT, TYPED_FORMAT = "bulksample store", "bulksample heterogeneous store"
+_Size = Annotated[int, Field(ge=0, le=MAX_VERTICES)]
+_Unit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_OF_PLAIN_EDGES = ("indptr", "indices", "weights", "edge_features")
+_NOT_PLAIN = ("times", "edge_ids")
 
 
-class Manifest(SignedManifest):
-    """All arrays of a store by role.
+class TypeEntry(BaseModel):
+    """One vertex type."""
 
-    `indptr`, `indices`, `weights`, `features`, `edge_features`, `labels`, ``mask.<split>``, ``extra.<name>``.
-    """
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str
+    vertices: _Size
+    num_features: _Size
+    num_classes: Count
+
+
+class RelationEntry(BaseModel):
+    """One relation. `parallel` is written only if it is False, as stores of earlier versions do not have it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    source: str
+    name: str
+    destination: str
+    edges: Count
+    weight_unit: _Unit
+    parallel: bool = True
+
+    @property
+    def key(self) -> Key:
+        return self.source, self.name, self.destination
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        return {name: value for name, value in fields.items() if name != "parallel" or not value}
+
+
+class PlainLayout(SignedManifest):
+    """The manifest of a plain graph as its file has it."""
 
     format: Literal["bulksample store"] = "bulksample store"
     version: Literal[1] = 1
     name: str
-    vertices: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
+    vertices: _Size
     edges: Count
-    weight_unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    num_features: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
+    weight_unit: _Unit
+    num_features: _Size
     num_classes: Count
     arrays: dict[str, ArrayEntry]
     digest: str = ""
+
+
+class TypedLayout(SignedManifest):
+    """The manifest of any other graph as its file has it."""
+
+    format: Literal["bulksample heterogeneous store"] = "bulksample heterogeneous store"
+    version: Literal[1] = 1
+    name: str
+    types: tuple[TypeEntry, ...]
+    relations: tuple[RelationEntry, ...]
+    arrays: dict[str, ArrayEntry]
+    digest: str = ""
+
+
+Layout = PlainLayout | TypedLayout
+LAYOUTS: dict[str, type[SignedManifest]] = {FORMAT: PlainLayout, TYPED_FORMAT: TypedLayout}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The types and relations of a store, and their arrays.
+
+    Attributes
+    ----------
+    arrays : dict of ArrayEntry
+        By role, as the file names it. Roles of a type: `features`, or `features_indptr`, `features_indices` and `features_values`;
+        `labels`, ``mask.<split>``, `times`, ``extra.<name>``. Roles of a relation: `indptr`, `indices`, `weights`, `edge_ids`, `times`,
+        `edge_features`.
+    plain : bool
+        True for a plain graph: one of one type and one relation.
+    digest : str
+        The sha256 of all fields of the file.
+    """
+
+    name: str
+    types: tuple[TypeEntry, ...]
+    relations: tuple[RelationEntry, ...]
+    arrays: dict[str, ArrayEntry]
+    plain: bool
+    digest: str = ""
+
+    @staticmethod
+    def of(graph: Graph, arrays: dict[str, ArrayEntry]) -> Manifest:
+        """Return the manifest of a graph whose arrays were written, without a digest."""
+        types = tuple(
+            TypeEntry(name=kind.name, vertices=kind.count, num_features=kind.num_features, num_classes=int(kind.num_classes))
+            for kind in graph.types
+        )
+        relations = tuple(
+            RelationEntry(
+                source=one.source, name=one.name, destination=one.destination, edges=one.edges,
+                weight_unit=1.0 if one.adjacency.values is None else float(one.weight_unit), parallel=one.parallel,
+            )
+            for one in graph.relations
+        )  # fmt: skip
+        return Manifest(graph.name, types, relations, arrays, graph.plain)
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices of all types."""
+        return sum(kind.vertices for kind in self.types)
+
+    @property
+    def edges(self) -> int:
+        """Number of edges of all relations."""
+        return sum(relation.edges for relation in self.relations)
+
+    @property
+    def num_features(self) -> int:
+        return self._only_type.num_features
+
+    @property
+    def num_classes(self) -> int:
+        return self._only_type.num_classes
+
+    @property
+    def weight_unit(self) -> float:
+        return self.relations[0].weight_unit
 
     @property
     def num_edge_features(self) -> int:
@@ -54,72 +169,133 @@ class Manifest(SignedManifest):
         return 0 if entry is None else entry.shape[1]
 
     def extras(self) -> list[str]:
-        return [role.removeprefix("extra.") for role in self.arrays if role.startswith("extra.")]
+        """Return the names of the further columns of the only type."""
+        return [role.removeprefix("extra.") for role in self.of_type(0) if role.startswith("extra.")]
+
+    def of_type(self, place: int) -> dict[str, ArrayEntry]:
+        """Return the arrays of a type, by role within it."""
+        return self._of("types", place)
+
+    def of_relation(self, place: int) -> dict[str, ArrayEntry]:
+        """Return the arrays of a relation, by role within it."""
+        return self._of("relations", place)
+
+    def prefix(self, group: str, place: int) -> str:
+        """Return how the roles of a type (group ``types``) or a relation (``relations``) begin in `arrays`."""
+        return "" if self.plain else f"{group}.{place}."
+
+    def part_of(self, role: str) -> tuple[TypeEntry | RelationEntry | None, str]:
+        """Return the type or the relation that a role of `arrays` belongs to, None if there is none, and the role within it."""
+        if self.plain:
+            part = self.relations[0] if role in _OF_PLAIN_EDGES else None if role in _NOT_PLAIN else self.types[0]
+            return part, role
+        group, _, rest = role.partition(".")
+        number, _, own = rest.partition(".")
+        parts: tuple[Any, ...] = {"types": self.types, "relations": self.relations}.get(group, ())
+        known = number.isdecimal() and str(int(number)) == number and int(number) < len(parts)
+        return (parts[int(number)] if known else None), own
+
+    def _of(self, group: str, place: int) -> dict[str, ArrayEntry]:
+        if self.plain:
+            return {role: entry for role, entry in self.arrays.items() if (role in _OF_PLAIN_EDGES) == (group == "relations")}
+        start = self.prefix(group, place)
+        return {role.removeprefix(start): entry for role, entry in self.arrays.items() if role.startswith(start)}
+
+    @property
+    def _only_type(self) -> TypeEntry:
+        if len(self.types) != 1:
+            raise UsageError(f"graph {self.name!r} has {len(self.types)} vertex types; use of_type for one of them")
+        return self.types[0]
+
+
+def layout_of(manifest: Manifest) -> Layout:
+    """Return a manifest as its file has it."""
+    rest: dict[str, Any] = {"name": manifest.name, "arrays": manifest.arrays, "digest": manifest.digest}
+    if not manifest.plain:
+        return TypedLayout(types=manifest.types, relations=manifest.relations, **rest)
+    ((kind,), (edges,)) = manifest.types, manifest.relations
+    return PlainLayout(
+        vertices=kind.vertices, edges=edges.edges, weight_unit=edges.weight_unit, num_features=kind.num_features,
+        num_classes=kind.num_classes, **rest,
+    )  # fmt: skip
+
+
+def manifest_of(layout: Layout) -> Manifest:
+    """Return the manifest that a file has in one of the layouts."""
+    if isinstance(layout, TypedLayout):
+        return Manifest(layout.name, layout.types, layout.relations, layout.arrays, False, layout.digest)
+    vertices = TypeEntry(name=NODE, vertices=layout.vertices, num_features=layout.num_features, num_classes=layout.num_classes)
+    edges = RelationEntry(
+        source=NODE, name=EDGE, destination=NODE, edges=layout.edges, weight_unit=layout.weight_unit, parallel=False
+    )  # fmt: skip
+    return Manifest(layout.name, (vertices,), (edges,), layout.arrays, True, layout.digest)
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a store of one vertex type and check every field; see `data.manifest_file.read_manifest`."""
-    manifest = cast(Manifest, read_manifest(directory, {FORMAT: Manifest}))
+    """Read the manifest of a plain graph that is not divided, and check every field; see `data.manifest_file.read_manifest`."""
+    manifest = manifest_of(cast(PlainLayout, read_manifest(directory, {FORMAT: PlainLayout})))
     check_roles(manifest, f"{directory.name}/{FILE}")
     return manifest
 
 
 def check_roles(manifest: Manifest, what: str) -> None:
-    """Raise `DataError`, which begins with `what`, unless every array has a known role, and the dtype and shape of that role."""
-    n, f, classes = manifest.vertices, manifest.num_features, manifest.num_classes
+    """Raise `DataError`, which begins with `what`, unless every array belongs to a type or relation, and has its dtype and shape."""
+    counts = {kind.name: kind.vertices for kind in manifest.types}
+    if len(counts) < len(manifest.types):
+        raise DataError(f"{what}: types: two have one name; give each a name of its own")
+    for i, relation in enumerate(manifest.relations):
+        for end in (relation.source, relation.destination):
+            if end not in counts:
+                raise DataError(f"{what}: relations.{i}: there is no type {end!r}; use {', '.join(counts) or 'a type that is there'}")
     for role, entry in manifest.arrays.items():
-        fits = column_fits(role, len(entry.shape), n, f, classes) or edge_fits(role, n, manifest.edges)
+        part, own = manifest.part_of(role)
+        fits = None
+        if isinstance(part, TypeEntry):
+            fits = _column_fits(own, len(entry.shape), part)
+        elif part is not None:
+            fits = _edge_fits(own, counts[part.destination], part.edges)
         check_entry(f"{what}: arrays.{role}", entry, fits)
     check_files(what, manifest.arrays)
-    for role in ("indptr", "indices"):
-        if role not in manifest.arrays:
-            raise DataError(f"{what}: arrays.{role}: is missing; every store has one")
-    if "weights" not in manifest.arrays and manifest.weight_unit != 1:
-        raise DataError(f"{what}: weight_unit is {manifest.weight_unit}, but there is no array of weights; use 1")
-    check_sparse(what, manifest.arrays, f)
+    for i, kind in enumerate(manifest.types):
+        check_sparse(_place(manifest, what, "types", i), manifest.of_type(i), kind.num_features)
+    for i, relation in enumerate(manifest.relations):
+        arrays = manifest.of_relation(i)
+        for role in ("indptr", "indices"):
+            if role not in arrays:
+                raise DataError(f"{what}: arrays.{manifest.prefix('relations', i)}{role}: is missing; every relation has one")
+        if "weights" not in arrays and relation.weight_unit != 1:
+            place = _place(manifest, what, "relations", i)
+            raise DataError(f"{place}: weight_unit is {relation.weight_unit}, but there is no array of weights; use 1")
 
 
-def edge_fits(role: str, rows: int, m: int) -> Fits | None:
+def _place(manifest: Manifest, what: str, group: str, place: int) -> str:
+    return what if manifest.plain else f"{what}: {group}.{place}"
+
+
+def _edge_fits(role: str, rows: int, m: int) -> Fits | None:
     """Return the dtypes and the shape of an array of the edges; None for another role."""
+    each: Fits = (("<i8",), (m,))
     known: dict[str, Fits] = {
         "indptr": (("<i8",), (rows + 1,)),
         "indices": (("<i4",), (m,)),
-        "weights": (("<i8",), (m,)),
         "edge_features": (("<f4", "<f2"), (m, None)),
+        **dict.fromkeys(("weights", "edge_ids", "times"), each),
     }
     return known.get(role)
 
 
-def column_fits(role: str, ndim: int, n: int, f: int, classes: int) -> Fits | None:
-    """Return the dtypes and the shape of a column of n vertices; None for another role."""
+def _column_fits(role: str, ndim: int, kind: TypeEntry) -> Fits | None:
+    """Return the dtypes and the shape of a column of the vertices of a type; None for another role."""
+    n = kind.vertices
     known: dict[str, Fits] = {
-        "features": (("<f4", "<f2"), (n, f)),
+        "features": (("<f4", "<f2"), (n, kind.num_features)),
         "features_indptr": (("<i8",), (n + 1,)),
         "features_indices": (("<i4",), (None,)),
         "features_values": (("<f4",), (None,)),
-        "labels": (("<i8",), (n,)) if ndim == 1 else (("|i1", "<f4"), (n, classes)),
+        "labels": (("<i8",), (n,)) if ndim == 1 else (("|i1", "<f4"), (n, kind.num_classes)),
+        "times": (("<i8",), (n,)),
         **{f"mask.{split}": (("|b1",), (n,)) for split in SPLITS},
     }
     if role.startswith("extra.") and is_column_name(role.removeprefix("extra.")):
         return (), (n, *[None] * (max(ndim, 1) - 1))
     return known.get(role)
-
-
-def summary(manifest: Manifest) -> dict[str, Any]:
-    """Return the entries that `bulksample data info` prints."""
-    dense, labels = manifest.arrays.get("features"), manifest.arrays.get("labels")
-    return {
-        "name": manifest.name,
-        "vertices": manifest.vertices,
-        "edges": manifest.edges,
-        "weighted": "weights" in manifest.arrays,
-        "features": manifest.num_features,
-        "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in manifest.arrays else "none",
-        "edge_features": manifest.num_edge_features,
-        "classes": manifest.num_classes,
-        "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
-        "splits": [role.removeprefix("mask.") for role in manifest.arrays if role.startswith("mask.")],
-        "extra": manifest.extras(),
-        "bytes": sum(entry.bytes for entry in manifest.arrays.values()),
-        "digest": manifest.digest,
-    }

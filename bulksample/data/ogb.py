@@ -91,7 +91,7 @@ def read(
     if not raw_folder.is_dir():
         raise DataError(f"{root}: has no folder raw; use the root of an OGB data set, with raw and split")
     if is_heterogeneous(root):
-        raise DataError(f"{root}: holds several vertex types; use data.relational.ogb_hetero.read, or `data import ogb`")
+        raise DataError(f"{root}: holds several vertex types; use data.ogb_types.read, or `data import ogb`")
     binary, folder = (raw_folder / "data.npz").exists(), Path(scratch) if scratch else None
     if undirected is None:
         undirected = _adds_inverse(root, binary)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .manifest import summary
+from .describe import summary
 from .manifest_file import SignedManifest
 from .parts_manifest import PartsManifest, load_part, load_parts
 from .store_files import check_size, check_sums, wanted
@@ -21,7 +21,7 @@ def parts_info(folder: Path) -> dict[str, Any]:
     for own, manifest in folders_of(folder, parts):
         for entry in manifest.arrays.values():
             check_size(own, entry)
-    return {**summary(parts.graph), **describe_parts(parts)}
+    return {**summary(parts.whole), **describe_parts(parts)}
 
 
 def describe_parts(manifest: PartsManifest) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def describe_parts(manifest: PartsManifest) -> dict[str, Any]:
 def check_parts(folder: Path, features: bool, check: str) -> None:
     """Compare the files of all parts with their hashes; `check` is that of `store_files.check_sums`. Raises `DataError`."""
     for own, manifest in folders_of(folder, load_parts(folder)):
-        check_sums(own, wanted(manifest, features).values(), check)
+        check_sums(own, wanted(manifest.arrays, features).values(), check)
 
 
 def gathered(folder: Path, roles: Iterable[str]) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DataError
 from ..sparse import row_pointers
-from .manifest import FORMAT, Manifest, check_roles, load_manifest
+from .manifest import FORMAT, LAYOUTS, Layout, Manifest, PlainLayout, check_roles, manifest_of
 from .manifest_file import FILE, ArrayEntry, Count, SignedManifest, check_entry, read_manifest
 
 PARTS, PART = "bulksample parts", "bulksample part"
@@ -50,10 +50,15 @@ class PartsManifest(SignedManifest):
     version: Literal[1] = 1
     by: str
     seed: Count
-    graph: Manifest
+    graph: PlainLayout
     parts: tuple[PartSummary, ...]
     arrays: dict[str, ArrayEntry]
     digest: str = ""
+
+    @property
+    def whole(self) -> Manifest:
+        """The manifest of the undivided graph, whose arrays lie in the parts."""
+        return manifest_of(self.graph)
 
     @property
     def bounds(self) -> np.ndarray:
@@ -82,20 +87,33 @@ def is_parts(directory: Any) -> bool:
     return False
 
 
-def graph_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a graph, whole or divided. The arrays of a divided one lie in its parts."""
-    return load_parts(directory).graph if is_parts(directory) else load_manifest(directory)
+def graph_manifest(directory: Path, plain: bool = True) -> Manifest:
+    """Read the manifest of a graph, whole or divided, and check every field. The arrays of a divided one lie in its parts.
+
+    Raises `UsageError` if the graph is not plain, unless `plain` is False; see `data.manifest_file.read_manifest`.
+    """
+    layouts = {FORMAT: PlainLayout} if plain else LAYOUTS
+    made = read_manifest(directory, {**layouts, PARTS: PartsManifest})
+    if isinstance(made, PartsManifest):
+        return _checked(directory, made).whole
+    manifest = manifest_of(cast(Layout, made))
+    check_roles(manifest, f"{directory.name}/{FILE}")
+    return manifest
 
 
 def load_parts(directory: Path) -> PartsManifest:
     """Read the manifest of a folder of parts and check every field; raises `DataError`."""
-    made = cast(PartsManifest, read_manifest(directory, {FORMAT: Manifest, PARTS: PartsManifest}))
-    what = f"{directory.name}/{FILE}"
+    made = read_manifest(directory, {FORMAT: PlainLayout, PARTS: PartsManifest})
     if not isinstance(made, PartsManifest):
-        raise DataError(f"{what}: is a whole store; use a folder of parts that `bulksample partition` wrote")
-    graph, totals = made.graph, [sum(getattr(part, name) for part in made.parts) for name in ("vertices", "entries")]
+        raise DataError(f"{directory.name}/{FILE}: is a whole store; use a folder of parts that `bulksample partition` wrote")
+    return _checked(directory, made)
+
+
+def _checked(directory: Path, made: PartsManifest) -> PartsManifest:
+    what, graph = f"{directory.name}/{FILE}", made.whole
+    totals = [sum(getattr(part, name) for part in made.parts) for name in ("vertices", "entries")]
     check_roles(graph, f"{what}: graph")
-    if graph.digest != graph.content_digest() or totals != [graph.vertices, graph.edges]:
+    if graph.digest != made.graph.content_digest() or totals != [graph.vertices, graph.edges]:
         raise DataError(
             f"{what}: the parts have {totals[0]} vertices and {totals[1]} entries; the graph {graph.vertices} and {graph.edges}"
         )
@@ -117,7 +135,7 @@ def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifes
                 f"{what}: does not belong to {directory.name}: its {name} is {found}, not {fit}; copy all parts of one partition"
             )
     columns = {role: entry for role, entry in made.arrays.items() if role not in OWN_ROLES}
-    check_roles(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns}), what)
+    check_roles(manifest_of(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns})), what)
     for role, dtype in zip(OWN_ROLES, ("<i4", "<i8"), strict=True):
         if role not in made.arrays:
             raise DataError(f"{what}: arrays.{role}: is missing")

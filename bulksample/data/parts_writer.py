@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -22,7 +23,7 @@ from ..mapped import forget
 from ..sparse import row_pieces, row_pointers, runs
 from .atomic import new_folder
 from .files import sync, sync_folder, write_synced
-from .manifest import Manifest, load_manifest
+from .manifest import Manifest, PlainLayout, layout_of, load_manifest
 from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .npy import open_npy
 from .parts_manifest import PartManifest, PartsManifest, PartSummary
@@ -154,7 +155,7 @@ class _Division:
                     digest=one.digest,
                 )
             )  # fmt: skip
-        whole = signed(PartsManifest(by=by, seed=seed, graph=self.manifest, parts=tuple(made), arrays=tables))
+        whole = signed(PartsManifest(by=by, seed=seed, graph=cast(PlainLayout, layout_of(self.manifest)), parts=tuple(made), arrays=tables))
         write_synced(self.made / FILE, whole.dumps())
         return whole
 

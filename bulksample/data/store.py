@@ -9,25 +9,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, UsageError
-from ..graph import Graph
+from ..graph import Graph, Relation, VertexType
 from ..sparse import CSR
-from ..vertex_table import SPLITS, VertexTable
+from ..vertex_table import SPLITS
 from .atomic import check_writable, new_folder
+from .columns import named
+from .describe import summary
+from .edge_split import FILE as LINKS
+from .edge_split import HeldOutEdges
 from .files import folder_of, write_npy, write_synced
-from .manifest import Manifest, load_manifest, summary
-from .manifest_file import FILE, AnyManifest, ArrayEntry, file_of, signed
-from .parts import check_parts, gathered, parts_info
-from .parts_manifest import graph_manifest, is_parts
+from .held_out_links import HeldOutLinks
+from .manifest import Manifest, layout_of, manifest_of
+from .manifest_file import FILE, ArrayEntry, file_of, signed
+from .parts import check_parts, folders_of, gathered, parts_info
+from .parts_manifest import graph_manifest, is_parts, load_parts
 from .result_places import check_ending, holding
 from .store_files import check_size, check_sums, open_array, wanted
 
-AnyTable = TypeVar("AnyTable", bound=VertexTable)
+Arrays = dict[str, np.ndarray]
 
 
 def save(
@@ -58,49 +64,22 @@ def save(
     -----
     The digest of the manifest is a digest of the graph: the same graph always gives the same files.
     """
-    target = free_target(directory, overwrite)
-    graph.validate()
-
-    def describe(entries: dict[str, ArrayEntry]) -> Manifest:
-        return Manifest(
-            name=graph.name,
-            vertices=graph.n,
-            edges=graph.adjacency.nnz,
-            weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
-            num_features=graph.num_features,
-            num_classes=int(graph.num_classes),
-            arrays=entries,
-        )
-
-    return write_store(target, {**edge_arrays(graph.adjacency, graph.edge_features), **column_arrays(graph)}, describe, beside)
-
-
-def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
-    """Return the absolute path of a new store; raises `UsageError` unless it may be written there."""
     check_ending("a store", folder_of(directory, "a store"))
     target = Path(os.path.abspath(folder_of(directory, "a store")))
     check_target(target, overwrite)
-    return target
-
-
-def write_store(
-    target: Path, arrays: dict[str, np.ndarray], describe: Callable[[dict[str, ArrayEntry]], AnyManifest],
-    beside: Callable[[Path, str], None] | None = None,
-) -> AnyManifest:  # fmt: skip
-    """Write arrays by role and the manifest that `describe` makes of their entries, completely or not at all; return it with its digest.
-
-    `beside` writes more files into the new folder. Raises `UsageError` if the folder cannot be written, or another run writes it.
-    """
+    graph.validate()
+    arrays = arrays_of(graph)
     try:
         with holding(target), new_folder(target) as made:
-            manifest = signed(describe({role: _entry(made / file_of(role), array) for role, array in arrays.items()}))
-            write_synced(made / FILE, manifest.dumps())
+            entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
+            layout = signed(layout_of(Manifest.of(graph, entries)))
+            write_synced(made / FILE, layout.dumps())
             if beside is not None:
-                beside(made, manifest.digest)
+                beside(made, layout.digest)
     except OSError as error:
         kept = f"; the old store is unchanged at {target}" if (target / FILE).is_file() else ""
         raise UsageError(f"cannot write a store at {target}: {error.strerror or error}{kept}") from error
-    return manifest
+    return manifest_of(layout)
 
 
 def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -117,7 +96,12 @@ def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> 
         raise UsageError(f"{target} is not a store, so it is not overwritten")
 
 
-def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto") -> Graph:
+def manifest(directory: str | os.PathLike[str]) -> Manifest:
+    """Read the manifest of a store, whole or divided; raises `DataError` if the folder is no store."""
+    return graph_manifest(folder_of(directory, "a store"), plain=False)
+
+
+def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto", structure: bool = True) -> Graph:
     """Open a store.
 
     Parameters
@@ -130,6 +114,8 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         size, times and inode of each file (see `data.verified`). "full": of every file, and that features are finite. "none": no
         hashes. In each case the manifest is checked, the size and header of every file, and all values that kernels rely on: row
         pointers, columns, weights, labels, splits.
+    structure : bool
+        Check the adjacencies; else they stay unread.
 
     Returns
     -------
@@ -142,18 +128,23 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         If the store is damaged; the message names the file, and the row if there is one.
     """
     folder = folder_of(directory, "a store")
-    manifest = graph_manifest(folder)
-    entries = wanted(manifest, features)
+    schema = graph_manifest(folder, plain=False)
+    entries = wanted(schema.arrays, features)
     if is_parts(folder):
         check_parts(folder, features, check)
         arrays = gathered(folder, entries)
     else:
         check_sums(folder, entries.values(), check)
-        arrays = {role: open_array(folder, entry) for role, entry in entries.items()}
+        arrays = _opened(folder, entries)
     try:
-        return _graph(manifest, arrays, check == "full")
+        graph = _graph(schema, arrays)
+        if structure:
+            (graph if check == "full" else _without_dense(graph)).validate()
+        else:
+            _without_dense(graph).check_columns()
     except DataError as error:
         raise DataError(f"{folder.name}: {error}") from error
+    return graph
 
 
 def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
@@ -162,9 +153,9 @@ def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
     Those of a folder of parts are read into memory.
     """
     folder = folder_of(directory, "a store")
-    manifest = graph_manifest(folder)
-    arrays = _opened(folder, {role: entry for role, entry in manifest.arrays.items() if role.startswith("features")})
-    return _features(arrays, manifest.vertices, manifest.num_features)
+    schema = graph_manifest(folder)
+    arrays = _opened(folder, {role: entry for role, entry in schema.arrays.items() if role.startswith("features")})
+    return _features(arrays, schema.vertices, schema.num_features)
 
 
 def load_edge_features(directory: str | os.PathLike[str]) -> np.ndarray | None:
@@ -185,7 +176,7 @@ def _opened(folder: Path, entries: dict[str, ArrayEntry]) -> dict[str, np.ndarra
 
 
 def verify(directory: str | os.PathLike[str]) -> Manifest:
-    """Check every byte of a store and return its manifest.
+    """Check every byte of a store, also of its held-out edges, and return its manifest.
 
     Raises
     ------
@@ -193,39 +184,72 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
         If files are damaged: the message names each with its expected and its actual sha256. If all files are intact
         but hold an invalid graph: the message names the first invalid value.
     """
-    load(directory, check="full")
-    return graph_manifest(Path(directory))
+    graph = load(directory, check="full")
+    if (Path(directory) / LINKS).exists():
+        if graph.plain:
+            HeldOutEdges.load(directory).check_absent(graph.adjacency)
+        else:
+            HeldOutLinks.load(directory, graph)
+    return manifest(directory)
+
+
+def sums(directory: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the sha256 of each file of a store, by its path below the folder."""
+    folder = folder_of(directory, "a store")
+    if is_parts(folder):
+        own = [(str(path.relative_to(folder)), made.arrays) for path, made in folders_of(folder, load_parts(folder))]
+    else:
+        own = [("", manifest(folder).arrays)]
+    return {os.path.normpath(os.path.join(at, entry.file)): entry.sha256 for at, arrays in own for entry in arrays.values()}
 
 
 def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a store from its manifest and the sizes of its files, without reading its arrays."""
-    folder = Path(directory)
+    folder = folder_of(directory, "a store")
+    schema = manifest(folder)
     if is_parts(folder):
         return parts_info(folder)
-    manifest = load_manifest(folder)
-    for entry in manifest.arrays.values():
+    for entry in schema.arrays.values():
         check_size(folder, entry)
-    return summary(manifest)
+    return summary(schema)
 
 
-def edge_arrays(adjacency: CSR, features: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return the arrays of edges by role."""
-    arrays = {"indptr": adjacency.indptr, "indices": adjacency.indices, "weights": adjacency.values, "edge_features": features}
+def arrays_of(graph: Graph) -> Arrays:
+    """Return all arrays of a graph by role, in the order of the manifest; raises `DataError` for a column that cannot be stored."""
+    if graph.plain:
+        return {**_edge_arrays(graph.relations[0]), **_column_arrays(graph.types[0])}
+    arrays: Arrays = {}
+    for i, kind in enumerate(graph.types):
+        columns = named(f"type {kind.name!r}", partial(_column_arrays, kind))
+        arrays |= {f"types.{i}.{role}": array for role, array in columns.items()}
+    for i, relation in enumerate(graph.relations):
+        arrays |= {f"relations.{i}.{role}": array for role, array in _edge_arrays(relation).items()}
+    return arrays
+
+
+def _edge_arrays(relation: Relation) -> Arrays:
+    """Return the arrays of a relation by role within it."""
+    a = relation.adjacency
+    arrays = {
+        "indptr": a.indptr, "indices": a.indices, "weights": a.values, "edge_features": relation.features, "edge_ids": relation.edge_ids,
+        "times": relation.times,
+    }  # fmt: skip
     return {role: array for role, array in arrays.items() if array is not None}
 
 
-def column_arrays(table: VertexTable) -> dict[str, np.ndarray]:
-    """Return the columns of vertices by role; raises `DataError` for one that cannot be stored."""
-    arrays: dict[str, np.ndarray | None] = {"features": None, "labels": table.labels}
-    if isinstance(table.features, CSR):
-        arrays |= {f"features_{part}": getattr(table.features, part) for part in ("indptr", "indices", "values")}
+def _column_arrays(kind: VertexType) -> Arrays:
+    """Return the columns of a type by role within it; raises `DataError` for one that cannot be stored."""
+    arrays: dict[str, np.ndarray | None] = {"features": None, "labels": kind.labels}
+    if isinstance(kind.features, CSR):
+        arrays |= {f"features_{part}": getattr(kind.features, part) for part in ("indptr", "indices", "values")}
     else:
-        arrays["features"] = table.features
-    arrays |= {f"mask.{name}": mask for name, mask in table.masks.items()}
-    for name, column in table.extra.items():
+        arrays["features"] = kind.features
+    arrays |= {f"mask.{name}": mask for name, mask in kind.masks.items()}
+    for name, column in kind.extra.items():
         if column.dtype.kind not in "biufU":
             raise DataError(f"column {name!r} holds {column.dtype}; use numbers, booleans or text")
         arrays[f"extra.{name}"] = column
+    arrays["times"] = kind.times
     return {role: array for role, array in arrays.items() if array is not None}
 
 
@@ -235,37 +259,35 @@ def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
     return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
 
 
-def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:
-    """Return the graph of the arrays, validated; dense features are checked only if `whole`."""
-    n = manifest.vertices
-    graph = Graph(
-        CSR(arrays["indptr"], arrays["indices"], arrays.get("weights"), (n, n)),
-        weight_unit=manifest.weight_unit,
-        num_classes=manifest.num_classes,
-        name=manifest.name,
-        edge_features=arrays.get("edge_features"),
-        **columns_from(arrays, n, manifest.num_features),
-    )
-    (graph if whole else without_dense(graph).replace(edge_features=None)).validate()
-    return graph
+def _graph(schema: Manifest, arrays: Arrays) -> Graph:
+    """Return the graph of the arrays that were opened."""
+
+    def own(group: str, place: int, roles: dict[str, ArrayEntry]) -> Arrays:
+        start = schema.prefix(group, place)
+        return {role: arrays[start + role] for role in roles if start + role in arrays}
+
+    types, relations, counts = [], [], {kind.name: kind.vertices for kind in schema.types}
+    for i, kind in enumerate(schema.types):
+        columns = own("types", i, schema.of_type(i))
+        masks = {split: columns[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in columns}
+        extra = {role.removeprefix("extra."): array for role, array in columns.items() if role.startswith("extra.")}
+        x, n = _features(columns, kind.vertices, kind.num_features), kind.vertices
+        types.append(VertexType(kind.name, n, x, columns.get("labels"), kind.num_classes, masks, columns.get("times"), extra))
+    for i, one in enumerate(schema.relations):
+        columns = own("relations", i, schema.of_relation(i))
+        matrix = CSR(columns["indptr"], columns["indices"], columns.get("weights"), (counts[one.destination], counts[one.source]))
+        ids, times, rows = (columns.get(role) for role in ("edge_ids", "times", "edge_features"))
+        relations.append(Relation(*one.key, matrix, one.weight_unit, ids, times, rows, one.parallel))
+    return Graph.of(types, relations, schema.name)
 
 
-def columns_from(arrays: dict[str, np.ndarray], n: int, f: int) -> dict[str, Any]:
-    """Return the columns of vertices, by the names of `VertexTable`, from their arrays by role."""
-    return {
-        "features": _features(arrays, n, f),
-        "labels": arrays.get("labels"),
-        "masks": {split: arrays[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in arrays},
-        "extra": {role.removeprefix("extra."): array for role, array in arrays.items() if role.startswith("extra.")},
-    }
+def _without_dense(graph: Graph) -> Graph:
+    """Return the graph without dense features, whose values need not be read to draw mini-batches."""
+    types = tuple(replace(kind, features=None) if isinstance(kind.features, np.ndarray) else kind for kind in graph.types)
+    return graph.replace(types=types, relations=tuple(replace(relation, features=None) for relation in graph.relations))
 
 
-def without_dense(table: AnyTable) -> AnyTable:
-    """Return the columns of vertices without dense features, whose values need not be read to draw mini-batches."""
-    return replace(table, features=None) if isinstance(table.features, np.ndarray) else table
-
-
-def _features(arrays: dict[str, np.ndarray], n: int, f: int) -> np.ndarray | CSR | None:
+def _features(arrays: Arrays, n: int, f: int) -> np.ndarray | CSR | None:
     """Return the features of n vertices, dense or sparse, from their arrays by role."""
     if "features_values" not in arrays:
         return arrays.get("features")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..mapped import Mark, mark_of
 from .files import pieces_of
-from .manifest_file import ArrayEntry, SignedManifest
+from .manifest_file import ArrayEntry
 from .npy import open_npy, regular_size
 from .verified import is_settled, known_sums, remember
 
@@ -94,9 +94,9 @@ def file_mark(folder: Path, entry: ArrayEntry) -> Mark | None:
         return None
 
 
-def wanted(manifest: SignedManifest, features: bool) -> dict[str, ArrayEntry]:
+def wanted(arrays: Mapping[str, ArrayEntry], features: bool) -> dict[str, ArrayEntry]:
     """Return the arrays of a store by role, with or without the features of its vertices and edges."""
-    return {role: entry for role, entry in manifest.arrays.items() if features or not _FEATURES.match(role)}
+    return {role: entry for role, entry in arrays.items() if features or not _FEATURES.match(role)}
 
 
 def check_size(folder: Path, entry: ArrayEntry) -> Path:

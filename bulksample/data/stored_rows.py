@@ -137,7 +137,7 @@ def _divided(folder: Path, vertices: np.ndarray | None) -> StoredRows:
         if not np.array_equal(open_array(made.folder, made.arrays["old_id"])[made.rows], vertices[at]):
             raise DataError(f"{made.folder.name}/old_id.npy: does not fit {folder.name}/new_id.npy; write the parts again")
         pieces.append(made)
-    return StoredRows(folder, parts.graph, vertices, pieces, divided=True)
+    return StoredRows(folder, parts.whole, vertices, pieces, divided=True)
 
 
 def _as_slice(rows: np.ndarray) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..data.edge_split import HELD_OUT
-from ..data.relational.held_out_links import HeldOutLinks
+from ..data.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
 from ..graph.times import with_times
 from ..nn.decoders import LinkModel

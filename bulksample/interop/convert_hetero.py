@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.relational.hetero_parts import make_relation, make_type
+from ..data.columns import make_relation, make_type
 from ..errors import UsageError
 from ..graph import Graph, Key
 from ..vertex_table import SPLITS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from .. import backends
 from ..backends.native import processor_ids
 from ..config.options import drawn_fanouts
-from ..data.open_store import load
+from ..data.store import load
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError

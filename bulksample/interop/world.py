@@ -6,7 +6,7 @@ import inspect
 import os
 from typing import Any, overload
 
-from ..data.open_store import is_heterogeneous
+from ..data.store import manifest
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import check_timeout, meet_first
@@ -142,7 +142,7 @@ def load(
 
     def of_several_types() -> bool:
         _check_names(options)
-        return is_heterogeneous(path)
+        return not manifest(path).plain
 
     several_types = together(world, of_several_types)
     return (open_rank_hetero_graph if several_types else open_rank_graph)(path, world, check=check, **options)
@@ -159,7 +159,7 @@ def _load_whole(
     path: str | os.PathLike[str], check: str, features: Any = True, label: str | None = None, target: str | None = None, **shared: Any
 ) -> Graph:
     """Open a whole store; raise `UsageError` for an argument that describes how ranks share a graph."""
-    from ..data.open_store import load as load_any
+    from ..data.store import load as load_any
 
     if others := sorted(shared) or ([] if isinstance(features, bool) else ["features"]):
         raise UsageError(f"{', '.join(others)}: got no world whose ranks share the graph; use world=bulksample.init()")

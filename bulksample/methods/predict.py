@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..config.metrics import METRICS
-from ..data import open_store
+from ..data import store
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
@@ -91,7 +91,7 @@ def predict(
     folder, (tensors, state) = checkpoint.read(path)
     check_state(folder, state)
     config = _config(folder, state)
-    name, plain = (graph.name, graph.plain) if isinstance(graph, Graph) else (str(graph), not open_store.is_heterogeneous(graph))
+    name, plain = (graph.name, graph.plain) if isinstance(graph, Graph) else (str(graph), store.manifest(graph).plain)
     config.check_graph(name, plain)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
@@ -99,7 +99,7 @@ def predict(
     if config.is_relational:
         if model is not None or memory is not None:
             raise UsageError(f"model and memory are for plain graphs; the checkpoint {folder} holds a {config.model}: leave them out")
-        typed = graph if isinstance(graph, Graph) else open_store.load(graph, check=check)
+        typed = graph if isinstance(graph, Graph) else store.load(graph, check=check)
         return _typed_prediction(config, typed, relational_outputs(config, weights, state, typed, folder, threads, at), state, folder)
     if at is not None:
         raise UsageError("at is for heterogeneous graphs with times; leave it out")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.relational.hetero_manifest import HeteroManifest
+from ..data.manifest import Manifest
 from ..distributed.matrix.answer_rooms import RowLaw, is_padded
 from ..errors import UsageError
 from .relational_rows import rows_sent
@@ -57,7 +57,7 @@ class RelationalPlan(NamedTuple):
         return self.frontiers[-1]
 
 
-def plan_relations(manifest: HeteroManifest, request: PlanRequest) -> dict[str, Any]:
+def plan_relations(manifest: Manifest, request: PlanRequest) -> dict[str, Any]:
     """Return the prediction as a JSON object: the model, the expected mini-batch, and a row for every number of ranks and placement.
 
     Raises
@@ -76,7 +76,7 @@ def plan_relations(manifest: HeteroManifest, request: PlanRequest) -> dict[str, 
     }  # fmt: skip
 
 
-def _plan(manifest: HeteroManifest, request: PlanRequest) -> RelationalPlan:
+def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
     if len(labelled) != 1:
         found = ", ".join(kind.name for kind in labelled) or "no type"
@@ -97,7 +97,7 @@ def _plan(manifest: HeteroManifest, request: PlanRequest) -> RelationalPlan:
     return RelationalPlan(target.name, names, weights, tables, _expected(manifest, request, target.name))
 
 
-def _expected(manifest: HeteroManifest, request: PlanRequest, target: str) -> tuple[dict[str, float], ...]:
+def _expected(manifest: Manifest, request: PlanRequest, target: str) -> tuple[dict[str, float], ...]:
     """Return the expected distinct vertices of each type in a mini-batch, before the first hop and after each."""
     counts = {kind.name: kind.vertices for kind in manifest.types}
     held = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
@@ -124,9 +124,7 @@ def expected_picks(fanout: int, degree: float) -> float:
     return total
 
 
-def _row(
-    manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None, divided: bool = False
-) -> dict[str, Any]:
+def _row(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None, divided: bool = False) -> dict[str, Any]:
     """Return what a rank holds, and what all ranks send in a step; c None: all on every rank; divided: relations in block rows too."""
     share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
     features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
@@ -155,14 +153,14 @@ def _row(
     }  # fmt: skip
 
 
-def _sampling(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
+def _sampling(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
     """Return the bytes that all ranks send in a step to sample from relations in block rows."""
     if request.exchange == "owner":
         return _requests(manifest, request, made, p, c)
     return rows_sent(manifest, made.frontiers, request.fanouts, p, c, request.exchange == "rows-oblivious")
 
 
-def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
+def _requests(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
     """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers; see `HopForm.of`."""
     others, timed = p // c - 1, any(_time_bytes(manifest, i) for i in range(len(manifest.relations)))
     counts, sent = {kind.name: kind.vertices for kind in manifest.types}, 0.0
@@ -178,20 +176,20 @@ def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPl
     return 4 * p * sent
 
 
-def _touched(manifest: HeteroManifest, made: RelationalPlan, name: str, p: int, c: int) -> float:
+def _touched(manifest: Manifest, made: RelationalPlan, name: str, p: int, c: int) -> float:
     """Return the distinct rows of a whole table that the p / c ranks of one process column draw."""
     n = next(kind.vertices for kind in manifest.types if kind.name == name)
     return n * (1 - (1 - made.vertices[name] / n) ** (p // c)) if n else 0.0
 
 
-def _relation_bytes(manifest: HeteroManifest, place: int) -> int:
+def _relation_bytes(manifest: Manifest, place: int) -> int:
     """Return the bytes of an adjacency in memory."""
     arrays = manifest.of_relation(place)
     numbers = {role: int(np.prod(arrays[role].shape)) for role in ("indptr", "indices", "weights") if role in arrays}
     return sum(count * (4 if role == "indices" else 8) for role, count in numbers.items())
 
 
-def _count_bytes(manifest: HeteroManifest, request: PlanRequest) -> int:
+def _count_bytes(manifest: Manifest, request: PlanRequest) -> int:
     """Return the bytes of the counts of rows that all ranks know where answers are not padded; a row may have an edge from every source."""
     counts, total = {kind.name: kind.vertices for kind in manifest.types}, 0
     for relation in manifest.relations:
@@ -203,14 +201,14 @@ def _count_bytes(manifest: HeteroManifest, request: PlanRequest) -> int:
     return total
 
 
-def _is_ragged(manifest: HeteroManifest, fanout: int) -> bool:
+def _is_ragged(manifest: Manifest, fanout: int) -> bool:
     """Return True if lengths go ahead of the answers of a hop: a relation with times is not padded; see `HopForm.of`."""
     counts = {kind.name: kind.vertices for kind in manifest.types}
     timed = [relation for i, relation in enumerate(manifest.relations) if _time_bytes(manifest, i)]
     return bool(fanout) and not all(is_padded(fanout, relation.edges, counts[relation.destination]) for relation in timed)
 
 
-def _time_bytes(manifest: HeteroManifest, place: int) -> int:
+def _time_bytes(manifest: Manifest, place: int) -> int:
     """Return the bytes of the times of a relation and of their order in its rows: those of its edges, or of its sources."""
     relation = manifest.relations[place]
     source = next(i for i, kind in enumerate(manifest.types) if kind.name == relation.source)
@@ -218,6 +216,6 @@ def _time_bytes(manifest: HeteroManifest, place: int) -> int:
     return 16 * relation.edges if timed else 0
 
 
-def _feature_bytes(manifest: HeteroManifest, place: int) -> int:
+def _feature_bytes(manifest: Manifest, place: int) -> int:
     arrays = (entry for role, entry in manifest.of_type(place).items() if role.startswith("features"))
     return sum(int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize for entry in arrays)

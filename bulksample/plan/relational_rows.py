@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..data.relational.hetero_manifest import HeteroManifest
+from ..data.manifest import Manifest
 from ..errors import UsageError
 
 
 def rows_sent(
-    manifest: HeteroManifest, frontiers: Sequence[Mapping[str, float]], fanouts: Sequence[int], p: int, c: int, oblivious: bool
+    manifest: Manifest, frontiers: Sequence[Mapping[str, float]], fanouts: Sequence[int], p: int, c: int, oblivious: bool
 ) -> float:  # fmt: skip
     """Return the bytes of topology that all ranks send in a step, given the vertices of each type before each hop.
 
@@ -42,7 +42,7 @@ def rows_sent(
     return sent
 
 
-def words_of_rows(manifest: HeteroManifest) -> dict[str, float]:
+def words_of_rows(manifest: Manifest) -> dict[str, float]:
     """Return the mean words of a row of each type into which relations with edges lead; see above.
 
     Raises

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from ..data.edge_split import HeldOutEdges
-from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
+from ..data.held_out_links import HeldOutLinks
+from ..data.link_split import LinkGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel

@@ -27,7 +27,7 @@ from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
 from ..data.edge_split import HeldOutEdges
-from ..data.relational.held_out_links import HeldOutLinks
+from ..data.held_out_links import HeldOutLinks
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import FEATURES, Placement

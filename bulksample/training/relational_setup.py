@@ -12,7 +12,8 @@ import numpy as np
 from ..backends.base import Backend
 from ..config import UNION
 from ..config.train import TrainOptions
-from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
+from ..data.held_out_links import HeldOutLinks
+from ..data.link_split import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.threads import SerialComm

@@ -10,8 +10,8 @@ from .. import samplers
 from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
+from ..data.link_split import LinkGraph
 from ..data.parts_manifest import graph_manifest
-from ..data.relational.held_out_links import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid

@@ -12,11 +12,11 @@ import numpy as np
 from ..backends.base import Backend
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
-from ..data import open_store, store
+from ..data import store
 from ..data.atomic import temporary_folder
 from ..data.files import folder_of
+from ..data.link_split import load_links
 from ..data.parts_manifest import graph_manifest, is_parts
-from ..data.relational.held_out_links import load_links
 from ..data.store_files import open_array
 from ..distributed.comm.agree import fingerprint, made_alike, together
 from ..distributed.comm.base import Comm
@@ -73,13 +73,13 @@ def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
             source.check_structure()
             source.check_columns(mapped=False)
             return False
-        config.check_graph(str(source), not open_store.is_heterogeneous(source))
+        config.check_graph(str(source), store.manifest(source).plain)
         return config.is_relational
 
     def opened() -> Graph:
         assert not isinstance(source, Graph)
         divided = (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
-        graph = open_store.load(source, check="none", structure=not divided)
+        graph = store.load(source, check="none", structure=not divided)
         checked = graph.validate() if config.check == "full" and not divided else graph
         return load_links(checked, source, absent=not divided) if config.task == "links" else checked
 

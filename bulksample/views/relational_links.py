@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..backends.base import Backend
-from ..data.relational.link_examples import LinkExamples
+from ..data.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks

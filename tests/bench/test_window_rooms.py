@@ -4,7 +4,7 @@ import bench_answer_rooms as rooms
 import keep
 import pytest
 
-from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.data.hetero import hetero, papers
 
 
 @pytest.mark.parametrize("fanouts", [(2, 2), (30, 30)])  # padded, and not

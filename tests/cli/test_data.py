@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from bulksample import DataError, UsageError
 from bulksample.cli.data import app
 from bulksample.data import store
-from bulksample.data.generate import PRESETS, dcsbm, rmat
+from bulksample.data.blockmodel import PRESETS
+from bulksample.data.dcsbm import dcsbm
+from bulksample.data.rmat import rmat
 
 
 def run(*arguments, code=0):

@@ -13,9 +13,9 @@ import bulksample as bs
 from bulksample import DataError, UsageError
 from bulksample.cli.app import app as whole
 from bulksample.cli.data import app
-from bulksample.data import open_store
-from bulksample.data.relational.held_out_links import load_links
-from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.data import store
+from bulksample.data.hetero import hetero, papers
+from bulksample.data.link_split import load_links
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 def test_info_shows_types_and_relations(folder):
     shown = run("info", folder)
-    assert shown == open_store.info(folder)
+    assert shown == store.info(folder)
     assert run("info", folder, "--statistics")["relations"]["paper cites paper"]["destinations_without_edge"] == 5
     text = CliRunner().invoke(app, ["info", str(folder), "--statistics"], env={"COLUMNS": "200"}).output
     assert "types.field of study" in text
@@ -61,7 +61,7 @@ def test_split_edges_takes_the_relation_by_its_name_or_its_ends(tmp_path):
             "split-edges", tmp_path / "g", "--relation", name, "--val", 0.1, "--test", 0.2, "--negatives", 7, "-o", tmp_path / f"s{i}"
         )
         assert (made["relation"], made["reverses"], made["by_time"], made["negatives"]) == ("a:r:b", ["b:rev_r:a"], False, 7)
-        links = load_links(open_store.load(tmp_path / f"s{i}"), tmp_path / f"s{i}").held_out
+        links = load_links(store.load(tmp_path / f"s{i}"), tmp_path / f"s{i}").held_out
         assert [made[f"{part}_edges"] for part in ("val", "test")] == [len(links.pairs[part]) for part in ("val", "test")]
     with pytest.raises(UsageError, match="name the relation to predict with --relation: a:r:b, b:rev_r:a"):
         run("split-edges", tmp_path / "g", "-o", tmp_path / "s")
@@ -121,7 +121,7 @@ def test_import_parquet(tmp_path):
     made = run("import", "parquet", source, "-o", tmp_path / "g", "--time-unit", "D", "--until", "2020-06-01", "--name", "shop")
     assert (made["name"], made["vertices"], made["edges"]) == ("shop", 4, 2)
     assert made["read"]["tables"]["a"]["rows_after_until"] == 1
-    assert made["digest"] == open_store.verify(tmp_path / "g").digest
+    assert made["digest"] == store.verify(tmp_path / "g").digest
     assert run("info", tmp_path / "g", "--statistics")["types"]["a"]["last_time"] == 18262
     made = run("import", "parquet", source, "-o", tmp_path / "h", "--no-reverse", "--schema", source / "schema.yaml", "--until", 0)
     assert (made["vertices"], list(made["relations"])) == (3, ["b f2p_a a"])
@@ -161,17 +161,17 @@ def test_make_hetero(tmp_path):
     assert len(digests) == 1
 
 
-def test_import_hetero_npz(tmp_path):
+def test_import_npz_of_several_types(tmp_path):
     arrays = {
         "node_types": np.array(["a", "b"]), "num_nodes": np.array([2, 3]), "edge_types": np.array([["a", "r", "b"]]),
         "a/r/b/edge_index": np.array([[0, 1, 1], [2, 0, 0]]), "b/y": np.array([0, 2, -1]), "b/train_mask": np.array([True, False, False]),
     }  # fmt: skip
     np.savez(tmp_path / "g.npz", **arrays)
-    made = run("import", "hetero-npz", tmp_path / "g.npz", "-o", tmp_path / "g", "--reverse")
+    made = run("import", "npz", tmp_path / "g.npz", "-o", tmp_path / "g", "--reverse")
     assert list(made["relations"]) == ["a r b", "b rev_r a"]
     assert (made["edges"], made["types"]["b"]["classes"], made["types"]["b"]["splits"]) == (6, 3, ["train"])
     assert "1 of the 3 classes have no vertex" in made["warnings"][0]
-    assert made["digest"] == open_store.verify(tmp_path / "g").digest
+    assert made["digest"] == store.verify(tmp_path / "g").digest
     assert list(run("import", "hetero-npz", tmp_path / "g.npz", "-o", tmp_path / "h")["relations"]) == ["a r b"]
 
 

@@ -10,7 +10,7 @@ from zoo import complete
 
 from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
-from bulksample.data import open_store, store
+from bulksample.data import store
 from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, reverses_left, split_edges
 from bulksample.data.parts_writer import write_parts
 from bulksample.data.sealed import sealed
@@ -147,7 +147,7 @@ def test_the_file_of_another_split_is_refused(tmp_path):
         )
     store.save(first[0], tmp_path / "g", beside=second[1].save)
     with pytest.raises(DataError, match="that of another store"):
-        open_store.verify(tmp_path / "g")
+        store.verify(tmp_path / "g")
 
 
 def test_the_file_belongs_to_its_store(tmp_path):
@@ -159,10 +159,10 @@ def test_the_file_belongs_to_its_store(tmp_path):
     store.save(other, tmp_path / "other")
     shutil.copy(tmp_path / "own" / FILE, tmp_path / "other")
     with pytest.raises(DataError, match=r"^links.npz: belongs to another store than the one beside it; write both with `bulksample data"):
-        open_store.verify(tmp_path / "other")
+        store.verify(tmp_path / "other")
     held.save(tmp_path / "other")  # as earlier versions wrote it: names no store
-    open_store.verify(tmp_path / "other")
-    open_store.verify(tmp_path / "own")
+    store.verify(tmp_path / "other")
+    store.verify(tmp_path / "own")
     write_parts(tmp_path / "own", tmp_path / "parts", np.arange(graph.n) % 2, 2, "random", 0)
     assert np.array_equal(HeldOutEdges.load(tmp_path / "parts").pairs["val"], held.pairs["val"])
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import bulksample as bs
 from bulksample import DataError, UsageError
-from bulksample.data.relational import parquet_folder
-from bulksample.data.relational.table_columns import columns_of
+from bulksample.data.tables import parquet_folder
+from bulksample.data.tables.table_columns import columns_of
 
 CUSTOMERS = {"id": [30, 10, 20], "age": [20.0, np.nan, 40.0], "vip": [True, False, True], "country": np.array(["de", "fr", "de"])}
 ORDERS = {

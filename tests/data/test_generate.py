@@ -11,10 +11,11 @@ from samples import digest
 
 from bulksample import UsageError
 from bulksample.data import dcsbm as model_module
-from bulksample.data.describe import describe, edge_homophily
-from bulksample.data.generate import PRESETS, BlockModel, dcsbm, rmat
+from bulksample.data.blockmodel import PRESETS, BlockModel
+from bulksample.data.dcsbm import dcsbm
+from bulksample.data.describe import describe
 from bulksample.data.random_words import RangeLookup, Words, chunks, scaled, threshold
-from bulksample.data.rmat import _ends
+from bulksample.data.rmat import _ends, rmat
 from bulksample.rng import Purpose, Substream, philox, tag
 
 TINY = BlockModel(classes=3, features=5, communities=2)
@@ -216,8 +217,8 @@ def test_small_and_empty_graphs():
 
 
 def test_homophily_of_nothing_is_no_number():
-    assert np.isnan(edge_homophily(dcsbm(50, 0, TINY)))
-    assert np.isnan(edge_homophily(rmat(4)))
+    assert np.isnan(describe(dcsbm(50, 0, TINY))["homophily"])
+    assert "homophily" not in describe(rmat(4))
     assert describe(dcsbm(0, 0, TINY))["degree_mean"] == 0.0
 
 
@@ -256,7 +257,7 @@ def test_arguments_out_of_range_are_bad_use(make, message):
 
 _PEAK = """
 import resource
-from bulksample.data.generate import {what}
+from bulksample.data.{what} import {what}
 graph = {call}
 print(graph.n, graph.adjacency.nnz, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """
@@ -276,7 +277,7 @@ def test_memory_per_edge_lets_a_hundred_million_fit_in_8_gib(call):
 def test_a_lesser_processor_makes_the_same():
     """numpy without its vector variants rounds library functions otherwise; nothing here uses those."""
     features = np._core._multiarray_umath.__cpu_dispatch__
-    script = "from samples import digest; from bulksample.data.generate import *; print(digest(dcsbm(500, 12, seed=4)))"
+    script = "from samples import digest; from bulksample.data.dcsbm import dcsbm; print(digest(dcsbm(500, 12, seed=4)))"
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(features)}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, env=environment, check=True)

@@ -9,11 +9,9 @@ from ogb_layouts import AUTHORED, CITES, COUNTS, YEARS, write_mag
 
 import bulksample as bs
 from bulksample import DataError, UsageError, backends, relation_from_edges
-from bulksample.data import ogb
-from bulksample.data.edges import EdgeTally
+from bulksample.data import hetero, npz, ogb, ogb_types
+from bulksample.data.edges import EdgeTally, add_reverses
 from bulksample.data.ogb_sets import locate
-from bulksample.data.relational import hetero_npz, ogb_hetero, synthetic
-from bulksample.data.relational.hetero_parts import add_reverses
 
 # --- one .npz file --------------------------------------------------------------------------------------------
 
@@ -45,7 +43,7 @@ def listed(relation):
 
 
 def test_an_npz_file_is_the_graph_that_it_lists(tmp_path):
-    graph = hetero_npz.read(written(tmp_path / "mine.npz"))
+    graph = npz.read(written(tmp_path / "mine.npz"))
     paper, author = graph.types
     assert (graph.name, paper.name, paper.count, paper.num_classes, author.name, author.count) == ("mine", "paper", 4, 4, "author", 3)
     np.testing.assert_array_equal(paper.features, ARRAYS["paper/x"])
@@ -57,7 +55,7 @@ def test_an_npz_file_is_the_graph_that_it_lists(tmp_path):
 
 
 def test_reverse_relations_have_the_same_edges_turned_around(tmp_path):
-    graph = hetero_npz.read(written(tmp_path / "mine.npz"))
+    graph = npz.read(written(tmp_path / "mine.npz"))
     both = add_reverses(graph).validate()
     assert [relation.key for relation in both.relations] == [
         ("author", "writes", "paper"), ("paper", "rev_writes", "author"), ("paper", "cites", "paper"), ("paper", "rev_cites", "paper"),
@@ -105,7 +103,7 @@ DAMAGED = {
 def test_wrong_npz_files_are_refused_by_array(tmp_path, case):
     changes, names = DAMAGED[case]
     with pytest.raises(DataError, match=names):
-        hetero_npz.read(written(tmp_path / "bad.npz", **changes))
+        npz.read(written(tmp_path / "bad.npz", **changes))
 
 
 # --- the layout of ogbn-mag -----------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ def test_wrong_npz_files_are_refused_by_array(tmp_path, case):
 
 def test_a_set_in_the_layout_of_ogbn_mag_is_read_as_ogb_reads_it(tmp_path):
     tally = EdgeTally()
-    graph = ogb_hetero.read(write_mag(tmp_path / "ogbn_mag"), tally=tally)
+    graph = ogb_types.read(write_mag(tmp_path / "ogbn_mag"), tally=tally)
     assert [(kind.name, kind.count) for kind in graph.types] == [("author", 3), ("institution", 2), ("paper", 4)]
     assert [relation.key for relation in graph.relations] == [("author", "writes", "paper"), ("paper", "cites", "paper")]
     paper = graph.type("paper")
@@ -129,7 +127,7 @@ def test_a_set_in_the_layout_of_ogbn_mag_is_read_as_ogb_reads_it(tmp_path):
         np.testing.assert_array_equal(graph.relation(name).adjacency.to_scipy().toarray(), dense)
     assert tally.edges_read == 7
     assert tally.ignored == "author.writes.paper/edge_reltype.csv.gz, paper.cites.paper/edge_reltype.csv.gz"
-    assert ogb_hetero.read(tmp_path / "ogbn_mag", features=False).type("paper").features is None
+    assert ogb_types.read(tmp_path / "ogbn_mag", features=False).type("paper").features is None
 
 
 def test_ogbn_mag_is_found_by_its_name_and_the_reader_of_one_type_refuses_it(tmp_path):
@@ -142,7 +140,7 @@ def test_ogbn_mag_is_found_by_its_name_and_the_reader_of_one_type_refuses_it(tmp
 
 def test_edge_features_belong_to_their_edges(tmp_path):
     feat = {"raw/relations/author___writes___paper/edge-feat": [[1], [2], [3], [4]]}
-    writes = ogb_hetero.read(write_mag(tmp_path / "mag", **feat)).relation("writes")
+    writes = ogb_types.read(write_mag(tmp_path / "mag", **feat)).relation("writes")
     ids = writes.ids_of(np.arange(4))
     np.testing.assert_array_equal(writes.features[:, 0], ids + 1)
     np.testing.assert_array_equal(np.stack([writes.adjacency.indices, writes.adjacency.row_of_entry()]), AUTHORED[:, ids])
@@ -173,15 +171,15 @@ MAGS = {
 def test_damaged_sets_are_refused_by_file(tmp_path, case):
     changes, names = MAGS[case]
     with pytest.raises(DataError, match=names):
-        ogb_hetero.read(write_mag(tmp_path / "mag", **changes))
+        ogb_types.read(write_mag(tmp_path / "mag", **changes))
 
 
 def test_several_schemes_of_splits_need_a_name(tmp_path):
     root = write_mag(tmp_path / "mag", **{"split/other/nodetype-has-split": [list(COUNTS), [False] * 3]})
     with pytest.raises(UsageError, match="several split schemes; use scheme='other' or scheme='time'"):
-        ogb_hetero.read(root)
-    assert ogb_hetero.read(root, scheme="other").type("paper").masks == {}
-    assert list(ogb_hetero.read(root, scheme="time").type("paper").masks) == ["train", "val", "test"]
+        ogb_types.read(root)
+    assert ogb_types.read(root, scheme="other").type("paper").masks == {}
+    assert list(ogb_types.read(root, scheme="time").type("paper").masks) == ["train", "val", "test"]
 
 
 # --- synthetic ------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ RELATIONS = (("user", "buys", "item", 3000), ("item", "like", "item", 500))
 
 
 def make(**options):
-    return synthetic.hetero(TYPES, RELATIONS, **{"features": 3, "classes": 4, "times": 50, "edge_times": 20, "seed": 5, **options})
+    return hetero.hetero(TYPES, RELATIONS, **{"features": 3, "classes": 4, "times": 50, "edge_times": 20, "seed": 5, **options})
 
 
 def test_a_synthetic_graph_has_the_sizes_asked_for():
@@ -214,7 +212,7 @@ def test_a_synthetic_graph_has_the_sizes_asked_for():
 
 @pytest.mark.parametrize("power", [1, 2, 3])
 def test_sources_follow_the_power_law_and_destinations_are_uniform(power):
-    relation = synthetic.hetero({"a": 10, "b": 10}, [("a", "r", "b", 40_000)], power=power, seed=1, parallel=True).relations[0]
+    relation = hetero.hetero({"a": 10, "b": 10}, [("a", "r", "b", 40_000)], power=power, seed=1, parallel=True).relations[0]
     found = np.bincount(relation.adjacency.indices, minlength=10) / 40_000
     expected = np.diff((np.arange(11) / 10) ** (1 / power))  # floor(10 u^power) = k
     np.testing.assert_allclose(found, expected, atol=4 * 0.5 / 200)
@@ -245,30 +243,30 @@ def test_labor_takes_a_synthetic_graph():
 def test_an_appended_part_leaves_the_others_and_back_ends_agree():
     graph, native = make(), make(backend=backends.make("auto"))
     assert_same_hetero(native, graph)
-    more = synthetic.hetero(
+    more = hetero.hetero(
         {**TYPES, "shop": 7}, (*RELATIONS, ("shop", "sells", "item", 9)), features=3, classes=4, times=50, edge_times=20, seed=5
     )
-    assert_same_hetero(type(graph)(more.types[:2], more.relations[:2], graph.name), graph)
+    assert_same_hetero(bs.Graph.of(more.types[:2], more.relations[:2], graph.name), graph)
     assert not np.array_equal(make(seed=6).relations[0].adjacency.indices, graph.relations[0].adjacency.indices)
 
 
 def test_a_graph_of_papers_keeps_its_proportions():
-    types, relations = synthetic.papers(0.01)
+    types, relations = hetero.papers(0.01)
     assert (types["paper"], types["institute"]) == (10_000, 200)
     assert sum(one.edges for one in relations) == 292_000
 
 
 MISTAKEN = {
-    "no types": (lambda: synthetic.hetero({}, []), "types: got"),
-    "an empty type": (lambda: synthetic.hetero({"a": 0}, []), "types: got"),
-    "an unknown type": (lambda: synthetic.hetero({"a": 1}, [("a", "r", "b", 1)]), "relation a:r:b: there is no type 'b'; use a"),
-    "negative edges": (lambda: synthetic.hetero({"a": 1}, [("a", "r", "a", -1)]), "relation a:r:a: got -1 edges"),
+    "no types": (lambda: hetero.hetero({}, []), "types: got"),
+    "an empty type": (lambda: hetero.hetero({"a": 0}, []), "types: got"),
+    "an unknown type": (lambda: hetero.hetero({"a": 1}, [("a", "r", "b", 1)]), "relation a:r:b: there is no type 'b'; use a"),
+    "negative edges": (lambda: hetero.hetero({"a": 1}, [("a", "r", "a", -1)]), "relation a:r:a: got -1 edges"),
     "no power": (lambda: make(power=0), "power: got 0; use 1 to 16"),
     "negative times": (lambda: make(times=-1), "times: got -1"),
-    "no scale": (lambda: synthetic.papers(0), "scale: got 0"),
-    "a type of no number": (lambda: synthetic.parse_types(["a"]), "type 'a': use NAME:COUNT"),
-    "a type twice": (lambda: synthetic.parse_types(["a:1", "a:2"]), "type 'a:2'"),
-    "a relation of three": (lambda: synthetic.parse_relations(["a:r:b"]), "relation 'a:r:b': use SOURCE:NAME:DESTINATION:EDGES"),
+    "no scale": (lambda: hetero.papers(0), "scale: got 0"),
+    "a type of no number": (lambda: hetero.parse_types(["a"]), "type 'a': use NAME:COUNT"),
+    "a type twice": (lambda: hetero.parse_types(["a:1", "a:2"]), "type 'a:2'"),
+    "a relation of three": (lambda: hetero.parse_relations(["a:r:b"]), "relation 'a:r:b': use SOURCE:NAME:DESTINATION:EDGES"),
 }  # fmt: skip
 
 

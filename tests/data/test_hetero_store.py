@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from test_store import _is_mapped
 
 import bulksample as bs
 from bulksample import Graph, UsageError, VertexType, relation_from_edges
-from bulksample.data import open_store, store
-from bulksample.data.relational import hetero_store
+from bulksample.data import store
+from bulksample.data.describe import describe
 
 GRAPH, SPARSE = small_hetero(), small_hetero(sparse=True)
 WRITES = GRAPH.relation("writes")
@@ -44,7 +45,7 @@ def test_what_goes_in_comes_out(tmp_path, sparse, check):
     assert_same_hetero(found, graph)
     assert all(_is_mapped(array) for array in (found.relations[0].adjacency.indices, found.relations[0].times, found.types[0].labels))
     assert not found.relations[0].times.flags.writeable
-    open_store.verify(tmp_path / "g")
+    store.verify(tmp_path / "g")
 
 
 @st.composite
@@ -93,16 +94,24 @@ def test_structure_without_features(tmp_path):
 
 
 def test_one_graph_has_one_digest(tmp_path):
-    first, second = (hetero_store.save(small_hetero(), tmp_path / name) for name in "ab")
-    assert first.digest == second.digest == hetero_store.info(tmp_path / "b")["digest"]
-    assert first.digest != hetero_store.save(small_hetero(True), tmp_path / "c").digest
+    first, second = (store.save(small_hetero(), tmp_path / name) for name in "ab")
+    assert first.digest == second.digest == store.info(tmp_path / "b")["digest"]
+    assert first.digest != store.save(small_hetero(True), tmp_path / "c").digest
+
+
+def test_a_relation_without_parallel_edges_stays_one(folders, tmp_path):
+    GRAPH.replace(relations=(WRITES, *(replace(one, parallel=False) for one in GRAPH.relations[1:]))).save(tmp_path / "g")
+    assert [one.parallel for one in bs.load(tmp_path / "g").relations] == [True, False, False]
+    for folder, written in ((folders / "dense", [None] * 3), (tmp_path / "g", [None, False, False])):
+        body = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        assert [one.get("parallel") for one in body["relations"]] == written
 
 
 def test_info_reads_no_array_and_prints_the_schema(folders, tmp_path):
     folder = shutil.copytree(folders / "dense", tmp_path / "g")
     for file in folder.glob("*.npy"):
         file.write_bytes(b"\0" * file.stat().st_size)
-    info = open_store.info(folder)
+    info = store.info(folder)
     assert (info["vertices"], info["edges"], list(info["types"])) == (8, 8, ["paper", "field of study"])
     assert info["types"]["paper"] == {
         "vertices": 5, "features": 2, "feature_kind": "float32", "classes": 3, "target": "class", "splits": ["train", "test"],
@@ -117,7 +126,7 @@ def test_info_reads_no_array_and_prints_the_schema(folders, tmp_path):
 
 def test_statistics_count_times_and_vertices_without_edges(folders):
     graph = bs.load(folders / "dense")
-    found = open_store.describe(graph, open_store.info(folders / "dense"))
+    found = describe(graph, store.info(folders / "dense"))
     assert found["types"]["paper"]["isolated"] == 2  # papers 2 and 4
     assert found["types"]["field of study"]["isolated"] == 0
     assert (found["types"]["paper"]["first_time"], found["types"]["paper"]["last_time"]) == (-(2**63), 2**63 - 1)
@@ -128,14 +137,6 @@ def test_statistics_count_times_and_vertices_without_edges(folders):
     cites = found["relations"]["paper cites paper"]
     assert (cites["parallel_edges"], cites["destinations_without_edge"], cites["degree_max"]) == (0, 5, 0)
     assert "first_time" not in cites
-
-
-def test_a_store_of_the_other_kind_is_refused_by_readers_of_one(folders, tmp_path):
-    with pytest.raises(UsageError, match="holds a heterogeneous graph; use a store of a graph of one vertex type"):
-        store.load(folders / "dense")
-    small_graph().save(tmp_path / "g")
-    with pytest.raises(UsageError, match="holds a graph of one vertex type; use a store of a heterogeneous graph"):
-        hetero_store.load(tmp_path / "g")
 
 
 def test_a_taken_place_is_refused_and_a_store_of_the_other_kind_replaced(tmp_path):
@@ -172,7 +173,7 @@ def test_every_role_is_damaged_below(folders):
 def test_file(folders, tmp_path, role, damage):
     folder = shutil.copytree(folders / "dense", tmp_path / "g")
     damage(folder / FILES[role])
-    for read in (bs.load, open_store.verify, open_store.info):
+    for read in (bs.load, store.verify, store.info):
         refused(re.escape(FILES[role]), read, folder)
 
 
@@ -182,7 +183,7 @@ def test_flipped_byte(folders, tmp_path, role):
     data = bytearray((folder / FILES[role]).read_bytes())
     data[-1] ^= 1
     (folder / FILES[role]).write_bytes(data)
-    for read in (open_store.verify, bs.load):  # a copy is a new file, whose hash nothing remembers
+    for read in (store.verify, bs.load):  # a copy is a new file, whose hash nothing remembers
         refused(rf"{re.escape(FILES[role])}: is damaged: sha256 expected [0-9a-f]{{64}}, found [0-9a-f]{{64}}", read, folder)
 
 
@@ -233,21 +234,13 @@ def test_manifest(folders, tmp_path, case):
     folder = shutil.copytree(folders / "dense", tmp_path / "g")
     edit_manifest(folder, change)
     refused(names, bs.load, folder)
-    refused(names, open_store.verify, folder)
-
-
-@pytest.mark.parametrize("case", plain.TEXTS)
-def test_manifest_text(folders, tmp_path, case):
-    folder = shutil.copytree(folders / "dense", tmp_path / "g")
-    (folder / "manifest.json").write_bytes(plain.TEXTS[case].replace(b'"bulksample store"', b'"bulksample heterogeneous store"'))
-    for read in (bs.load, open_store.info, open_store.verify):
-        refused(r"manifest\.json", read, folder)
+    refused(names, store.verify, folder)
 
 
 def test_an_edit_without_a_new_digest_is_found(folders, tmp_path):
     folder = shutil.copytree(folders / "dense", tmp_path / "g")
     edit_manifest(folder, put("name", "other"), sign=False)
-    refused(r"manifest\.json: was changed", open_store.info, folder)
+    refused(r"manifest\.json: was changed", store.info, folder)
 
 
 A = WRITES.adjacency
@@ -270,17 +263,9 @@ def test_content(folders, tmp_path, case):
     name, array, words = CONTENTS[case]
     folder = shutil.copytree(folders / "dense", tmp_path / "g")
     replace_array(folder, name, array)
-    refused(words, open_store.verify, folder)
+    refused(words, store.verify, folder)
     if "features" not in name:  # entries of dense features are looked at by the full check alone
         refused(words, bs.load, folder)
-
-
-@pytest.mark.parametrize("case", ["pickled objects", "records", "dates", "a shape beyond memory", "a header that is code"])
-def test_array_header(folders, tmp_path, case):
-    folder = shutil.copytree(folders / "dense", tmp_path / "g")
-    replace_array(folder, "types.0.labels", plain.HEADERS[case])
-    refused(r"types_0_labels\.npy", bs.load, folder)
-    assert not plain.UNPICKLED.exists()
 
 
 @pytest.mark.parametrize("array", [np.zeros(5), np.zeros(5, np.int32), np.zeros((5, 1), np.int64), np.zeros(4, np.int64)])
@@ -303,7 +288,7 @@ def test_random_damage_whose_sums_agree(folders, tmp_path, monkeypatch, turn, ro
             whole = (folder / part["file"]).read_bytes()
             for _ in range(rounds):
                 replace_array(folder, name, mutated(whole, rng))
-                refusals += survives(open_store.load, folder, True, "full")
+                refusals += survives(store.load, folder, True, "full")
                 total += 1
             (folder / part["file"]).write_bytes(whole)
             (folder / "manifest.json").write_text(text)

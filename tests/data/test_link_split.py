@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 import bulksample as bs
 from bulksample import DataError, Graph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.data import app
-from bulksample.data import edge_split
+from bulksample.data import edge_split, held_out_links
 from bulksample.data.edge_split import HELD_OUT
-from bulksample.data.relational import held_out_links
-from bulksample.data.relational.held_out_links import HeldOutLinks, load_links
-from bulksample.data.relational.link_split import hold_out, reverses_left, reverses_of
+from bulksample.data.held_out_links import HeldOutLinks
+from bulksample.data.link_split import hold_out, load_links, reverses_left, reverses_of
 
 BUYS = ("user", "buys", "item")
 

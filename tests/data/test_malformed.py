@@ -22,7 +22,6 @@ from test_ogb import gz, write_csv
 
 from bulksample import DataError
 from bulksample.data import edgelist, matrixmarket, npz, store
-from bulksample.data.relational import hetero_npz
 
 DENSE, THIN = as_arrays(small_graph(weighted=False)), as_arrays(small_graph(weighted=False, sparse=True))
 
@@ -65,7 +64,7 @@ def sources(tmp_path):
     names = {
         "g.npz": npz.read,
         "c.npz": npz.read,
-        "h.npz": hetero_npz.read,
+        "h.npz": npz.read,
         "e.txt": edgelist.read,
         "z.txt.gz": edgelist.read,
         "m.mtx": matrixmarket.read,

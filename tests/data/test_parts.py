@@ -9,7 +9,7 @@ import pytest
 from communities import community_graph
 
 from bulksample import CSR, DataError, Graph, UsageError
-from bulksample.data import open_store, parts_writer, store
+from bulksample.data import parts_writer, store
 from bulksample.data.manifest import load_manifest
 from bulksample.data.manifest_file import FILE, signed
 from bulksample.data.parts_manifest import graph_manifest, is_parts, load_part, load_parts
@@ -38,7 +38,7 @@ def divided(request, tmp_path, monkeypatch):
 
 
 def arrays(graph):
-    return {**store.edge_arrays(graph.adjacency, graph.edge_features), **store.column_arrays(graph)}
+    return store.arrays_of(graph)
 
 
 def test_parts_put_together_are_the_graph(divided):
@@ -48,7 +48,7 @@ def test_parts_put_together_are_the_graph(divided):
     for role, array in whole.items():
         assert array.dtype == again[role].dtype
         assert np.array_equal(array, again[role]), role
-    assert graph_manifest(place / "P") == load_manifest(place / "g") == manifest.graph
+    assert graph_manifest(place / "P") == load_manifest(place / "g") == manifest.whole
     features, expected = store.load_features(place / "P"), store.load_features(place / "g")
     if isinstance(expected, CSR):
         features, expected = features.to_scipy().toarray(), expected.to_scipy().toarray()
@@ -137,13 +137,13 @@ def test_damage_and_mixed_parts_are_named(tmp_path):
     with pytest.raises(DataError, match=r"part-00000/manifest.json: got version 2; this release reads 1"):
         store.load(tmp_path / "Q")
     (tmp_path / "Q/part-00000" / FILE).write_bytes(first.dumps())
-    assert open_store.verify(tmp_path / "Q") == manifest.graph
+    assert store.verify(tmp_path / "Q") == manifest.whole
     labels = tmp_path / "Q/part-00002/labels.npy"
     data = bytearray(labels.read_bytes())
     data[-8] ^= 1
     labels.write_bytes(bytes(data))
     with pytest.raises(DataError, match=r"part-00002/labels.npy: is damaged: sha256 expected"):
-        open_store.verify(tmp_path / "Q")
+        store.verify(tmp_path / "Q")
     shutil.rmtree(tmp_path / "Q/part-00003")
     with pytest.raises(DataError, match="there is no such folder"):
         store.info(tmp_path / "Q")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from planted_relations import all_sage_logits, planted, shop
 
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation import by_batches, by_layers, relational_links
 from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches, logits_by_batches

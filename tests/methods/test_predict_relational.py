@@ -8,7 +8,7 @@ from planted_relations import all_sage_logits, all_sage_rows, planted, shop, unt
 
 import bulksample as bs
 from bulksample import DataError, UsageError
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict
 from bulksample.methods.run import make_trainer

@@ -15,7 +15,7 @@ import numpy as np
 
 from bulksample.backends.base import Backend
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
-from bulksample.data.relational.link_examples import LinkEnds
+from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.answer_rooms import count_drawable
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from bulksample import Graph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.app import app
-from bulksample.data.relational import hetero_store
-from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.data import store
+from bulksample.data.hetero import hetero, papers
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -23,7 +23,7 @@ SIZES = {"fanouts": (4, 3), "hidden": 8, "batch_size": 16}
 
 def planned(folder, graph, p, c, topology="replicated", **changes):
     """The prediction of p ranks with c copies of each block row."""
-    manifest = hetero_store.save(graph, folder, overwrite=True)
+    manifest = store.save(graph, folder, overwrite=True)
     whole = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "feature_width": 0}
     found = plan_relations(manifest, PlanRequest.of(**{**whole, **SIZES, "ranks": (p,), "replication": (c,), **changes}))
     (row,) = [row for row in found["rows"] if (row["topology"], row["features"]) == (topology, "partitioned")]

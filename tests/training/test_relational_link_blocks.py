@@ -11,7 +11,7 @@ from sweeps import sweep
 from waiting import PATIENCE
 
 from bulksample import DataError
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

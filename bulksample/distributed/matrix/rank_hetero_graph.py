@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.base import Backend
-from ...data.files import folder_of
-from ...data.relational import hetero_store
-from ...data.relational.hetero_manifest import load_hetero_manifest
+from ...data import store
 from ...errors import UsageError
 from ...graph import Graph
 from ...pickled import Unpicklable
@@ -144,12 +142,12 @@ def open_rank_hetero_graph(
                 f"partition describes block rows; got {placement.partition} with topology replicated and features {placement.features}"
             )
         choose_order(comm, placement.grid_order)
-        return placement, load_hetero_manifest(folder_of(directory, "a store")).digest
+        return placement, store.manifest(directory).digest
 
     placement, digest = together(comm, checked)
     agree(comm, {"version": __version__, **asked, "seed": seed, "check": check}, {"graph": digest})
     verify_together(directory, comm, check)
-    graph = together(comm, lambda: hetero_store.load(Path(directory), check="none", structure=not placement.partitioned))
+    graph = together(comm, lambda: store.load(Path(directory), check="none", structure=not placement.partitioned))
     leases, how = list[Lease[ProcessGrid]](), OpenedAs(os.fspath(directory))
 
     def layouts(replicas: int, order: Any) -> TypeLayouts:

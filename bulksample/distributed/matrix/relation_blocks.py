@@ -20,7 +20,7 @@ import numpy as np
 from ...adjacency import LocalAdjacency
 from ...backends.base import Backend
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
-from ...data.relational.held_out_links import EdgeRows
+from ...data.held_out_links import EdgeRows
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation
 from ...relations.adjacency import By, RelationAdjacency

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from ...data.relational.link_examples import LinkEnds, LinkExamples, drawn, rows_of
+from ...data.link_examples import LinkEnds, LinkExamples, drawn, rows_of
 from ...graph import Relation
 from ...relations.links import NonNeighbors, check_destinations, times_of_ends
 from ..comm.agree import together

@@ -6,15 +6,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...data.manifest import load_manifest
-from ...data.manifest_file import ArrayEntry, SignedManifest
-from ...data.open_store import is_heterogeneous
-from ...data.parts_manifest import is_parts, load_part, load_parts
-from ...data.relational.hetero_manifest import load_hetero_manifest
+from ...data.manifest_file import ArrayEntry
+from ...data.parts_manifest import graph_manifest, is_parts, load_part, load_parts
 from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
 from ...data.verified import remember
 from ...errors import DataError, UsageError
@@ -52,7 +49,7 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     if check == "none":
         return
     folder = Path(directory)
-    _verify_files(folder, lambda: _manifest(folder), comm, check, features)
+    _verify_files(folder, lambda: _arrays(folder), comm, check, features)
     counts = comm.gather_control(len(load_parts(folder).parts) if is_parts(folder) else 0)
     if min(counts) != max(counts):
         raise UsageError(f"the ranks were given folders of {min(counts)} and of {max(counts)} parts; give all of them one folder")
@@ -64,15 +61,15 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
 def _verify_part(folder: Path, part: int | None, comm: Comm, check: str, features: bool) -> None:
     """Hash one part of a divided graph, another one on each rank; None: this rank hashes no part now."""
     if part is None:
-        _verify_files(folder, lambda: None, comm, check, features)
+        _verify_files(folder, dict, comm, check, features)
         return
     parts = load_parts(folder)
-    _verify_files(folder / parts.parts[part].folder, lambda: load_part(folder, parts, part), comm, check, features)
+    _verify_files(folder / parts.parts[part].folder, lambda: load_part(folder, parts, part).arrays, comm, check, features)
 
 
-def _verify_files(folder: Path, manifest: Callable[[], SignedManifest | None], comm: Comm, check: str, features: bool) -> None:
+def _verify_files(folder: Path, arrays: Callable[[], Mapping[str, ArrayEntry]], comm: Comm, check: str, features: bool) -> None:
     """Hash the files of one folder on each rank; collective."""
-    entries, seen, fault = _seen(folder, manifest, check, features)
+    entries, seen, fault = _seen(folder, arrays, check, features)
     place = [socket.gethostname(), os.path.realpath(folder)]
     gathered = comm.gather_control([fault, seen, place])
     _raise([[fault] for fault, _, _ in gathered if fault])
@@ -90,19 +87,17 @@ def _verify_files(folder: Path, manifest: Callable[[], SignedManifest | None], c
     remember(folder, {name: (mark, entries[name].sha256) for name, mark in marks.items() if (name, mark) in intact})
 
 
-def _manifest(folder: Path) -> SignedManifest:
-    if is_parts(folder):
-        return load_parts(folder)
-    return load_hetero_manifest(folder) if is_heterogeneous(folder) else load_manifest(folder)
+def _arrays(folder: Path) -> Mapping[str, ArrayEntry]:
+    """Return the arrays that lie in the folder itself."""
+    return load_parts(folder).arrays if is_parts(folder) else graph_manifest(folder, plain=False).arrays
 
 
 def _seen(
-    folder: Path, manifest: Callable[[], SignedManifest | None], check: str, features: bool
+    folder: Path, arrays: Callable[[], Mapping[str, ArrayEntry]], check: str, features: bool
 ) -> tuple[dict[str, ArrayEntry], dict[str, Any], str]:  # fmt: skip
     """Return the files of a folder by name, the mark of each and True if it is to be hashed, and what is wrong."""
     try:
-        made = manifest()
-        entries = {} if made is None else {entry.file: entry for entry in wanted(made, features).values()}
+        entries = {entry.file: entry for entry in wanted(arrays(), features).values()}
         to_hash = {entry.file for entry in stale(folder, entries.values(), check)}
     except (DataError, UsageError) as error:
         return {}, {}, str(error)

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...config.train import TrainOptions
-from ...data.relational.held_out_links import LinkGraph
-from ...data.relational.link_examples import LinkExamples
+from ...data.link_examples import LinkExamples
+from ...data.link_split import LinkGraph
 from ...distributed.comm.threads import SerialComm
 from ...errors import UsageError
 from ...graph import Graph, VertexType

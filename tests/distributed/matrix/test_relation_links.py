@@ -11,7 +11,7 @@ from planted_relations import shop
 
 from bulksample import DataError, relation_from_edges
 from bulksample.backends.reference import Reference
-from bulksample.data.relational.link_examples import LinkEnds, LinkExamples
+from bulksample.data.link_examples import LinkEnds, LinkExamples
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid

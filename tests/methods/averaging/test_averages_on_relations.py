@@ -11,8 +11,7 @@ from planted_relations import planted, shop
 from training_runs import run_training, weights_of
 
 from bulksample import UsageError, methods
-from bulksample.data.relational.held_out_links import LinkGraph
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import LinkGraph, hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import make
 from bulksample.methods.averaging.participant import vector_of

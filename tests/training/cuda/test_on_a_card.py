@@ -7,7 +7,7 @@ from communities import community_graph
 from planted_relations import planted, shop
 
 from bulksample import Stream, TimeRule, backends, samplers
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

@@ -17,7 +17,7 @@ from recorder import Crash, CrashesAt, Recorder
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

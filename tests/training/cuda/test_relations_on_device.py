@@ -14,7 +14,7 @@ from relations_zoo import library
 from test_step_sums import Watched
 
 from bulksample import Stream, backends
-from bulksample.data.relational.link_split import hold_out
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

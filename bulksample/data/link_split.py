@@ -6,20 +6,39 @@ held out at random. The graph for training lacks them, and their reverse edges i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...errors import UsageError
-from ...graph import Graph, Key, Relation
-from ...relations.links import NonNeighbors, link_times
-from ...rng import Substream
-from ..random_words import Words, scaled
-from .held_out_links import HeldOutLinks, LinkGraph, ends_of
-from .link_shares import check_negatives, check_room, cut
+from ..errors import UsageError
+from ..graph import Graph, Key, Relation
+from ..relations.links import NonNeighbors, link_times
+from ..rng import Substream
+from . import store
+from .held_out_links import HeldOutLinks, ends_of
+from .link_shares import check_room, check_shares, cut
+from .random_words import Words, scaled
 
 _LEAST = 0.1  # share of the held-out edges whose reverses another relation must hold to be named with them
+
+
+@dataclass(frozen=True, eq=False)
+class LinkGraph(Graph):
+    """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
+
+    held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
+    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
+        store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
+
+
+def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
+    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
+    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph, absent))
 
 
 def hold_out(
@@ -52,11 +71,7 @@ def hold_out(
     DataError
         If edges have times before any destination.
     """
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
-    if val + test == 0:
-        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
-    check_negatives(negatives)
+    check_shares(val, test, negatives)
     own, words = graph.relation(relation), Words(seed)
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
     event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])

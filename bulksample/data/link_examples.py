@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...graph import Graph, Relation
-from ...relations.links import NonNeighbors, link_times
-from ..random_words import scaled
+from ..graph import Graph, Relation
+from ..relations.links import NonNeighbors, link_times
+from .random_words import scaled
 
 
 class LinkEnds(NamedTuple):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import UsageError, is_whole
-from ...free_memory import check_free
-from ...graph import Relation
+from ..errors import UsageError, is_whole
+from ..free_memory import check_free
+from ..graph import Relation
 
 _NEGATIVE_BYTES = 48  # of memory for each negative while it is drawn: its source, place, random words and vertex
 
@@ -79,8 +79,12 @@ def share_of(count: int, m: int) -> float:
     return next(share for digits in range(1, 17) if round((share := round(count / m, digits)) * m) == count)
 
 
-def check_negatives(negatives: int) -> None:
-    """Raise `UsageError` unless K is a whole number from 1."""
+def check_shares(val: float, test: float, negatives: int) -> None:
+    """Raise `UsageError` unless some edges are held out and others are left for training, and K is a whole number from 1."""
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
+    if val + test == 0:
+        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
     if not is_whole(negatives, 1, 2**31 - 1):
         raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1 to {2**31 - 1}")
 

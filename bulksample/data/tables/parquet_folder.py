@@ -15,8 +15,8 @@ from typing import Any
 
 from ...errors import DataError
 from ...graph import Graph
+from .from_tables import read_tables
 from .table_schema import read_schema_file
-from .tables import read_tables
 
 SCHEMA_FILES = ("schema.yaml", "schema.yml", "schema.json")
 

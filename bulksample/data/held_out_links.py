@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DataError, UsageError
-from ...graph import Graph, Key, Relation, spelled
-from ...sparse import runs
-from ..edge_split import FILE, HELD_OUT
-from ..sealed import read_sealed, save_sealed
-from . import hetero_store
-from .hetero_manifest import load_hetero_manifest
+from ..errors import DataError, UsageError
+from ..graph import Graph, Key, Relation, spelled
+from ..sparse import runs
+from .edge_split import FILE, HELD_OUT
+from .parts_manifest import graph_manifest
+from .sealed import read_sealed, save_sealed
 
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
@@ -84,7 +83,7 @@ class HeldOutLinks:
         if not path.is_file():
             raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER} --relation` wrote")
         names = ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)]
-        found = read_sealed(path, names, f"{_WRITER} --relation", lambda: load_hetero_manifest(Path(folder)).digest)
+        found = read_sealed(path, names, f"{_WRITER} --relation", lambda: graph_manifest(Path(folder), plain=False).digest)
         try:
             schema = json.loads(found["schema"].astype(np.uint8).tobytes())
             relation, reverses = _key(schema["relation"]), tuple(map(_key, schema["reverses"]))
@@ -128,23 +127,6 @@ class HeldOutLinks:
                         f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {graph.relation(key)} of graph "
                         f"{graph.name!r}, so the file is that of another store; write both with `{_WRITER} --relation`"
                     )
-
-
-@dataclass(frozen=True, eq=False)
-class LinkGraph(Graph):
-    """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
-
-    held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
-    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
-        hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
-
-
-def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
-    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
-    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph, absent))
 
 
 def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:

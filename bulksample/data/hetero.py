@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...errors import UsageError, instead_of
-from ...graph import Graph, Relation, VertexType
-from ...graph.from_edges import relation_from_edges
-from ...rng import Substream, as_unit
-from ...sparse import MAX_VERTICES
-from ..columns import Array
-from ..random_words import Words
+from ..errors import UsageError, instead_of
+from ..graph import Graph, Relation, VertexType
+from ..graph.from_edges import relation_from_edges
+from ..rng import Substream, as_unit
+from ..sparse import MAX_VERTICES
+from .columns import Array
+from .random_words import Words
 
 if TYPE_CHECKING:
-    from ...backends.base import Backend
+    from ..backends.base import Backend
 
 _MOST_POWER = 16
 

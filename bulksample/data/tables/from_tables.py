@@ -66,7 +66,7 @@ def from_tables(
         rows after `until`.
     schema : dict of names to dicts, optional
         ``{"results": {"primary_key": "resultId", "foreign_keys": {"raceId": "races"}, "time": "date"}, …}``; see
-        `bulksample.data.relational.table_schema.TableSchema`.
+        `bulksample.data.tables.table_schema.TableSchema`.
     reverse : bool
         Add the reverse of every relation.
     time_unit : {"D", "h", "m", "s", "ms", "us", "ns"}
@@ -80,7 +80,7 @@ def from_tables(
     Returns
     -------
     Graph
-        Features as `bulksample.data.relational.table_encoding` makes them. A table without a column of numbers has none.
+        Features as `bulksample.data.tables.table_encoding` makes them. A table without a column of numbers has none.
 
     Raises
     ------

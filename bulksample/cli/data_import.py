@@ -1,0 +1,184 @@
+"""`bulksample data import`: import graphs from files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..data.edges import EdgeTally
+from ..errors import UsageError, instead_of
+from .data_options import (
+    AddReverseOption,
+    Duplicates,
+    DuplicatesOption,
+    EdgeFeaturesOption,
+    FeaturesOption,
+    Ids,
+    LabelsOption,
+    LoopsOption,
+    NameOption,
+    OutOption,
+    PathArgument,
+    ReverseOption,
+    SelfLoops,
+    SplitOption,
+    TargetOption,
+    TimeUnit,
+    UndirectedOption,
+    begin,
+    finish,
+)
+from .output import JsonOption, OverwriteOption
+
+app = typer.Typer(no_args_is_help=True, help="Import a graph from a file.")
+
+
+@app.command("npz")
+@app.command("hetero-npz", hidden=True)  # its name until 0.3
+def import_npz(
+    path: PathArgument, out: OutOption, reverse: AddReverseOption = False, target: TargetOption = None, name: NameOption = "",
+    overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
+    """Import an .npz file: indptr, indices, x, y and masks; or arrays named TYPE/x and SOURCE/NAME/DESTINATION/edge_index."""
+    from ..data.edges import add_reverses
+    from ..data.npz import read
+
+    start = begin(out, overwrite, json_file)
+    graph = read(path, target)
+    if reverse and graph.plain:
+        raise UsageError(f"{path.name} has one vertex type and no relations: --reverse does not apply; leave it out")
+    finish(add_reverses(graph) if reverse else graph, out, overwrite, name, start, json_file, imported=True)
+
+
+@app.command("edgelist")
+def import_edgelist(
+    path: PathArgument,
+    out: OutOption,
+    undirected: UndirectedOption = False,
+    ids: Annotated[Ids, typer.Option(help="Kind of the vertex ids.")] = Ids.integer,
+    vertices: Annotated[int | None, typer.Option(help="Number of vertices n, to keep ids 0 to n - 1 as they are.")] = None,
+    self_loops: LoopsOption = SelfLoops.keep,
+    duplicates: DuplicatesOption = Duplicates.sum,
+    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
+    features: FeaturesOption = None,
+    labels: LabelsOption = None,
+    edge_features: EdgeFeaturesOption = None,
+    split: SplitOption = None,
+    target: TargetOption = None,
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Import lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
+    from ..data.columns import read_columns
+    from ..data.edgelist import read
+
+    start, tally = begin(out, overwrite, json_file), EdgeTally()
+    graph = read(
+        path, undirected=undirected, ids=ids.value, vertices=vertices,
+        self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally, edge_features=edge_features,
+    )  # fmt: skip
+    graph = read_columns(graph, features, labels, split, target)
+    finish(graph, out, overwrite, name, start, json_file, tally)
+
+
+@app.command("mtx")
+def import_mtx(
+    path: PathArgument,
+    out: OutOption,
+    undirected: UndirectedOption = False,
+    transpose: Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")] = False,
+    self_loops: LoopsOption = SelfLoops.keep,
+    duplicates: DuplicatesOption = Duplicates.sum,
+    features: FeaturesOption = None,
+    labels: LabelsOption = None,
+    edge_features: EdgeFeaturesOption = None,
+    split: SplitOption = None,
+    target: TargetOption = None,
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Import a Matrix Market file, whose matrix is the adjacency."""
+    from ..data.columns import read_columns
+    from ..data.matrixmarket import read
+
+    start, tally = begin(out, overwrite, json_file), EdgeTally()
+    graph = read(
+        path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally,
+        edge_features=edge_features,
+    )  # fmt: skip
+    graph = read_columns(graph, features, labels, split, target)
+    finish(graph, out, overwrite, name, start, json_file, tally)
+
+
+@app.command("ogb")
+def import_ogb(
+    source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="ogbn-arxiv, ogbn-products, …, or a folder with raw and split.")],
+    out: OutOption,
+    root: Annotated[Path, typer.Option(help="Folder of the data sets of OGB, for a NAME.")] = Path("dataset"),
+    download: Annotated[bool, typer.Option("--download/--no-download", help="Download a NAME that is missing.")] = True,
+    undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="Default: as ogb reads this data set.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="Folder inside split, if there are several.")] = None,
+    features: Annotated[bool, typer.Option("--features/--no-features", help="Keep features, of vertices and of edges.")] = True,
+    edge_features: Annotated[bool, typer.Option("--edge-features/--no-edge-features", help="Keep features of edges, by edge.")] = True,
+    vertex_means: Annotated[
+        bool, typer.Option("--vertex-means/--no-vertex-means", help="Without features of vertices, take means of those of their edges.")
+    ] = True,
+    self_loops: LoopsOption = SelfLoops.keep,
+    reverse: AddReverseOption = False,
+    target: TargetOption = None,
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
+    from ..data.edges import add_reverses
+    from ..data.ogb import is_heterogeneous, read
+    from ..data.ogb_sets import SETS, known, locate
+    from ..data.ogb_types import read as read_hetero
+
+    if not known(source) and not Path(source).exists():
+        raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
+    begin(out, overwrite, json_file)
+    path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    start, tally = time.perf_counter(), EdgeTally()
+    if is_heterogeneous(path):
+        if undirected is not None or self_loops != SelfLoops.keep:
+            raise UsageError(f"{path.name} has several vertex types: --undirected, --directed and --self-loops do not apply; use --reverse")
+        types = read_hetero(path, scheme=scheme, features=features, target=target, tally=tally)
+        finish(add_reverses(types) if reverse else types, out, overwrite, name, start, json_file, tally)
+        return
+    if reverse:
+        raise UsageError(f"{path.name} has one vertex type: --reverse does not apply; use --undirected")
+    graph = read(
+        path, undirected=undirected, scheme=scheme, features=features, edge_features=edge_features, vertex_means=vertex_means,
+        self_loops=self_loops.value, tally=tally, scratch=out.parent, target=target,
+    )  # fmt: skip
+    finish(graph, out, overwrite, name, start, json_file, tally)
+
+
+@app.command("parquet")
+def import_parquet(
+    path: Annotated[Path, typer.Argument(help="Folder of Parquet files with a schema file.")],
+    out: OutOption,
+    schema: Annotated[Path | None, typer.Option(help="YAML or JSON file of keys and times. Default: schema.yaml in the folder.")] = None,
+    reverse: ReverseOption = True,
+    time_unit: Annotated[TimeUnit, typer.Option(help="Unit in which dates become times, counted from 1970.")] = TimeUnit.s,
+    until: Annotated[str | None, typer.Option(help="Last date or time; later rows are left out.")] = None,
+    fit_until: Annotated[str | None, typer.Option(help="Last date or time whose rows scale the features. Default: all.")] = None,
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Import tables with primary and foreign keys as a heterogeneous graph: rows are vertices, foreign keys are edges."""
+    from ..data.tables.parquet_folder import read
+
+    start = begin(out, overwrite, json_file)
+    last, fit = (int(one) if one is not None and one.lstrip("-").isdecimal() else one for one in (until, fit_until))
+    graph, tables = read(path, schema, reverse=reverse, time_unit=time_unit.value, until=last, fit_until=fit)
+    finish(graph, out, overwrite, name, start, json_file, imported=True, read={"tables": tables})

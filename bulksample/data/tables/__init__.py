@@ -1,0 +1,1 @@
+"""Graphs from tables with primary and foreign keys: rows are vertices, foreign keys are relations."""
