@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from .data.from_edges import from_edges
     from .data.tables.from_tables import from_tables
     from .deprecated import HeteroGraph
-    from .distributed.matrix.rank_graph import RankGraph
-    from .distributed.matrix.rank_hetero_graph import RankHeteroGraph
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .graph import Relation, VertexType
     from .graph.from_edges import relation_from_edges
@@ -88,7 +86,7 @@ _HOMES = {
     "Callback": "training.callbacks",
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
+    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph", "VertexType": "graph",
     "relation_from_edges": "graph.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
@@ -96,14 +94,14 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = [
-    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "HeteroBatch", "HeteroGraph",
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "HeteroBatch",
     "HeteroLoader", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig",
     "UsageError", "VertexType", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "from_tables", "init", "load",
     "predict", "relation_from_edges", "samplers", "train",
 ]  # fmt: skip
 
 
-def train(graph: Graph | RankGraph | RankHeteroGraph | str | os.PathLike[str], /, **options: Any) -> dict[str, Any]:
+def train(graph: Graph | str | os.PathLike[str] | Any, /, **options: Any) -> dict[str, Any]:
     """Train a model on a graph and return a report. Needs torch: ``pip install 'bulksample[train]'``.
 
     Parameters
