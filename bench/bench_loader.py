@@ -62,8 +62,7 @@ def alone(store, epochs, threads):
 
     def public():
         for batch in loader:
-            tensors = batch.to("cpu")
-            yield batch.blocks, tensors.x, tensors.seed_rows, tensors.y
+            yield batch.minibatch.blocks, batch.x, batch.seed_rows, batch.y
 
     found = {"engine": [], "public": []}
     for epoch in range(epochs + 1):

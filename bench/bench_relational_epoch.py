@@ -32,7 +32,7 @@ def relational_epoch(
     torch.manual_seed(0)
     tables = read_tables(folder)
     graph, seeds = make_graph(tables), task_table(tables, task)["train"]
-    loader = bs.HeteroLoader(
+    loader = bs.Loader(
         graph, "sage", fanouts, seeds=("drivers", seeds.driver), times=seeds.time, batch_size=512, shuffle=True, seed=0, frontier="new",
         prefetch=False, threads=1,
     )  # fmt: skip

@@ -21,9 +21,8 @@ Get a graph
     relation_from_edges     a Relation from arrays of edges
 
 Sample it
-    Loader          mini-batches with features and labels, for a training loop of your own
-    Batch           what it yields; batch.to(device) makes torch tensors
-    HeteroLoader    the same for several types: seeds of any types, with times; yields HeteroBatch
+    Loader          mini-batches with features and labels, for a training loop of your own; of several types by type, with times
+    Batch           what it yields: torch tensors, or numpy arrays by Loader(out="numpy"); batch.to(device) puts it on a device
     TimeRule        which neighbors a seed of some time may draw
     samplers        GraphSAGE, LADIES, FastGCN, LABOR, full, ShaDow, GraphSAINT; samplers.make(name, fanouts)
 
@@ -45,6 +44,9 @@ Work with the algebra
 Catch errors
     DataError, UsageError, BackendUnavailable, PeerLost
 
+Names of earlier versions, which go with 0.3
+    HeteroGraph     Graph.of; HeteroLoader and HeteroBatch: Loader and Batch
+
 Importing the package loads numpy alone. Each name is imported when it is first used.
 """
 
@@ -62,15 +64,15 @@ if TYPE_CHECKING:
     from .adjacency import Adjacency, LocalAdjacency
     from .data.from_edges import from_edges
     from .data.tables.from_tables import from_tables
-    from .deprecated import HeteroGraph
+    from .deprecated import HeteroBatch as HeteroBatch
+    from .deprecated import HeteroGraph as HeteroGraph
+    from .deprecated import HeteroLoader as HeteroLoader
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
-    from .graph import Relation, VertexType
     from .graph.from_edges import relation_from_edges
+    from .graph.types import Relation, VertexType
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
-    from .interop.graph_loader import Loader
-    from .interop.hetero_batch import HeteroBatch
-    from .interop.hetero_loader import HeteroLoader
+    from .interop.loader import Loader
     from .interop.world import init, load
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
@@ -84,18 +86,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
     "Callback": "training.callbacks",
-    "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
+    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph", "VertexType": "graph",
-    "relation_from_edges": "graph.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
+    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
+    "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
     "from_tables": "data.tables.from_tables", "init": "interop.world", "load": "interop.world",
 }  # fmt: skip
 
 __all__ = [
-    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "HeteroBatch",
-    "HeteroLoader", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig",
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph",
+    "Loader", "LocalAdjacency", "MiniBatch", "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig",
     "UsageError", "VertexType", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "from_tables", "init", "load",
     "predict", "relation_from_edges", "samplers", "train",
 ]  # fmt: skip

@@ -9,11 +9,18 @@ from typing import Any
 
 from .graph import Graph, Relation, VertexType
 from .graph.times import as_times
+from .interop.batch import Batch
+from .interop.loader import Loader
 
 
 class _Typed(type):
     def __instancecheck__(cls, graph: Any) -> bool:
         return isinstance(graph, Graph) and not graph.plain
+
+
+class _ByType(type):
+    def __instancecheck__(cls, batch: Any) -> bool:
+        return isinstance(batch, Batch) and batch.by_type
 
 
 class HeteroGraph(metaclass=_Typed):
@@ -31,6 +38,16 @@ class HeteroGraph(metaclass=_Typed):
         kind = replace(graph.types[0], name=type_name, times=stamps)
         edges = replace(graph.relations[0], source=type_name, name=relation_name, destination=type_name, parallel=True)
         return Graph.of((kind,), (edges,), graph.name)
+
+
+def HeteroLoader(*arguments: Any, **options: Any) -> Loader:
+    """Return ``Loader(..., as_dicts=True, out="numpy")``."""
+    _warn("HeteroLoader(...)", "Loader(..., as_dicts=True), with out='numpy' for arrays of numpy")
+    return Loader(*arguments, **{"as_dicts": True, "out": "numpy", **options})
+
+
+class HeteroBatch(metaclass=_ByType):
+    """`Batch`. Every batch whose values are dicts is an instance of it."""
 
 
 def _warn(old: str, new: str) -> None:

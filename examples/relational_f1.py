@@ -180,7 +180,7 @@ def train(graph: bs.Graph, seeds: dict[str, Seeds], metric: str, fanouts: list[i
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     better = min if metric == "mae" else max
     loaders = {
-        split: bs.HeteroLoader(
+        split: bs.Loader(
             graph, "sage", fanouts, seeds=("drivers", own.driver), times=own.time, batch_size=512, shuffle=split == "train", seed=seed,
             frontier="new",
         )

@@ -20,7 +20,6 @@ from torch import nn
 from torch_geometric.nn import HGTConv, RGCNConv
 
 import bulksample as bs
-from bulksample.interop.hetero_batch import HeteroBatch
 
 
 class Inputs(nn.Module):
@@ -31,10 +30,9 @@ class Inputs(nn.Module):
         made = [nn.Linear(k.num_features, channels) if k.num_features else nn.Embedding(k.count, channels) for k in graph.types]
         self.of_type = nn.ModuleList(made)
 
-    def forward(self, batch: HeteroBatch) -> dict[str, torch.Tensor]:
-        rows = batch.minibatch.rows
-        x = {name: batch.x_dict[name] if name in batch.x_dict else part.vertices.astype(np.int64) for name, part in rows.items()}
-        return {name: own(torch.from_numpy(x[name])).relu() for name, own in zip(rows, self.of_type, strict=True)}
+    def forward(self, batch: bs.Batch) -> dict[str, torch.Tensor]:
+        pairs = zip(batch.vertices.items(), self.of_type, strict=True)
+        return {name: own(batch.x.get(name, vertices)).relu() for (name, vertices), own in pairs}
 
 
 class RGCN(nn.Module):
@@ -45,12 +43,12 @@ class RGCN(nn.Module):
         self.inputs, relations = Inputs(graph, channels), len(graph.relations)
         self.first, self.last = RGCNConv(channels, channels, relations, num_bases=4), RGCNConv(channels, outputs, relations, num_bases=4)
 
-    def forward(self, batch: HeteroBatch, target: str) -> torch.Tensor:
+    def forward(self, batch: bs.Batch, target: str) -> torch.Tensor:
         x = self.inputs(batch)
         starts = dict(zip(x, np.cumsum([0, *(len(rows) for rows in x.values())]), strict=False))
-        lists = [batch.edge_index_dict[key] + np.array([[starts[key[0]]], [starts[key[2]]]]) for key in batch.edge_index_dict]
-        edges = torch.from_numpy(np.concatenate(lists, axis=1))
-        kind = torch.from_numpy(np.repeat(np.arange(len(lists)), [part.shape[1] for part in lists]))
+        lists = [index + torch.tensor([[starts[key[0]]], [starts[key[2]]]]) for key, index in batch.edge_index_dict.items()]
+        edges = torch.cat(lists, dim=1)
+        kind = torch.arange(len(lists)).repeat_interleave(torch.tensor([part.shape[1] for part in lists]))
         h = self.first(torch.cat(list(x.values())), edges, kind).relu()
         return self.last(h, edges, kind)[starts[target] : starts[target] + len(x[target])]
 
@@ -64,27 +62,26 @@ class HGT(nn.Module):
         self.inputs, self.head = Inputs(graph, channels), nn.Linear(channels, outputs)
         self.layers = nn.ModuleList(HGTConv(channels, channels, schema, heads=2) for _ in range(2))
 
-    def forward(self, batch: HeteroBatch, target: str) -> torch.Tensor:
-        x, edges = self.inputs(batch), {key: torch.from_numpy(index) for key, index in batch.edge_index_dict.items()}
+    def forward(self, batch: bs.Batch, target: str) -> torch.Tensor:
+        x, edges = self.inputs(batch), batch.edge_index_dict
         for layer in self.layers:
             x = x | {name: rows for name, rows in layer(x, edges).items() if rows is not None}
         return self.head(x[target])
 
 
-def loader(graph: bs.Graph, target: str, split: str, fanouts: list[int], batch_size: int) -> bs.HeteroLoader:
+def loader(graph: bs.Graph, target: str, split: str, fanouts: list[int], batch_size: int) -> bs.Loader:
     """Return the mini-batches of a split, each vertex at its time if the graph has times."""
     kind = graph.type(target)
     seeds = np.flatnonzero(kind.masks[split])
     times = None if kind.times is None else kind.times[seeds]
-    return bs.HeteroLoader(
+    return bs.Loader(
         graph, "sage", fanouts, seeds=(target, seeds), times=times, batch_size=batch_size, shuffle=split == "train", frontier="new"
     )  # fmt: skip
 
 
-def seed_logits(model: nn.Module, batch: HeteroBatch, target: str) -> tuple[torch.Tensor, torch.Tensor]:
+def seed_logits(model: nn.Module, batch: bs.Batch, target: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the logits and the labels of the seeds, in their order."""
-    rows = torch.from_numpy(batch.minibatch.rows[target].seed_rows.astype(np.int64))
-    return model(batch, target)[rows], torch.from_numpy(np.asarray(batch.y_dict[target]))
+    return model(batch, target)[batch.seed_rows[target]], batch.y[target]
 
 
 def main() -> None:

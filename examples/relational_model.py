@@ -15,7 +15,6 @@ from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.utils import trim_to_layer
 
 import bulksample as bs
-from bulksample.interop.hetero_batch import HeteroBatch
 
 DAY = 86400
 
@@ -33,10 +32,10 @@ class Inputs(nn.Module):
         self.constant = nn.Parameter(torch.zeros(channels))
         self.register_buffer("rates", 10000.0 ** (-torch.arange(0, channels, 2) / channels))
 
-    def forward(self, vertices: np.ndarray, x: np.ndarray | None, asked: np.ndarray) -> torch.Tensor:
+    def forward(self, vertices: np.ndarray, x: torch.Tensor | None, asked: np.ndarray) -> torch.Tensor:
         out = self.constant.expand(len(vertices), -1)
         if self.numbers is not None and x is not None:
-            out = out + self.numbers(torch.from_numpy(x))
+            out = out + self.numbers(x)
         for name, embedding in self.categories.items():
             out = out + embedding(torch.from_numpy(self.codes[name][vertices] + 1))
         if self.age is not None and self.times is not None:
@@ -59,19 +58,19 @@ class RelationalSAGE(nn.Module):
         self.norms = nn.ModuleList(nn.ModuleDict({name: nn.LayerNorm(channels) for name in into}) for _ in range(layers))
         self.head = nn.Linear(channels, 1)
 
-    def forward(self, batch: HeteroBatch) -> torch.Tensor:
+    def forward(self, batch: bs.Batch) -> torch.Tensor:
         """Return one number for each seed, in their order: shape (b,)."""
-        rows, x_dict = batch.minibatch.rows, batch.x_dict
+        rows = batch.minibatch.rows
         asked = rows[self.entity].seed_times
         assert asked is not None  # the seeds were given with times, all of one type
         x = {}
         for name, part in rows.items():
             assert part.trees is not None
-            x[name] = self.inputs[name](part.vertices, x_dict.get(name), asked[part.trees])
-        edges = {key: torch.from_numpy(index) for key, index in batch.edge_index_dict.items()}
+            x[name] = self.inputs[name](part.vertices, batch.x.get(name), asked[part.trees])
+        edges = batch.edge_index_dict
         nodes = {name: part.num_sampled for name, part in rows.items()}
         hops = {key: batch.minibatch.num_sampled_edges(key) for key in edges}
         for place, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x, edges, _ = trim_to_layer(place, nodes, hops, x, edges)
             x = x | {name: norm[name](h).relu() for name, h in layer(x, edges).items()}
-        return self.head(x[self.entity][torch.from_numpy(rows[self.entity].seed_rows.astype(np.int64))])[:, 0]
+        return self.head(x[self.entity][batch.seed_rows[self.entity]])[:, 0]

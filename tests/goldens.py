@@ -103,9 +103,8 @@ SAMPLES = sample_cases()
 def loader_of(case: str, graph=None, **more):
     """The loader of a case, on its graph or on a rank's share of it."""
     kind, options = SAMPLES[case]
-    make = bs.Loader if graph_of(kind).plain else bs.HeteroLoader
     asked = {"seeds": None, "batch_size": 25, "seed": 2**40 + 3, "threads": 1, **options, **more}
-    return make(graph or graph_of(kind), **asked)
+    return bs.Loader(graph or graph_of(kind), **asked)
 
 
 def two_epochs(loader) -> list[tuple[int, int, str]]:

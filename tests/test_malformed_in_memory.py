@@ -46,7 +46,7 @@ def test_a_malformed_adjacency_is_refused_wherever_it_enters(fault, backend):
     with pytest.raises(bs.DataError, match=fault):
         bs.LocalAdjacency(adjacency, backends.make(backend))
     with pytest.raises(bs.DataError, match=rf"relation paper:cites:paper: .*{fault}"):
-        bs.HeteroLoader(typed(adjacency), fanouts=[2], seeds="paper", backend=backend)
+        bs.Loader(typed(adjacency), fanouts=[2], seeds="paper", backend=backend)
 
 
 def test_negative_weights_are_refused():
@@ -54,7 +54,7 @@ def test_negative_weights_are_refused():
     with pytest.raises(bs.DataError, match="row 0 holds -5"):
         bs.Loader(bs.Graph(adjacency), fanouts=[2], weighted=True)
     with pytest.raises(bs.DataError, match="row 0 holds -5"):
-        bs.HeteroLoader(typed(adjacency), fanouts=[2], seeds="paper", weighted=True)
+        bs.Loader(typed(adjacency), fanouts=[2], seeds="paper", weighted=True)
 
 
 def test_features_without_a_row_for_each_vertex_are_refused():
@@ -62,7 +62,7 @@ def test_features_without_a_row_for_each_vertex_are_refused():
     with pytest.raises(bs.DataError, match="features must have 3 rows; got shape"):
         bs.Loader(bs.Graph(adjacency, features=x))
     with pytest.raises(bs.DataError, match="features must have 3 rows; got shape"):
-        bs.HeteroLoader(typed(adjacency, features=x), seeds="paper")
+        bs.Loader(typed(adjacency, features=x), seeds="paper")
 
 
 def test_training_checks_the_graph_too():
@@ -130,7 +130,7 @@ def test_features_of_a_store_are_not_read_once_more(tmp_path, monkeypatch):
 )
 def test_times_and_ids_of_another_kind_are_refused(columns):
     with pytest.raises(bs.DataError, match=r"(times|edge_ids) must be int64 of shape \(3,\)"):
-        bs.HeteroLoader(typed(matrix(*SOUND), **columns), fanouts=[2], seeds="paper")
+        bs.Loader(typed(matrix(*SOUND), **columns), fanouts=[2], seeds="paper")
 
 
 def test_an_adjacency_is_read_once(monkeypatch):

@@ -65,7 +65,7 @@ def typed():
 def loaders():
     """A loader of every kind, made anew by each call of its function."""
     papers = {"seeds": ("paper", np.arange(40)), "times": np.arange(40) + 5, "batch_size": 8, "seed": 3}
-    options = {"fanouts": [4, 3], "batch_size": 16, "seed": 5, "threads": 1}
+    options = {"fanouts": [4, 3], "batch_size": 16, "seed": 5, "threads": 1, "out": "numpy"}
     return {
         **{
             name: lambda name=name: bs.Loader(plain(), name, **options) for name in ("sage", "labor", "ladies", "fastgcn", "shadow", "full")
@@ -76,8 +76,8 @@ def loaders():
         "sparse": lambda: bs.Loader(community_graph(sparse=True), **options),
         "bare": lambda: bs.Loader(replace(plain(), features=None, labels=None, masks={}, edge_features=None), **options),
         "tensors": lambda: bs.Loader(plain(), **options).to("cpu"),
-        "typed": lambda: bs.HeteroLoader(typed(), fanouts=[3, 2], **papers),
-        "typed nested": lambda: bs.HeteroLoader(typed(), fanouts=[3, 2], frontier="new", **papers),
+        "typed": lambda: bs.Loader(typed(), fanouts=[3, 2], **papers, out="numpy"),
+        "typed nested": lambda: bs.Loader(typed(), fanouts=[3, 2], frontier="new", **papers),
     }
 
 
@@ -104,20 +104,32 @@ def arrays(value):
     return arrays([getattr(value, name) for name in ("indptr", "indices", "weights", "num_sources") if hasattr(value, name)])
 
 
-PLAIN = ("id", "epoch", "repeated", "vertices", "seeds", "seed_rows", "seed_weights", "blocks", "x", "y", "e_id", "edge_attr")
-TYPED = ("repeated", "x_dict", "y_dict", "edge_index_dict", "e_id_dict", "edge_attr_dict")
+NAMES = (
+    "id",
+    "epoch",
+    "repeated",
+    "vertices",
+    "seeds",
+    "seed_rows",
+    "seed_weights",
+    "blocks",
+    "x",
+    "y",
+    "e_id",
+    "edge_attr",
+    "edge_index_dict",
+)
 
 
 def values(batch):
     """All that a user reads of a batch; what it refuses to say, as the words of the refusal."""
     read = {}
-    for name in TYPED if isinstance(batch, bs.HeteroBatch) else PLAIN:
+    for name in NAMES:
         try:
             read[name] = arrays(getattr(batch, name))
         except UsageError as error:
             read[name] = [np.array(str(error))]
-    minibatch = getattr(batch, "minibatch", None)
-    read["latest"] = arrays(getattr(minibatch, "latest", None))
+    read["latest"] = arrays(getattr(batch.minibatch, "latest", None))
     return read
 
 
@@ -187,7 +199,6 @@ def test_a_copied_loader_goes_on_where_its_state_stands(made, how, taken):
 
 
 def _second(loader):
-    loader = getattr(loader, "loader", loader)
     loader.bulks.epoch = 1
     return loader
 
@@ -235,7 +246,7 @@ def digests(graph):
     """The mini-batches of a graph of either kind, and the sum of what they gathered."""
     if graph.plain:
         return [(batch.digest(), batch.x.sum()) for batch in bs.Loader(graph, fanouts=[3, 3], batch_size=50)]
-    return [(b.digest(), b.x_dict["paper"].sum()) for b in bs.HeteroLoader(graph, fanouts=[3, 3], batch_size=20, seeds="paper")]
+    return [(b.digest(), b.x_dict["paper"].sum()) for b in bs.Loader(graph, fanouts=[3, 3], batch_size=20, seeds="paper")]
 
 
 def test_a_copied_store_is_mapped_again(store, how):
@@ -287,7 +298,7 @@ class Mixed(torch.utils.data.IterableDataset):
         self.loaders = [
             bs.Loader(plain(), **options),
             bs.Loader(bs.load(folder), **options).to("cpu"),
-            bs.HeteroLoader(typed(), fanouts=[3, 2], batch_size=20, seeds="paper", times=np.arange(60), threads=1),
+            bs.Loader(typed(), fanouts=[3, 2], batch_size=20, seeds="paper", times=np.arange(60), threads=1),
         ]
 
     def __iter__(self):

@@ -95,9 +95,7 @@ def test_batches_of_a_task_hold_all_that_was_known_at_its_time_and_nothing_later
     """A full first hop around drivers at dates, against a filter by pandas."""
     seeds = example.task_table(tables, "driver-dnf")["val"]
     some = np.array([0, 7, 100, 300, 565])
-    loader = bs.HeteroLoader(
-        graph, fanouts=[-1], batch_size=5, seeds=("drivers", seeds.driver[some]), times=seeds.time[some], shuffle=False
-    )
+    loader = bs.Loader(graph, fanouts=[-1], batch_size=5, seeds=("drivers", seeds.driver[some]), times=seeds.time[some], shuffle=False)
     minibatch = next(iter(loader)).minibatch
     for name in ("results", "driver_standings", "qualifying"):
         kind, rows = graph.type(name), minibatch.rows[name]
@@ -136,7 +134,7 @@ def answers(model, graph, drivers, times, fanouts=(-1, -1)):
 
     import bulksample as bs
 
-    loader = bs.HeteroLoader(
+    loader = bs.Loader(
         graph, "sage", fanouts, seeds=("drivers", drivers), times=times, batch_size=64, shuffle=False, frontier="new", backend="reference"
     )
     with torch.no_grad():

@@ -38,7 +38,7 @@ ENTRANCES = {
     "vertex_ids": lambda given, _: vertex_ids(given, N),
     "Selection.of": lambda given, _: Selection.of([given], N).vertices,
     "BulkLoader": of_bulk_loader,
-    "Loader": lambda given, _: next(iter(bs.Loader(GRAPH, fanouts=[2], seeds=given, shuffle=False))).seeds,
+    "Loader": lambda given, _: next(iter(bs.Loader(GRAPH, fanouts=[2], seeds=given, shuffle=False, out="numpy"))).seeds,
     "NeighborLoader": lambda given, _: next(iter(NeighborLoader(DATA, [2], given, batch_size=N))).n_id[: len(IDS)].numpy(),
     "DGL": lambda given, _: distinct_vertices(given, N),
     "a split file": of_split_file,

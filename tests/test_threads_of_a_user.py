@@ -19,7 +19,7 @@ from bulksample.samplers import Sampler
 
 @pytest.fixture(autouse=True)
 def unlocked(monkeypatch):
-    assert {bs.Loader, bs.HeteroLoader}  # imported when they are named
+    assert bs.Loader  # imported when it is named
     unlock_cached_properties(monkeypatch)
 
 
@@ -70,7 +70,7 @@ READ = {
     "plain": (lambda: batches(1)[0], ("x", "y", "e_id", "edge_attr")),
     "tensors": (lambda: batches(1)[0].to(), ("vertices", "x", "y", "e_id", "edge_attr", "seed_weights")),
     "typed": (
-        lambda: next(iter(bs.HeteroLoader(library("vertices"), fanouts=[3, 2], batch_size=8, seeds=("paper", np.arange(9)),
+        lambda: next(iter(bs.Loader(library("vertices"), fanouts=[3, 2], batch_size=8, seeds=("paper", np.arange(9)),
                                           times=np.arange(9) + 40, prefetch=False, threads=1))),
         ("x_dict", "y_dict", "edge_index_dict", "e_id_dict", "edge_attr_dict"),
     ),
@@ -130,7 +130,7 @@ def test_two_loaders_over_one_graph(name):
         if graph.plain:
             return [batch.digest() for batch in bs.Loader(graph, name, **options)]
         own = {"sampler": "ladies", "seeds": "paper"} if name == "union" else {"seeds": ("paper", np.arange(60)), "times": np.arange(60)}
-        return [batch.digest() for batch in bs.HeteroLoader(graph, **options | own)]
+        return [batch.digest() for batch in bs.Loader(graph, **options | own)]
 
     expected = epoch(made())
 

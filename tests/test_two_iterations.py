@@ -48,7 +48,7 @@ OPTIONS = {"fanouts": [3], "bulk_size": 2, "threads": 1}
 MADE = {
     "plain": lambda _: bs.Loader(community_graph(60), batch_size=15, seeds="all", **OPTIONS),
     "tensors": lambda _: bs.Loader(community_graph(60), batch_size=15, seeds="all", **OPTIONS).to("cpu"),
-    "typed": lambda _: bs.HeteroLoader(library(), batch_size=15, seeds="paper", **OPTIONS),
+    "typed": lambda _: bs.Loader(library(), batch_size=15, seeds="paper", **OPTIONS),
     "shared": shared,
     "bulks": lambda _: bs.Loader(community_graph(60), batch_size=15, seeds="all", **OPTIONS).bulks,
     "neighbors": lambda _: drop_in("NeighborLoader"),

@@ -1,6 +1,6 @@
 """Connect to other libraries: loaders for training loops, drop-in loaders, and conversions of graphs.
 
-graph_loader, batch     `bulksample.Loader` and `bulksample.Batch`, for plain torch or numpy loops
+loader, batch           `bulksample.Loader` and `bulksample.Batch`, for plain torch or numpy loops
 convert                 graphs of torch_geometric and DGL as graphs of this package
 pyg, dgl                drop-in loaders; each imports its library only when it is used
 """

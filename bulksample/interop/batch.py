@@ -1,137 +1,166 @@
-"""One sampled mini-batch of a plain graph with its features and labels as numpy arrays; `to` makes torch tensors of them."""
+"""One sampled mini-batch with its features and labels: `bulksample.Batch`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import UsageError
-from ..minibatch import Block, MiniBatch
-from ..views.edges import EdgeRows
-from .batch_rows import BatchRows, HeldRows
-from .tensor_batch import TensorBatch, device_of
+from ..pickled import Uncached
+from .columns import ColumnsByType, PlainColumns, read_once
+from .tensors import converted, device_of
 
 if TYPE_CHECKING:
-    import torch
-
     from .dialects import EdgeLayout
 
+_MISSING = {
+    "x": "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`",
+    "y": "graph {name!r} has no labels; give y to from_edges, or import with `bulksample data import --labels`",
+    "e_id": "the rows of the adjacency lie on other ranks; make the loader with edge_ids=True to fetch the numbers of edges",
+    "edge_attr": "the graph has no edge features; give edge_attr to from_edges, or import with `bulksample data import --edge-features`",
+}
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """A sampled mini-batch as numpy arrays.
+
+class Batch(Uncached):
+    """A sampled mini-batch: torch tensors, with integers as int64, or numpy arrays, as ``Loader(out=...)`` says.
+
+    On a plain graph `vertices`, `seeds`, `x` and `y` are one array each, and `blocks`, `e_id` and `edge_attr` have one entry a layer.
+    On other graphs, and with ``as_dicts=True``, the former are dicts by type, and the latter have dicts by (source, name, destination).
+    A dict leaves out types without seeds, features or labels.
 
     A pickle or a copy holds all values, also those that were not read yet, and not the graph: processes may exchange batches.
 
     Parameters
     ----------
-    minibatch : MiniBatch
-    rows : BatchRows
-        Gathers its features and labels when they are first read, or holds them.
+    columns : PlainColumns or ColumnsByType
+        The mini-batch, and its features, labels and edges as numpy arrays.
     repeated : bool
         The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
+    device : torch.device or str, optional
+        Where the tensors lie; None for numpy arrays.
     """
 
-    minibatch: MiniBatch
-    rows: BatchRows
-    repeated: bool = False
+    def __init__(self, columns: PlainColumns | ColumnsByType, repeated: bool = False, device: Any = None) -> None:
+        self.columns, self.repeated, self.device = columns, repeated, device
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return the mini-batch with its values, and without the graph they come from."""
-        has = self.rows
-        held = HeldRows(has.name, self.x if has.has_features else None, self.y if has.has_labels else None, self.edge_rows)
-        return Batch, (self.minibatch.on_host(), held, self.repeated)
+    @property
+    def minibatch(self) -> Any:
+        """The `MiniBatch`, or the `HeteroMiniBatch`, of numpy arrays."""
+        return self.columns.minibatch
+
+    @property
+    def by_type(self) -> bool:
+        """True if values are dicts by type and relation."""
+        return self.columns.by_type
 
     @property
     def id(self) -> int:
         """The number of the mini-batch within its epoch."""
-        return self.minibatch.id
+        return int(self.minibatch.id)
 
     @property
     def epoch(self) -> int:
         """The epoch the mini-batch belongs to."""
-        return self.minibatch.epoch
+        return int(self.minibatch.epoch)
 
-    @property
-    def vertices(self) -> NDArray[np.int32]:
-        """All sampled vertices, the distinct seeds first: shape (N,)."""
-        return self.minibatch.vertices
+    @read_once
+    def vertices(self) -> Any:
+        """All sampled vertices, the distinct seeds first: shape (N,); int32 in numpy."""
+        return converted(self.minibatch.vertices, self.device)
 
-    @property
-    def seeds(self) -> NDArray[np.int32]:
-        """The seeds: shape (b,)."""
-        return self.minibatch.seeds
+    @read_once
+    def seeds(self) -> Any:
+        """The seeds: shape (b,); int32 in numpy."""
+        return converted(self.minibatch.seeds, self.device)
 
-    @property
-    def seed_rows(self) -> NDArray[np.int32]:
+    @read_once
+    def seed_rows(self) -> Any:
         """The position of each seed in `vertices`: shape (b,). It is 0 .. b - 1 unless a seed repeats."""
-        return self.minibatch.seed_rows
+        sampled = self.minibatch
+        rows = {name: sampled.rows[name].seed_rows for name in sampled.seeds} if self.by_type else sampled.seed_rows
+        return converted(rows, self.device)
 
-    @property
-    def seed_weights(self) -> NDArray[np.float32] | None:
-        """The weight of each seed in the loss, shape (b,), from GraphSAINT with `coverage`; None (all ones) otherwise."""
-        return self.minibatch.seed_weights
+    @read_once
+    def seed_weights(self) -> Any:
+        """The weight of each seed in the loss: float32, shape (b,), from GraphSAINT with `coverage`; None (all ones) otherwise."""
+        return converted(getattr(self.minibatch, "seed_weights", None), self.device)
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The sampled edges, one block a layer, from the input layer to the output layer."""
-        return self.minibatch.blocks
+    @read_once
+    def blocks(self) -> Any:
+        """The sampled edges, from the input layer to the output layer: a `TensorBlock`, or a `Block` of numpy arrays."""
+        return converted(self.minibatch.blocks, self.device)
 
-    @cached_property
-    def x(self) -> NDArray[np.float32]:
-        """Features of `vertices`: shape (N, f); sparse features become dense. Raises `UsageError` if the graph has none."""
-        return self.rows.x(self.minibatch)
+    @read_once
+    def x(self) -> Any:
+        """Features of `vertices`: float32, shape (N, f); sparse features become dense. Raises `UsageError` if a plain graph has none."""
+        return self._value("x")
 
-    @cached_property
-    def y(self) -> NDArray[np.int64] | NDArray[np.float32]:
+    @read_once
+    def y(self) -> Any:
         """Labels of `seeds`: int64, shape (b,), with -1 where a seed has no class; or float32, shape (b, t), with NaN for a missing one.
 
-        Raises `UsageError` if the graph has none.
+        Raises `UsageError` if a plain graph has none.
         """
-        return self.rows.y(self.minibatch)
+        return self._value("y")
 
-    @property
-    def e_id(self) -> tuple[NDArray[np.int64], ...]:
-        """The positions of the sampled edges in the adjacency, one array a block.
+    @read_once
+    def e_id(self) -> Any:
+        """The positions of the sampled edges: in the adjacency of a plain graph, else in the user's list of edges: int64, shape (E,).
 
         Raises `UsageError` if another rank has that part of the adjacency and the loader was made without ``edge_ids=True``.
         """
-        if self.edge_rows.numbers is None:
-            raise UsageError(
-                "the rows of the adjacency lie on other ranks; make the loader with edge_ids=True to fetch the numbers of edges"
-            )
-        return self._by_block(self.edge_rows.numbers)
+        return self._value("e_id")
+
+    @read_once
+    def edge_attr(self) -> Any:
+        """Features of the sampled edges: float32, shape (E, d). Raises `UsageError` if a plain graph has none."""
+        return self._value("edge_attr")
 
     @property
-    def edge_attr(self) -> tuple[NDArray[np.float32], ...]:
-        """Features of the sampled edges, one matrix a block: shape (E, d). Raises `UsageError` if the graph has none."""
-        if self.edge_rows.features is None:
-            raise UsageError(
-                "the graph has no edge features; give edge_attr to from_edges, or import with `bulksample data import --edge-features`"
-            )
-        return self._by_block(self.edge_rows.features)
+    def x_dict(self) -> Any:
+        """`x`, where it is a dict; this name and the next four are those of torch_geometric."""
+        return self._of_types().x
 
-    @cached_property
-    def edge_rows(self) -> EdgeRows:
-        """The positions and the features of the edges of `MiniBatch.edge_ends`; None where this rank has none."""
-        return self.rows.edges(self.minibatch)
+    @property
+    def y_dict(self) -> Any:
+        """`y`, where it is a dict."""
+        return self._of_types().y
 
-    def _by_block(self, rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        """Split the rows of all edges by block; nested blocks are prefixes of the same rows."""
-        sizes = [block.num_edges for block in self.blocks]
-        if self.minibatch.nested:
-            return tuple(rows[:size] for size in sizes)
-        return tuple(np.split(rows, np.cumsum(sizes)[:-1]))
+    @read_once
+    def edge_index_dict(self) -> Any:
+        """The edges of the input layer by relation: int64, shape (2, E), sources above destinations."""
+        sampled = self._of_types().minibatch
+        return converted({key: sampled.edge_index(key) for key in sampled.blocks[0]}, self.device)
+
+    @property
+    def e_id_dict(self) -> Any:
+        """`e_id` of the input layer, which holds the edges of `edge_index_dict`."""
+        return self._of_types().e_id[0]
+
+    @property
+    def edge_attr_dict(self) -> Any:
+        """`edge_attr` of the input layer."""
+        return self._of_types().edge_attr[0]
+
+    def _of_types(self) -> Batch:
+        if not self.by_type:
+            raise UsageError(f"mini-batches of the plain graph {self.columns.name!r} have no dicts; make the loader with as_dicts=True")
+        return self
+
+    def has(self, column: str) -> bool:
+        """Return True if the graph has a column: x, y, e_id or edge_attr."""
+        return getattr(self.columns, column) is not None
+
+    def _value(self, column: str) -> Any:
+        value = getattr(self.columns, column)
+        if value is None:
+            raise UsageError(_MISSING[column].format(name=self.columns.name))
+        return converted(value, self.device)
 
     def digest(self) -> str:
         """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
-        return self.minibatch.digest()
+        return str(self.minibatch.digest())
 
-    def to(self, device: Any = "cpu") -> TensorBatch:
+    def to(self, device: Any = "cpu") -> Batch:
         """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU.
 
         Raises
@@ -139,10 +168,10 @@ class Batch:
         UsageError
             If torch knows no such device, or sees no GPU for it.
         """
-        return TensorBatch(self, device_of(device))
+        return Batch(self.columns, self.repeated, device_of(device))
 
     def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
-        """Return the mini-batch as a `torch_geometric.data.Data` on the CPU; ``batch.to(device).to_pyg()`` puts it on a device.
+        """Return the mini-batch in the format of torch_geometric, on its device.
 
         Parameters
         ----------
@@ -152,11 +181,13 @@ class Batch:
 
         Returns
         -------
-        Data
-            With ``x``, ``y`` of the seeds, ``n_id``, ``input_id``, ``batch_size``, ``num_sampled_nodes`` and ``num_sampled_edges``, seeds
-            first, and where they are known ``e_id``, ``edge_attr`` and ``edge_weight``. With the frontier ``new`` there is one set of
-            edges, ``edge_index`` or ``adj_t``. Else every layer has edges of its own: ``adjs`` lists ``(edges, e_id, size)`` from the
-            input layer on, for ``conv((x, x[:size[1]]), edges)``; ``layer_edge_attr`` and ``layer_edge_weight`` list theirs.
+        Data, or HeteroData where values are dicts
+            Of each type ``n_id``, ``num_sampled_nodes`` and, where they are known, ``x`` and ``batch``, the tree of each vertex. Of each
+            type with seeds ``input_id``, ``batch_size``, ``y`` of the seeds and ``seed_time``, seeds first. Of each relation
+            ``num_sampled_edges``. With the frontier ``new`` each has one set of edges, ``edge_index`` or ``adj_t``, and where they are
+            known ``e_id``, ``edge_attr`` and ``edge_weight``. Else every layer has edges of its own: ``adjs`` lists from the input layer on
+            ``(edges, e_id, size)``, for ``conv((x, x[:size[1]]), edges)``, or dicts of such by relation; ``layer_edge_attr`` and
+            ``layer_edge_weight`` list theirs. Of HGSampling there are no numbers by hop.
 
         Raises
         ------
@@ -165,13 +196,22 @@ class Batch:
         ImportError
             If torch_geometric, or torch-sparse for its layout, is missing.
         """
-        return self.to().to_pyg(layout)
+        from .dialects import to_pyg
 
-    def to_dgl(self) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """Return the mini-batch in the format of DGL: ``(input_nodes, output_nodes, blocks)`` of int32, on the CPU.
+        return to_pyg(self._on_device, layout)
 
-        The blocks share their columns with the batch. They hold ``srcdata[dgl.NID]``, ``dstdata[dgl.NID]`` and, where they are known,
-        ``edata[dgl.EID]``, ``edata["feat"]`` and ``edata["weight"]``; the first block ``srcdata["feat"]``, the last one
-        ``dstdata["label"]`` unless a seed repeats. Raises ImportError if DGL is missing.
+    def to_dgl(self) -> tuple[Any, Any, list[Any]]:
+        """Return the mini-batch in the format of DGL: ``(input_nodes, output_nodes, blocks)`` of int32, on its device.
+
+        The nodes are tensors, or dicts of them by type. On the CPU the blocks share their columns with the batch. They hold
+        ``srcdata[dgl.NID]``, ``dstdata[dgl.NID]`` and, where they are known, ``edata[dgl.EID]``, ``edata["feat"]`` and
+        ``edata["weight"]``; the first block ``srcdata["feat"]``, the last one ``dstdata["label"]`` unless a seed repeats. Raises
+        ImportError if DGL is missing.
         """
-        return self.to().to_dgl()
+        from .dialects import to_dgl
+
+        return to_dgl(self._on_device)
+
+    @property
+    def _on_device(self) -> Batch:
+        return self.to("cpu" if self.device is None else self.device)

@@ -10,8 +10,7 @@ from ..data.columns import as_array
 from ..data.from_edges import from_edges
 from ..errors import DataError, UsageError
 from ..vertex_table import SPLITS
-from .convert_hetero import hetero_from_dgl, hetero_from_pyg
-from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
+from .convert_hetero import DGL_WEIGHTS, PYG_WEIGHTS, hetero_from_dgl, hetero_from_pyg, one_each
 
 
 def from_pyg(

@@ -11,7 +11,14 @@ from ..data.columns import make_relation, make_type
 from ..errors import UsageError
 from ..graph import Graph, Key
 from ..vertex_table import SPLITS
-from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
+
+PYG_WEIGHTS = ("edge_weight", "edge_attr")  # the names under which the libraries keep weights of edges
+DGL_WEIGHTS = ("weight", "edge_weight", "w")
+
+
+def one_each(values: Any, edges: int) -> bool:
+    """Return True if a column holds one number for each edge."""
+    return values is not None and tuple(values.shape) in ((edges,), (edges, 1))
 
 
 def hetero_from_pyg(data: Any, weight_attr: str | None, time_attr: str | None, name: str, target: str | None) -> Graph:
@@ -50,16 +57,9 @@ def _count(given: int | None, kind: str, ends: Mapping[Key, tuple[Any, Any]]) ->
 
 
 def _graph(
-    types: Mapping[str, tuple[int, dict[str, Any]]],
-    ends: Mapping[Key, tuple[Any, Any]],
-    columns: Mapping[Key, dict[str, Any]],
-    names: tuple[str, str, str],
-    auto: tuple[str, ...],
-    weight_attr: str | None,
-    time_attr: str | None,
-    name: str,
-    target: str | None,
-) -> Graph:
+    types: Mapping[str, tuple[int, dict[str, Any]]], ends: Mapping[Key, tuple[Any, Any]], columns: Mapping[Key, dict[str, Any]],
+    names: tuple[str, str, str], auto: tuple[str, ...], weight_attr: str | None, time_attr: str | None, name: str, target: str | None,
+) -> Graph:  # fmt: skip
     """Return the graph of columns by type and by relation; `names` are those of features, labels and edge features."""
     x, y, edge_attr = names
     made = {}

@@ -7,6 +7,7 @@ be written to; only an `edge_index` of int64 is made anew.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,74 +17,151 @@ from ..errors import UsageError, instead_of
 from ..minibatch import Block
 from . import require
 from .dgl.loader import INSTALL
+from .tensors import shared
 
 EdgeLayout = Literal["edge_index", "EdgeIndex", "adj_t", "SparseTensor"]
+NODE, EDGE = "node", ("node", "to", "node")  # the names of the only type and the only relation of a plain mini-batch
 
 
 def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
-    """Return a mini-batch, a `TensorBatch`, as a `torch_geometric.data.Data`; see `Batch.to_pyg`."""
+    """Return a `Batch` of tensors as a `torch_geometric.data.Data` or `HeteroData`; see `Batch.to_pyg`."""
     if layout not in get_args(EdgeLayout):
         raise UsageError(f"layout: got {layout!r}; {instead_of(str(layout), get_args(EdgeLayout))}")
-    data = require("torch_geometric.data", "pyg").Data()
-    minibatch, rows, edges = batch.batch.minibatch, batch.batch.rows, batch.batch.edge_rows
-    first = np.unique(minibatch.seed_rows, return_index=True)[1]  # a seed that repeats is one vertex
-    own = slice(None) if len(first) == len(minibatch.seeds) else torch.from_numpy(first)
-    data.n_id, data.input_id, data.batch_size, data.num_nodes = batch.vertices, batch.seeds[own], len(first), len(minibatch.vertices)
-    if rows.has_features:
-        data.x = batch.x
-    if rows.has_labels:
-        data.y = batch.y[own]
-    if batch.seed_weights is not None:
-        data.seed_weight = batch.seed_weights[own]
-    blocks, outwards = minibatch.blocks, minibatch.blocks[::-1]
-    data.num_sampled_nodes = np.diff([0, len(first), *(block.num_sources for block in outwards)]).tolist()
-    ids = [None] * len(blocks) if edges.numbers is None else list(batch.e_id)
-    attr = [None] * len(blocks) if edges.features is None else list(batch.edge_attr)
+    library, minibatch, device = require("torch_geometric.data", "pyg"), batch.minibatch, batch.device
+    data = library.HeteroData() if batch.by_type else library.Data()
+
+    def store(key: Any) -> Any:
+        return data[key] if batch.by_type else data
+
+    counts = not getattr(minibatch, "subgraph", False)
+    _put_vertices(batch, store, counts)
+    blocks, ids, attr = _layers(batch, minibatch.blocks), _column(batch, "e_id"), _column(batch, "edge_attr")
+    weights = [{key: edge_weights(block, device) for key, block in layer.items()} for layer in blocks]
+    for key in blocks[0] if counts else ():
+        found = [layer[key].num_edges for layer in reversed(blocks)]
+        store(key).num_sampled_edges = np.diff(found, prepend=0).tolist() if minibatch.nested else found
     if minibatch.nested:
-        data.num_sampled_edges = np.diff([0, *(block.num_edges for block in outwards)]).tolist()
         name = "edge_index" if layout in ("edge_index", "EdgeIndex") else "adj_t"
-        data[name] = edges_as(blocks[0], blocks[0].num_sources, layout, batch.device)
-        found: dict[str, Any] = {"e_id": ids[0], "edge_attr": attr[0], "edge_weight": edge_weights(blocks[0], batch.device)}
-    else:
-        data.num_sampled_edges = [block.num_edges for block in outwards]
-        adj = require("torch_geometric.loader.neighbor_sampler", "pyg").EdgeIndex
-        sparse = [edges_as(block, block.num_destinations, layout, batch.device) for block in blocks]
-        sizes = [(block.num_sources, block.num_destinations) for block in blocks]
-        data.adjs = [adj(*one) for one in zip(sparse, ids, sizes, strict=True)]
-        found = {"layer_edge_attr": attr, "layer_edge_weight": [edge_weights(block, batch.device) for block in blocks]}
-        found = {name: parts for name, parts in found.items() if parts[0] is not None}
-    for name, value in found.items():
-        if value is not None:
-            data[name] = value
+        for key, block in blocks[0].items():
+            own = store(key)
+            own[name] = edges_as(block, store(key[2]).num_nodes, layout, device)
+            for column, values in (("e_id", ids), ("edge_attr", attr), ("edge_weight", weights)):
+                if values[0].get(key) is not None:
+                    own[column] = values[0][key]
+        return data
+    adj = require("torch_geometric.loader.neighbor_sampler", "pyg").EdgeIndex
+    adjs = [
+        {
+            key: adj(edges_as(block, block.num_destinations, layout, device), numbers.get(key), (block.num_sources, block.num_destinations))
+            for key, block in layer.items()
+        }
+        for layer, numbers in zip(blocks, ids, strict=True)
+    ]
+    for name, layers in (("adjs", adjs), ("layer_edge_attr", attr), ("layer_edge_weight", weights)):
+        if any(value is not None for value in layers[0].values()):
+            data[name] = layers if batch.by_type else [layer[EDGE] for layer in layers]
     return data
 
 
-def to_dgl(batch: Any) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-    """Return a mini-batch, a `TensorBatch`, as DGL's ``(input_nodes, output_nodes, blocks)``; see `Batch.to_dgl`."""
-    dgl = require("dgl", None, INSTALL)
-    minibatch, rows, edges = batch.batch.minibatch, batch.batch.rows, batch.batch.edge_rows
-    vertices, made = shared(minibatch.vertices, batch.device), []
-    for i, own in enumerate(minibatch.blocks):
-        columns = shared(own.indices, batch.device)
-        pointers = shared(own.indptr.astype(np.int32), batch.device)
-        csc = ("csc", (pointers, columns, torch.empty(0, dtype=torch.int32, device=columns.device)))
-        block = dgl.create_block(csc, own.num_sources, own.num_destinations)
-        block.srcdata[dgl.NID], block.dstdata[dgl.NID] = vertices[: own.num_sources], vertices[: own.num_destinations]
-        if edges.numbers is not None:
-            block.edata[dgl.EID] = batch.e_id[i]
-        if edges.features is not None:
-            block.edata["feat"] = batch.edge_attr[i]
-        if (weights := edge_weights(own, batch.device)) is not None:
-            block.edata["weight"] = weights
+def _put_vertices(batch: Any, store: Callable[[str], Any], counts: bool) -> None:
+    """Put the vertices and the seeds of each type, and their columns, into its store; `counts` tells how many each hop found."""
+    minibatch, device = batch.minibatch, batch.device
+    seeds, x, y = (_by_type(batch, name) for name in ("seeds", "x", "y"))
+    for name, ids in _by_type(batch, "vertices").items():
+        own, part, distinct = store(name), minibatch.rows[name] if batch.by_type else minibatch, 0
+        own.n_id, own.num_nodes = ids, len(ids)
+        if name in x:
+            own.x = x[name]
+        if name in seeds:
+            first = np.unique(part.seed_rows, return_index=True)[1]  # a seed that repeats is one vertex
+            distinct, each = len(first), slice(None) if len(first) == len(part.seeds) else torch.from_numpy(first).to(device)
+            own.input_id, own.batch_size = seeds[name][each], distinct
+            columns = {"y": y.get(name), "seed_time": _shared(part, "seed_times", device), "seed_weight": batch.seed_weights}
+            for column, value in columns.items():
+                if value is not None:
+                    own[column] = value[each]
+        if (trees := _shared(part, "trees", device)) is not None:
+            own.batch = trees.long()
+        if counts:
+            sizes = part.sizes if batch.by_type else [distinct, *(block.num_sources for block in reversed(minibatch.blocks))]
+            own.num_sampled_nodes = np.diff(sizes, prepend=0).tolist()
+
+
+def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
+    """Return a `Batch` of tensors as DGL's ``(input_nodes, output_nodes, blocks)``; see `Batch.to_dgl`."""
+    dgl, minibatch, device = require("dgl", None, INSTALL), batch.minibatch, batch.device
+    made: list[Any] = []
+    found = minibatch.vertices if batch.by_type else {NODE: minibatch.vertices}
+    vertices = {name: shared(ids, device) for name, ids in found.items()}
+    x, y, none = _by_type(batch, "x"), _by_type(batch, "y"), torch.empty(0, dtype=torch.int32, device=device)
+    layers = zip(_layers(batch, minibatch.blocks), _column(batch, "e_id"), _column(batch, "edge_attr"), strict=True)
+    for layer, (blocks, numbers, attr) in enumerate(layers):
+        data = {
+            key: ("csc", (shared(own.indptr.astype(np.int32), device), shared(own.indices, device), none)) for key, own in blocks.items()
+        }
+        sources, destinations = _ends(batch, layer)
+        given = (data, sources, destinations)
+        block = dgl.create_block(*given) if batch.by_type else dgl.create_block(data[EDGE], sources[NODE], destinations[NODE])
+        for name, ids in vertices.items():
+            of_sources = block.srcnodes[name].data if batch.by_type else block.srcdata
+            of_sources[dgl.NID], _destinations(batch, block, name)[dgl.NID] = ids[: sources[name]], ids[: destinations[name]]
+            if not made and name in x:
+                of_sources["feat"] = x[name]
+        for key, own in blocks.items():
+            of_edges = block.edges[key].data if batch.by_type else block.edata
+            for column, value in ((dgl.EID, numbers.get(key)), ("feat", attr.get(key)), ("weight", edge_weights(own, device))):
+                if value is not None:
+                    of_edges[column] = value
         made.append(block)
-    if rows.has_features:
-        made[0].srcdata["feat"] = batch.x
-    outputs = made[-1].num_dst_nodes()
-    if rows.has_labels and outputs == len(minibatch.seeds):
-        made[-1].dstdata["label"] = batch.y
-    if batch.seed_weights is not None and outputs == len(minibatch.seeds):
-        made[-1].dstdata["seed_weight"] = batch.seed_weights
-    return vertices, vertices[:outputs], made
+    distinct = {name: int(part.sizes[0]) for name, part in minibatch.rows.items()} if batch.by_type else destinations
+    outputs = {name: ids[: distinct[name]] for name, ids in vertices.items() if distinct[name]}
+    for name, seeds in _by_type(batch, "seeds").items():
+        if destinations[name] == len(seeds) == distinct[name]:
+            for column, value in (("label", y.get(name)), ("seed_weight", batch.seed_weights)):
+                if value is not None:
+                    _destinations(batch, made[-1], name)[column] = value
+    return (vertices, outputs, made) if batch.by_type else (vertices[NODE], outputs[NODE], made)
+
+
+def _ends(batch: Any, layer: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the numbers of sources and of destinations of each type in a layer."""
+    minibatch = batch.minibatch
+    if not batch.by_type:
+        block = minibatch.blocks[layer]
+        return {NODE: block.num_sources}, {NODE: block.num_destinations}
+    hops = len(minibatch.blocks)
+    ends = (0, 0) if minibatch.subgraph else (layer, layer + 1)
+    sources, destinations = ({name: int(part.sizes[hops - end]) for name, part in minibatch.rows.items()} for end in ends)
+    return sources, destinations
+
+
+def _destinations(batch: Any, block: Any, name: str) -> Any:
+    """Return the data of the destinations of a type in a block of DGL."""
+    return block.dstnodes[name].data if batch.by_type else block.dstdata
+
+
+def _by_type(batch: Any, name: str) -> dict[str, Any]:
+    """Return the vertices, the seeds or a column by type, empty if the graph lacks it; a plain mini-batch has one type."""
+    if name in ("x", "y") and not batch.has(name):
+        return {}
+    value: dict[str, Any] = getattr(batch, name) if batch.by_type else {NODE: getattr(batch, name)}
+    return value
+
+
+def _layers(batch: Any, values: tuple[Any, ...]) -> list[dict[Any, Any]]:
+    """Return values of layers by relation; a plain mini-batch has one relation."""
+    return list(values) if batch.by_type else [{EDGE: value} for value in values]
+
+
+def _column(batch: Any, name: str) -> list[dict[Any, Any]]:
+    """Return a column of the edges of each layer by relation, without relations that lack it."""
+    return _layers(batch, getattr(batch, name)) if batch.has(name) else [{} for _ in batch.minibatch.blocks]
+
+
+def _shared(part: Any, name: str, device: Any) -> torch.Tensor | None:
+    """Return the times or the trees of a part of a mini-batch, if it has some."""
+    column = getattr(part, name, None)
+    return None if column is None else shared(column, device)
 
 
 def edges_as(block: Block, rows: int, layout: EdgeLayout, device: torch.device) -> Any:
@@ -112,16 +190,3 @@ def edges_as(block: Block, rows: int, layout: EdgeLayout, device: torch.device) 
 def edge_weights(block: Block, device: torch.device) -> torch.Tensor | None:
     """Return the weights of the edges of a block; None if they are all alike."""
     return None if block.weights is None else shared(block.weights, device)
-
-
-class _Unlocked:
-    """Expose the memory of a read-only array to numpy as writable, and keep the array alive."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        interface = dict(array.__array_interface__)
-        self.array, self.__array_interface__ = array, {**interface, "data": (interface["data"][0], False)}
-
-
-def shared(array: np.ndarray, device: Any = "cpu") -> torch.Tensor:
-    """Return an array as a tensor; on a CPU it shares its memory, also if the array is read-only (then do not write to it)."""
-    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array))).to(device)

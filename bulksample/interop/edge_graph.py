@@ -13,8 +13,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from ..backends.base import Backend
+from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import DataError, UsageError
 from ..pickled import Rebuilt
+from ..rng import Stream
+from ..samplers import NodeWise
+from ..selection import Selection
 from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers, runs
 
 
@@ -129,6 +134,21 @@ def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: n
         pointers = np.append(first, len(keys))
         values = np.diff(pointers) if integers is None else np.add.reduceat(integers, first)
     return EdgeGraph(CSR(indptr.astype(np.int64), (keys[first] % max(n, 1)).astype(np.int32), values, (n, n)), edges, pointers, integers)
+
+
+def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
+    """Sample the hops of k mini-batches by GraphSAGE; a vertex draws among its edges, not among its distinct neighbors.
+
+    P = Q B,  B the n x m incidence of destinations and edges;    each pick is an edge, whose source is the neighbor
+
+    `Hop.weights` holds the drawn edges: int64, positions in ``graph.edges``.
+    """
+
+    def draw_hop(frontier: Selection, hop: int) -> Hop:
+        picks = backend.sample_rows(graph.incidence, frontier, sampler.fanouts[hop], sampler.draw(stream, hop, epoch))
+        return Hop(picks.pointers, graph.sources[picks.columns], picks.columns.astype("int64"))
+
+    return hop_by_hop(backend.relabel, seeds, draw_hop, len(sampler.fanouts), sampler.frontier == "new")
 
 
 def _fixed(weights: np.ndarray, name: str, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:

@@ -1,37 +1,29 @@
-"""The steps of a loader that several ranks iterate over together: begun alike on all, and refused where one left them early.
-
-`SharedMinibatches` is what the loaders of plain and of heterogeneous graphs share.
-"""
+"""The steps of a loader that several ranks iterate over together: begun alike on all, and refused where one left them early."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from .. import backends
-from ..backends.base import Backend
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import fair_threads
+from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..loader import BulkLoader
-from ..nn.aggregate import SparseRows
 from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile, profiled
 from ..training.batches import MiniBatchSource, StepBatch
 from ..views.loading import LoadingView
-
-B = TypeVar("B")  # the batch
-T = TypeVar("T")
+from .loading import Loading, Reader
 
 
-class SharedSteps:
+class SharedSteps(Unpicklable, CopiedAlong):
     """The mini-batches of this rank, with their fetched rows.
 
     Parameters
@@ -52,6 +44,8 @@ class SharedSteps:
     their steps then. A rank that leaves an epoch early fetches what it has asked for when it begins the next one, so the others get to
     the end of the bulk, where all raise.
     """
+
+    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
 
     def __init__(
         self, comm: Comm, view: LoadingView, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
@@ -132,44 +126,46 @@ class SharedSteps:
         self._told, self._left = ", where an epoch was set", None
 
 
-class SharedMinibatches(Unpicklable, CopiedAlong, Generic[B]):
-    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+def shared_steps(
+    graph: RankGraph | RankHeteroGraph, asked: Callable[[], Loading], backend: str, threads: int | None, fetch_together: int,
+    edge_ids: bool, seed_locality: int | None, profile: Profile | None, **options: Any,
+) -> tuple[SharedSteps, Reader]:  # fmt: skip
+    """Return the steps of this rank, and what makes the columns of their mini-batches; collective.
 
-    Attributes
+    Parameters
     ----------
-    steps : SharedSteps
+    graph : RankGraph or RankHeteroGraph
+    asked : callable
+        Returns what the loader was asked for, or raises `UsageError` or `DataError`.
+    threads : int, optional
+        By default a fair share of the processors that this rank may use.
+    **options
+        Of `BulkLoader`.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if one was given a bad argument or ranks were given different ones.
     """
 
-    stays = "ranks iterate over these mini-batches together; make the loader on every rank"
-    steps: SharedSteps
+    def compared() -> tuple[Loading, dict[str, Any], dict[str, Any]]:
+        loading = asked()
+        settings, hashes = loading.compared(seed_locality)
+        more = {"threads": threads, "fetch_together": fetch_together, "edge_ids": edge_ids, "seed_locality": seed_locality}
+        plain = {name: _plain(value) for name, value in {**options, **more}.items()}
+        return loading, {**settings, **plain}, {"graph": graph.fingerprint, **hashes}
 
-    @abstractmethod
-    def _batch(self, step: StepBatch, repeated: bool) -> B:
-        """Return the batch of a step, whose rows have been fetched."""
-
-    def __iter__(self) -> Iterator[B]:
-        for step, repeated in self.steps:
-            yield self._batch(step, repeated)
-
-
-def made_together(comm: Comm, asked: Callable[[], tuple[T, Any, Any]], backend: str, threads: int | None) -> tuple[T, Backend, int]:
-    """Return what `made_alike` returns, a back end, and its threads: a fair share of those of this rank unless given; collective."""
-    made, share = made_alike(comm, asked), fair_threads(comm) if threads is None else threads
-    return made, together(comm, lambda: backends.make(backend, share)), share
-
-
-def dense(rows: SparseRows | torch.Tensor) -> NDArray[np.float32]:
-    """Return fetched rows as a matrix; sparse ones become dense."""
-    if not isinstance(rows, SparseRows):
-        return rows.numpy()
-    from scipy.sparse import csr_array
-
-    own = rows.packed()
-    made: NDArray[np.float32] = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
-    return made
+    comm = graph.comm
+    loading, cores = made_alike(comm, compared), fair_threads(comm) if threads is None else threads
+    engine = together(comm, lambda: backends.make(backend, cores))
+    view = loading.view(engine, edge_ids)
+    rank = comm.rank if seed_locality is None else graph.placement.place(comm)  # in the order of the block rows
+    loader = loading.loader(view.adjacency, rank, comm.size, seed_locality, **options)
+    columns = loading.reader(cores, profile, view)
+    return SharedSteps(comm, view, loader, fetch_together, profile), columns
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return None, booleans, numbers and strings as they are, and anything else as its `repr`, so that ranks can compare them."""
     value = value.item() if isinstance(value, np.generic) else value
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

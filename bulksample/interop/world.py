@@ -124,7 +124,7 @@ def load(
     -------
     Graph, or RankGraph if there is a `world`
         Of a store of several vertex types a `Graph` or a `RankHeteroGraph`, which type checkers take for the others: use
-        `typing.cast`. `bulksample.Loader` takes a graph or a rank's share of one, `bulksample.HeteroLoader` one of several types. Their
+        `typing.cast`. `bulksample.Loader` takes a graph or a rank's share of one. Its
         mini-batches do not depend on the number of ranks or on where arrays lie.
 
     Raises

@@ -42,6 +42,10 @@ class TensorBlock(Uncached):
     def num_destinations(self) -> int:
         return self.block.num_destinations
 
+    @property
+    def num_edges(self) -> int:
+        return self.block.num_edges
+
     @cached_property
     def edge_index(self) -> torch.Tensor:
         """Positions of source and destination in the mini-batch's list of vertices, as torch_geometric has them: int64, shape (2, E)."""

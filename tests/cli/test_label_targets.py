@@ -76,7 +76,7 @@ def test_batches_of_ranks_carry_the_features_of_the_edges_of_ogbn_proteins(tmp_p
 
     def rank(comm):
         seen = 0
-        for batch in bs.Loader(bs.load(tmp_path / "g", world=comm), fanouts=[5, 5], batch_size=16, seed=1, threads=1):
+        for batch in bs.Loader(bs.load(tmp_path / "g", world=comm), fanouts=[5, 5], batch_size=16, seed=1, threads=1, out="numpy"):
             for block, rows in zip(batch.blocks, batch.edge_attr, strict=True):
                 into = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
                 ends = zip(batch.vertices[block.indices].tolist(), batch.vertices[into].tolist(), strict=True)

@@ -236,8 +236,8 @@ def test_the_first_of_edges_that_repeat_stays():
 
 def test_labor_takes_a_synthetic_graph():
     with pytest.raises(UsageError, match="has parallel edges"):
-        bs.HeteroLoader(make(parallel=True), "labor", [3], seeds="item", batch_size=8)
-    assert len(list(bs.HeteroLoader(make(), "labor", [3], seeds="item", batch_size=400))) == 1
+        bs.Loader(make(parallel=True), "labor", [3], seeds="item", batch_size=8)
+    assert len(list(bs.Loader(make(), "labor", [3], seeds="item", batch_size=400))) == 1
 
 
 def test_an_appended_part_leaves_the_others_and_back_ends_agree():

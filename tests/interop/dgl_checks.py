@@ -12,7 +12,7 @@ import dgl
 import numpy as np
 import torch
 
-from bulksample import HeteroLoader, UsageError, from_dgl
+from bulksample import Loader, UsageError, from_dgl
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.interop.dgl import DataLoader, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
 from bulksample.relations.hgt import HGSampler
@@ -402,14 +402,14 @@ def a_heterograph_becomes_a_graph_with_times_and_parallel_edges():
 
 
 def batches_of_a_heterograph_are_blocks():
-    """`HeteroBatch.to_dgl` gives blocks whose edges, features and labels are those of the graph."""
+    """`Batch.to_dgl` gives blocks whose edges, features and labels are those of the graph."""
     graph = heterograph_of()
     typed = from_dgl(graph)
     for frontier in ("all", "new"):
-        options = {"seeds": {"paper": np.arange(30)}, "batch_size": 7, "seed": 1}
+        options = {"seeds": {"paper": np.arange(30)}, "batch_size": 7, "seed": 1, "out": "numpy"}
         hgt = [HGSampler({"paper": (5, 4)[:hops], "author": (3, 3)[:hops], "venue": (2, 2)[:hops]}) for hops in (1, 2)]
-        neighbors = HeteroLoader(typed, fanouts=[3, 2], frontier=frontier, **options)
-        for batch in chain(neighbors, *(HeteroLoader(typed, one, **options) for one in hgt)):
+        neighbors = Loader(typed, fanouts=[3, 2], frontier=frontier, **options)
+        for batch in chain(neighbors, *(Loader(typed, one, **options) for one in hgt)):
             inputs, outputs, blocks = batch.to_dgl()
             assert outputs["paper"].tolist() == batch.minibatch.rows["paper"].seeds.tolist()
             for name, ids in inputs.items():

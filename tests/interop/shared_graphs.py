@@ -17,7 +17,7 @@ def opened(path, comm, **options):
 
 
 def loader(graph, **options):
-    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, "threads": 1, **options})
+    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, "threads": 1, "out": "numpy", **options})
 
 
 def digests(batches):

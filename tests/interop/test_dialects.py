@@ -19,7 +19,9 @@ GRAPH = replace(A, edge_features=np.stack([A.adjacency.row_of_entry(), A.adjacen
 
 
 def batches(graph=GRAPH, **options):
-    return list(bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, "threads": 1, **options}))
+    return list(
+        bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, "threads": 1, "out": "numpy", **options})
+    )
 
 
 def same_memory(tensor, array):

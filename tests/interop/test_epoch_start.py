@@ -54,7 +54,7 @@ def relations(count, **options):
 
 
 def types(count, **options):
-    return bs.HeteroLoader(one_relation(MATRIX), fanouts=[2], seeds=("node", ids(1000, count)), seed=SEED, **options)
+    return bs.Loader(one_relation(MATRIX), fanouts=[2], seeds=("node", ids(1000, count)), seed=SEED, **options)
 
 
 def edges(count, **options):

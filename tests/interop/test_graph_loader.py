@@ -17,7 +17,7 @@ GRAPH = community_graph(n=300, weighted=True)
 
 
 def loader(graph=GRAPH, **options):
-    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, **options})
+    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, "out": "numpy", **options})
 
 
 def bulk_loader(sampler="sage", shuffle=True, drop_last=False, **options):
@@ -259,14 +259,26 @@ def test_tensors_hold_what_arrays_hold(sampler):
             h = block.aggregate(h)
 
 
+def test_batches_are_tensors_where_torch_is(monkeypatch):
+    for made, arrays in zip(loader(out=None), loader(), strict=True):
+        assert type(made.x) is torch.Tensor
+        assert made.x.data_ptr() == made.columns.x.ctypes.data  # not copied
+        np.testing.assert_array_equal(made.vertices, arrays.vertices)
+        np.testing.assert_array_equal(made.blocks[0].edge_index[0], arrays.blocks[0].indices)
+        assert (made.digest(), type(arrays.x)) == (arrays.digest(), np.ndarray)
+    monkeypatch.setattr("bulksample.interop.tensors.find_spec", lambda name: None)
+    assert type(next(iter(loader(out=None))).x) is np.ndarray
+    with pytest.raises(bs.UsageError, match="out: got 'torch', which is not installed; use out='numpy'"):
+        loader(out="torch")
+
+
 def test_a_loop_in_plain_torch_learns():
     torch.manual_seed(0)
     layers = torch.nn.ModuleList(torch.nn.Linear(2 * a, b) for a, b in ((8, 16), (16, 3)))
     optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)
-    batches, losses = loader(), []
+    batches, losses = loader(out="torch"), []
     for _ in range(15):
-        for batch in batches:
-            tensors = batch.to("cpu")
+        for tensors in batches:
             h = tensors.x
             for layer, block in zip(layers, tensors.blocks, strict=True):
                 h = layer(torch.cat([h[: block.num_destinations], block.aggregate(h)], dim=1)).relu()
@@ -303,7 +315,7 @@ def test_vertices_that_saint_adds_to_the_seeds_have_no_label():
     """Its walks lead out of the training split; a loop that trained on their labels would train on the test set."""
     graph = community_graph()
     is_train, added = graph.masks["train"], 0
-    for batch in bs.Loader(graph, "saint", [1, 1], batch_size=16, seeds="train", threads=1):
+    for batch in bs.Loader(graph, "saint", [1, 1], batch_size=16, seeds="train", threads=1, out="numpy"):
         assert (batch.y[~is_train[batch.seeds]] == -1).all()
         np.testing.assert_array_equal(batch.y[is_train[batch.seeds]], graph.labels[batch.seeds][is_train[batch.seeds]])
         added += np.count_nonzero(~is_train[batch.seeds])
@@ -311,7 +323,7 @@ def test_vertices_that_saint_adds_to_the_seeds_have_no_label():
 
 
 def test_tensors_have_the_weights_and_the_place_of_their_batch():
-    for batch in bs.Loader(community_graph(), "saint", [1, 1], batch_size=16, coverage=5, threads=1):
+    for batch in bs.Loader(community_graph(), "saint", [1, 1], batch_size=16, coverage=5, threads=1, out="numpy"):
         tensors = batch.to("cpu")
         assert (tensors.id, tensors.epoch) == (batch.id, batch.epoch)
         np.testing.assert_array_equal(tensors.seed_weights.numpy(), batch.seed_weights)

@@ -20,7 +20,7 @@ def test_labels_of_several_columns_are_floats(target, topology, tmp_path):
 
     def body(comm):
         source = graph if topology is None else bs.load(tmp_path / "g", world=comm, topology=topology)
-        for batch in bs.Loader(source, **OPTIONS):
+        for batch in bs.Loader(source, **OPTIONS, out="numpy"):
             assert batch.y.dtype == np.float32
             np.testing.assert_array_equal(batch.y, expected[batch.seeds])
             y = batch.to("cpu").y

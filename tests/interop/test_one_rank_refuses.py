@@ -121,7 +121,7 @@ def fetching(comm, folder, **options):
 
 
 def typed_loader(comm, folder, **options):
-    return bs.HeteroLoader(folder.opened(comm, folder.typed), fanouts=[2], batch_size=2, **{"seeds": "b", **options})
+    return bs.Loader(folder.opened(comm, folder.typed), fanouts=[2], batch_size=2, **{"seeds": "b", **options})
 
 
 def trained(comm, folder, path=None, **options):
@@ -188,7 +188,7 @@ ENTRIES = {  # a call, what is refused on one rank, and a part of the words
     "Loader": (fetching, {"fetch_together": 0}, "fetch_together"),
     "Loader, a switch": (fetching, {"edge_ids": "yes"}, "edge_ids"),
     "Loader, seeds": (fetching, {"seeds": [999]}, "999"),
-    "HeteroLoader": (typed_loader, {"seeds": "no"}, "no"),
+    "Loader by type": (typed_loader, {"seeds": "no"}, "no"),
     "train, an option": (trained, {"epocs": 1}, "epocs"),
     "train, a value": (trained, {"lr": "fast"}, "lr"),
     "train, a path": (trained, {"path": "/none"}, "/none"),

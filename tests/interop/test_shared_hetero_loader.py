@@ -1,4 +1,4 @@
-"""`bulksample.load(path, world=...)` of a heterogeneous store and a `HeteroLoader` over it: batches are those of one process."""
+"""`bulksample.load(path, world=...)` of a heterogeneous store and a `Loader` over it: batches are those of one process."""
 
 from dataclasses import replace
 from itertools import product
@@ -46,7 +46,7 @@ def opened(path, comm, **options):
 
 
 def loader(graph, **options):
-    return bs.HeteroLoader(graph, **{"fanouts": [4, 3], "batch_size": 8, "seeds": SEEDS, "seed": 5, "threads": 1, **options})
+    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 8, "seeds": SEEDS, "seed": 5, "threads": 1, "out": "numpy", **options})
 
 
 def digests(batches):
@@ -220,7 +220,7 @@ def test_real_ranks_of_two_processes(stored):
         "world = bs.init()\n"
         f"graph = bs.load({str(folder / 'vertices')!r}, world=world)\n"
         "seeds, times = {'paper': np.arange(40)}, {'paper': np.arange(40) + 5}\n"
-        "batches = bs.HeteroLoader(graph, fanouts=[4, 3], batch_size=8, seeds=seeds, times=times, seed=5, threads=1)\n"
+        "batches = bs.Loader(graph, fanouts=[4, 3], batch_size=8, seeds=seeds, times=times, seed=5, threads=1, out='numpy')\n"
         "own = [f'{world.rank} {batch.digest()} {batch.x_dict[\"paper\"].sum():.4f}' for batch in batches]\n"
         "every = world.gather_control(own)\n"
         "if world.rank == 0:\n"
@@ -290,10 +290,22 @@ def test_a_rank_that_leaves_a_loop_early_is_named_when_it_begins_the_next(stored
         on_threads(2, rank)
 
 
-def test_loaders_of_the_other_kind_of_graph_are_named(stored, tmp_path):
-    folder, _ = stored
+def test_a_loader_takes_the_path_of_a_store_of_several_types(stored):
+    folder, graphs = stored
+    assert digests(loader(folder / "vertices", **TIMED)) == digests(loader(graphs["vertices"], **TIMED))
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"as_dicts": True}, "as_dicts: ranks share the plain graph 'graph', whose mini-batches are no dicts; leave it out"),
+    ({"times": [1, 2], "disjoint": True}, "got times, disjoint for the plain graph 'graph', which are for mini-batches by type and"),
+    ({"sampler": HGSampler((1, 1))}, "got a HGSampler for the plain graph 'graph'"),
+])  # fmt: skip
+def test_dicts_of_a_plain_graph_that_ranks_share_are_refused_on_every_rank(tmp_path, options, message):
     bs.from_edges([0, 1], [1, 0], num_nodes=2).save(tmp_path / "plain")
-    with pytest.raises(bs.UsageError, match=r"graph 'library' has 5 vertex types; use bulksample\.HeteroLoader"):
-        bs.Loader(opened(folder / "none", SerialComm()))
-    with pytest.raises(bs.UsageError, match=r"is of one vertex type; use bulksample\.Loader"):
-        bs.HeteroLoader(opened(tmp_path / "plain", SerialComm()))
+
+    def rank(comm):
+        with pytest.raises(bs.UsageError, match=message):
+            bs.Loader(opened(tmp_path / "plain", comm), **options)
+        return True
+
+    assert on_threads(2, rank) == [True, True]

@@ -181,8 +181,8 @@ def test_tensors_are_those_of_the_arrays(stored):
     assert len(batches) == len(list(batches))
     for tensors in batches:
         assert isinstance(tensors.x, torch.Tensor)
-        assert tensors.x.data_ptr() == tensors.batch.x.ctypes.data  # not copied
-        np.testing.assert_array_equal(tensors.y, tensors.batch.y)
+        assert tensors.x.data_ptr() == tensors.columns.x.ctypes.data  # not copied
+        np.testing.assert_array_equal(tensors.y, tensors.columns.y)
 
 
 # ---- edges

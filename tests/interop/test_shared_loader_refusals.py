@@ -96,7 +96,7 @@ def test_arguments_of_ranks_that_share_are_refused_for_a_whole_graph(stored):
     _, graphs = stored
     with pytest.raises(bs.UsageError, match="fetch_together is for a graph that ranks share"):
         loader(graphs["plain"], fetch_together=2)
-    with pytest.raises(bs.UsageError, match="edge_ids is for a graph that ranks share"):
+    with pytest.raises(bs.UsageError, match="edge_ids is for a plain graph that ranks share"):
         loader(graphs["plain"], edge_ids=True)
 
 

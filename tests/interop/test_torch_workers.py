@@ -19,7 +19,7 @@ OPTIONS = {"fanouts": [3], "batch_size": 15, "threads": 1}
 MADE = {
     "plain": lambda **share: bs.Loader(community_graph(60), seeds="all", **OPTIONS, **share),
     "tensors": lambda **share: bs.Loader(community_graph(60), seeds="all", **OPTIONS, **share).to("cpu"),
-    "typed": lambda **share: bs.HeteroLoader(library(), seeds="paper", **OPTIONS, **share),
+    "typed": lambda **share: bs.Loader(library(), seeds="paper", **OPTIONS, **share),
     "neighbors": lambda: pyg.NeighborLoader(make_data(60, 300), [3], batch_size=15, shuffle=True, seed=0),
     "trees": lambda: pyg.ShaDowKHopSampler(make_data(60, 300), 1, 2, batch_size=15, shuffle=True, seed=0),
 }

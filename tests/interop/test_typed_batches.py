@@ -30,7 +30,7 @@ def test_a_batch_on_a_device_is_the_batch(frontier):
     made = loader(GRAPH, frontier=frontier)
     for batch, tensors in zip(list(made), loader(GRAPH, frontier=frontier).to("cpu"), strict=True):
         assert (batch.id, batch.epoch, batch.digest()) == (tensors.id, tensors.epoch, tensors.digest())
-        for name in ("vertices", "seeds", "x_dict", "y_dict", "edge_index_dict", "e_id_dict", "edge_attr_dict"):
+        for name in ("vertices", "seeds", "seed_rows", "x_dict", "y_dict", "edge_index_dict", "e_id_dict", "edge_attr_dict"):
             arrays, found = getattr(batch, name), getattr(tensors, name)
             assert list(arrays) == list(found)
             for key, array in arrays.items():
@@ -44,6 +44,21 @@ def test_a_batch_on_a_device_is_the_batch(frontier):
         again = pickle.loads(pickle.dumps(tensors))
         assert torch.equal(again.x_dict["paper"], tensors.x_dict["paper"])
         assert torch.equal(again.e_id[1][HOSTS], tensors.e_id[1][HOSTS])
+
+
+def test_names_of_earlier_versions_warn_and_give_arrays_by_type():
+    plain = bs.from_edges([0, 1, 2], [1, 2, 0], x=np.ones((3, 2)))
+    with pytest.warns(DeprecationWarning, match=r"HeteroLoader\(\.\.\.\) goes with version 0\.3; use Loader\(\.\.\., as_dicts=True\)"):
+        made = bs.HeteroLoader(plain, "sage", [2], batch_size=3, threads=1)
+    (old,), (new,), (flat,) = (
+        list(one) for one in (made, *(loader(plain, seeds=None, fanouts=[2], seed=0, as_dicts=d) for d in (True, False)))
+    )
+    assert old.digest() == new.digest() != flat.digest()
+    assert isinstance(old, bs.HeteroBatch)
+    assert not isinstance(flat, bs.HeteroBatch)
+    assert type(old.x_dict["node"]) is np.ndarray
+    with pytest.raises(UsageError, match="mini-batches of the plain graph 'graph' have no dicts; make the loader with as_dicts=True"):
+        flat.x_dict  # noqa: B018
 
 
 def test_a_loader_on_a_device_has_the_position_of_its_loader():

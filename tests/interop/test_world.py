@@ -15,7 +15,7 @@ PROGRAM = """
 import gc, json, sys
 import bulksample as bs
 from bulksample.views import loading  # what only the first use imports
-import bulksample.interop.shared_batches
+import bulksample.interop.shared_steps
 
 def resident():
     gc.collect()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from relations_zoo import edges_of, library, one_relation
+from relations_zoo import edges_of, library
 from zoo import ZOO
 
 import bulksample as bs
@@ -28,8 +28,8 @@ def labelled(times=None):
 
 
 def loader(graph=None, **change):
-    options = {"fanouts": [3, 2], "batch_size": 8, "seeds": SEEDS, "times": TIMES, "seed": 3, **change}
-    return bs.HeteroLoader(labelled("vertices") if graph is None else graph, **options)
+    options = {"fanouts": [3, 2], "batch_size": 8, "seeds": SEEDS, "times": TIMES, "seed": 3, "out": "numpy", **change}
+    return bs.Loader(labelled("vertices") if graph is None else graph, **options)
 
 
 def digests(batches):
@@ -130,14 +130,17 @@ def test_fanouts_by_relation_have_a_default_or_name_every_relation():
 def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
     a = ZOO["random"]
     expected = [batch.minibatch.digest() for batch in bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds="all", seed=9)]
-    made = bs.HeteroLoader(one_relation(a), fanouts=[4, 3], batch_size=16, seeds=("node", "all"), seed=9)
+    made = bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds=("node", "all"), seed=9, as_dicts=True)
     assert [batch.minibatch.as_homogeneous().digest() for batch in made] == expected
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: bs.Loader(library()), r"graph 'library' has 5 vertex types; use bulksample.HeteroLoader"),
+        (lambda: bs.Loader(library()), r"seeds: got None; name their type"),
+        (lambda: loader(out="jax"), r"out: got 'jax'; use torch, numpy"),
+        (lambda: loader(edge_ids=True), r"edge_ids is for a plain graph that ranks share"),
+        (lambda: loader(bs.Graph(ZOO["random"])), r"got times, seeds for the plain graph 'graph', which are for .*; use as_dicts=True"),
         (lambda: loader(sampler="ladies"), r"sampler 'ladies' draws from all relations together"),
         (lambda: loader(sampler="saint", times=None), r"sampler 'saint' works on one relation"),
         (lambda: loader(sampler=RelationSampler(samplers.make("sage", (2,)))), r"got a RelationSampler, and fanouts"),
@@ -183,10 +186,10 @@ def test_dates_of_seeds_need_the_unit_of_the_graph():
     options = {"sampler": "full", "fanouts": [-1], "seeds": ("drivers", [0]), "times": np.array(["2010-06-01"], "datetime64[D]")}
     graph = bs.from_tables(tables, schema)
     with pytest.raises(UsageError, match="times: got dates; give time_unit"):
-        bs.HeteroLoader(graph, **options)
+        bs.Loader(graph, **options)
     with pytest.raises(UsageError, match="time_unit: got 'seconds'; use D"):
-        bs.HeteroLoader(graph, time_unit="seconds", **options)
-    (batch,) = bs.HeteroLoader(graph, time_unit="s", **options)
+        bs.Loader(graph, time_unit="seconds", **options)
+    (batch,) = bs.Loader(graph, time_unit="s", **options)
     assert batch.minibatch.rows["results"].vertices.tolist() == [0]
 
 

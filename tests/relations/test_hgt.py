@@ -174,15 +174,15 @@ def test_types_are_drawn_apart():
 def test_the_loader_gives_features_and_continues_from_a_state():
     graph = library()
     options = {"sampler": HGSampler(COUNTS), "seeds": "paper", "batch_size": 16, "seed": 4}
-    whole = list(bs.HeteroLoader(graph, bulk_size=1, **options))
-    first = bs.HeteroLoader(graph, bulk_size=2, **options)
+    whole = list(bs.Loader(graph, bulk_size=1, **options))
+    first = bs.Loader(graph, bulk_size=2, **options)
     for _ in zip(range(2), first, strict=False):
         pass
-    again = bs.HeteroLoader(graph, backend="reference", **options)
+    again = bs.Loader(graph, backend="reference", **options)
     again.load_state_dict(first.state_dict())
     assert [b.digest() for b in again] == [b.digest() for b in whole[2:]]
     assert all(b.edge_index_dict[key].shape[1] == len(ids) for b in whole for key, ids in b.e_id_dict.items())
-    other = bs.HeteroLoader(graph, **(options | {"sampler": HGSampler((1, 1, 1))}))
+    other = bs.Loader(graph, **(options | {"sampler": HGSampler((1, 1, 1))}))
     with pytest.raises(UsageError, match="sampler"):
         other.load_state_dict(first.state_dict())
 

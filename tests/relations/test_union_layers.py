@@ -59,7 +59,7 @@ def test_one_relation_draws_what_the_homogeneous_graph_draws(name):
     a = ZOO["weighted"]
     options = {"sampler": name, "fanouts": [30, 20], "batch_size": 16, "seed": 9}
     expected = [batch.minibatch for batch in bs.Loader(bs.Graph(a), seeds="all", **options)]
-    made = bs.HeteroLoader(one_relation(a), seeds=("node", "all"), **options)
+    made = bs.Loader(one_relation(a), seeds=("node", "all"), **options)
     for batch, plain in zip(made, expected, strict=True):
         own = batch.minibatch.as_homogeneous()
         weights = [block.weights for block in own.blocks], [block.weights for block in plain.blocks]

@@ -99,11 +99,11 @@ def test_two_ranks_train_on_the_minibatches_of_one_and_make_its_steps(times):
 
 
 def test_minibatches_are_those_of_the_loader():
-    """The same draws as `HeteroLoader` with the same seed, whatever the back end."""
+    """The same draws as `Loader` with the same seed, whatever the back end."""
     graph = planted(times=True)
     paper = graph.type("paper")
     seeds = np.flatnonzero(paper.masks["train"])
-    loader = bs.HeteroLoader(graph, "sage", (4, 3), seeds=("paper", seeds), times=paper.times[seeds], batch_size=16, threads=1)
+    loader = bs.Loader(graph, "sage", (4, 3), seeds=("paper", seeds), times=paper.times[seeds], batch_size=16, threads=1)
     expected = {batch.minibatch.id: batch.digest() for batch in loader}
     for backend in ("native", "reference"):
         assert digests(trainer_of(graph, backend=backend)) == expected

@@ -12,8 +12,7 @@ from ...errors import UsageError
 from ...rng import Stream
 from ...selection import Selection
 from ...sparse import row_pointers
-from ..edge_graph import edge_graph
-from ..parallel_edges import expand_edges
+from ..edge_graph import edge_graph, expand_edges
 from .samplers import BlockSampler
 
 

@@ -27,11 +27,11 @@ from ...rng import MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import row_pointers, runs
-from ..distribute_rows import distribute_rows
+from ..edge_graph import expand_edges
 from ..made_together import made_together
-from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
 from .bulk_sampler import Sampled, SamplerOfBulks
+from .distribute_rows import distribute_rows
 from .edge_lists import check_input, check_times, graph_of, num_nodes_of
 from .negatives import SeededNegatives
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..backends.base import Backend
-from ..distributed.comm.base import Comm
-from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.owner import OwnerAdjacency
-from ..sparse import CSR
+from ...backends.base import Backend
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.grid import ProcessGrid
+from ...distributed.matrix.layout import Layout
+from ...distributed.matrix.owner import OwnerAdjacency
+from ...sparse import CSR
 
 
 def distribute_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:

@@ -1,0 +1,242 @@
+"""What loaders do apart for plain mini-batches and for those by type and relation: samplers, seeds, bulks and columns."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import samplers
+from ..adjacency import Adjacency, LocalAdjacency
+from ..backends.base import Backend
+from ..config import DEFAULT_FANOUTS
+from ..config.options import drawn_fanouts
+from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
+from ..errors import UsageError
+from ..graph import Graph
+from ..loader import BulkLoader
+from ..minibatch import MiniBatch
+from ..profiling import Profile
+from ..relations.adjacency import RelationAdjacency
+from ..relations.hgt import HGSampler
+from ..relations.layers import UnionSampler
+from ..relations.loader import RelationLoader
+from ..relations.rule import TimeRule
+from ..relations.sampler import RelationSampler
+from ..relations.seeds import SeedList
+from ..samplers import Sampler
+from ..seed_groups import SeedGroups
+from ..selection import seed_ids
+from ..views.edges import EdgeRows, EdgeSource
+from .columns import ColumnsByType, Fetched, PlainColumns, TableRows
+from .relation_sampler import Fanouts, relation_sampler
+
+if TYPE_CHECKING:
+    from ..training.batches import StepBatch
+    from ..views.loading import LoadingView
+
+
+Reader = Callable[..., PlainColumns | ColumnsByType]
+
+
+class Loading(ABC):
+    """The sampler and the seeds that a loader was asked for, and how it draws and reads mini-batches of them.
+
+    Attributes
+    ----------
+    law : Sampler, RelationSampler, UnionSampler or HGSampler
+    seeds : integers, or SeedList
+    """
+
+    bulks: type[BulkLoader]
+    law: Any
+    seeds: Any
+
+    def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
+        """Return the loader of bulks of mini-batches."""
+        groups = None if seed_locality is None else SeedGroups(seed_locality, self.part_order())
+        return self.bulks(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
+
+    @abstractmethod
+    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings that ranks must share, and the hashes of what is too long to show."""
+
+    @abstractmethod
+    def part_order(self) -> np.ndarray:
+        """Return the place of each seed in the order of block rows."""
+
+    @abstractmethod
+    def adjacency(self, engine: Backend) -> Adjacency:
+        """Return the adjacency of a graph in this process."""
+
+    @abstractmethod
+    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
+        """Return the view of a graph that ranks share; collective."""
+
+    @abstractmethod
+    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+        """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
+
+
+class PlainLoading(Loading):
+    """The mini-batches of a plain graph. Raises `UsageError` for an argument of `bulksample.Loader` that does not suit it."""
+
+    bulks = BulkLoader
+
+    def __init__(
+        self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any
+    ) -> None:  # fmt: skip
+        self._graph, self._given = graph, seeds
+        self._named = seeds is None or isinstance(seeds, str)
+        if isinstance(sampler, Sampler):
+            if fanouts is not None or options:
+                raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+            self.law = sampler
+        else:
+            self.law = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)  # type: ignore[arg-type]  # no dict: see `Loader`
+        drawn_fanouts(self.law.fanouts)
+        if isinstance(graph, Graph) or not self._named:
+            self.seeds = self._chosen()
+
+    def _chosen(self) -> NDArray[np.int32]:
+        """Return the ids of the seeds; collective if they are those of a split of a graph that ranks share."""
+        graph = self._graph
+        if self._named:
+            chosen = graph.default_seeds() if self._given is None else graph.seeds(self._given)
+        else:
+            chosen = seed_ids(self._given, graph.n)
+        if not len(chosen):
+            raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
+        chosen.flags.writeable = False  # a loader takes it without a copy
+        return chosen
+
+    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
+        return settings, {"seeds": None if self._named else _hash(self.seeds)}
+
+    def part_order(self) -> np.ndarray:
+        order: np.ndarray = self._graph.part_order(self.seeds) if isinstance(self._graph, RankGraph) else self.seeds
+        return order
+
+    def adjacency(self, engine: Backend) -> Adjacency:
+        return LocalAdjacency(self._graph.adjacency, engine)  # type: ignore[union-attr]
+
+    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
+        from ..views.loading import GraphLoadingView
+
+        self.seeds = self._chosen()
+        return GraphLoadingView(self._graph, engine, self.seeds, edge_ids)  # type: ignore[arg-type]
+
+    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+        graph, shared = self._graph, cast(Any, view)
+        if isinstance(graph, Graph):
+            return _Plain(graph, cores, self.seeds, profile)
+        labels = (lambda part: shared.truth(part.seeds)) if graph.has_labels else None
+
+        def columns(minibatch: MiniBatch, step: StepBatch) -> PlainColumns:
+            whole = shared.adjacency.whole_matrix  # where edges are found, if this rank has it and the step brought none
+            source = EdgeSource(whole, None) if step.edges is None and whole is not None else None
+            table = Fetched(step.x if graph.num_features else None, labels)
+            held = step.edges or EdgeRows(None, None)
+            return PlainColumns(minibatch, graph.name, table, lambda own: source.start(*own.edge_ends())() if source else held)
+
+        return columns
+
+
+class RelationalLoading(Loading):
+    """The mini-batches of any graph by type and relation. Raises `UsageError` or `DataError` for an argument that does not suit it."""
+
+    bulks = RelationLoader
+
+    def __init__(
+        self, graph: Graph | RankHeteroGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
+        times: Any, starts: Any, time_unit: str | None, time: TimeRule | None, disjoint: bool | None,
+    ) -> None:  # fmt: skip
+        self._share = graph if isinstance(graph, RankHeteroGraph) else None
+        self._graph = whole = graph.graph if isinstance(graph, RankHeteroGraph) else graph
+        self.seeds = SeedList.of(whole, seeds, times, starts, time_unit)
+        if not len(self.seeds.vertices):
+            raise UsageError(f"seeds choose none of the {whole.n} vertices of graph {whole.name!r}; choose at least one")
+        timed, made = times is not None, isinstance(sampler, RelationSampler | UnionSampler)
+        rule = TimeRule() if time is None and timed and not made else time
+        self.law = relation_sampler(whole, sampler, fanouts, rule, disjoint, options)
+        drawn_fanouts(_most_drawn(whole, self.law))
+        if timed and getattr(self.law, "time", None) is None:
+            raise UsageError(f"got times, but no time counts in this {type(self.law).__name__}; use RelationSampler(…, time=TimeRule())")
+
+    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        assert self._share is not None
+        placement, seeds = self._share.placement, self.seeds
+        if seed_locality is not None and placement.partition != "block":
+            raise UsageError(f"seed_locality follows even block rows; got partition {placement.partition}: use partition='block'")
+        columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
+        return self.law.settings, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
+
+    def part_order(self) -> np.ndarray:
+        order: np.ndarray = self.seeds.part_order(self._graph)
+        return order
+
+    def adjacency(self, engine: Backend) -> Adjacency:
+        return RelationAdjacency(self._graph, engine)
+
+    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
+        from ..views.loading import RelationalLoadingView
+
+        assert self._share is not None
+        return RelationalLoadingView(self._share, engine)
+
+    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+        bounds, vertices = self._graph.offsets, self.seeds.vertices
+        own = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
+        kinds = zip(self._graph.types, own, strict=True)
+        return _ByType(self._graph, {kind.name: TableRows(kind, cores, seeds, profile) for kind, seeds in kinds})
+
+
+class _Plain:
+    """Makes the columns of mini-batches of a plain graph in this process."""
+
+    def __init__(self, graph: Graph, cores: int, seeds: np.ndarray, profile: Profile | None) -> None:
+        self._graph, self._table = graph, TableRows(graph.types[0], cores, seeds, profile)
+
+    def __call__(self, minibatch: MiniBatch, step: StepBatch | None = None) -> PlainColumns:
+        return PlainColumns(minibatch, self._graph.name, self._table, self._edges)
+
+    def _edges(self, minibatch: MiniBatch) -> EdgeRows:
+        return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
+
+
+class _ByType:
+    """Makes the columns of mini-batches by type and relation; features that were fetched for a step take the place of the graph's."""
+
+    def __init__(self, graph: Graph, tables: dict[str, TableRows]) -> None:
+        self._graph, self._tables = graph, tables
+
+    def __call__(self, minibatch: Any, step: StepBatch | None = None) -> ColumnsByType:
+        tables: Mapping[str, TableRows | Fetched] = self._tables
+        if step is not None:
+            x: Any = step.x
+            tables = {name: Fetched(x.get(name), own.y) for name, own in self._tables.items()}
+        return ColumnsByType(minibatch, self._graph.name, tables, self._graph.relations)
+
+
+def _hash(array: np.ndarray) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def _most_drawn(graph: Graph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
+    """Return a fanout for each hop: 0 if no relation (of an HGSampler: no type) draws in it, -1 for all."""
+    if isinstance(law, HGSampler):
+        given = law.num_samples
+        each = [tuple(counts) for counts in (given.values() if isinstance(given, Mapping) else [given])]
+    elif isinstance(law, RelationSampler):
+        named = law.fanouts or {}
+        each = [named.get(relation.key, law.base.fanouts) for relation in graph.relations]
+    else:
+        each = [law.base.fanouts]
+    return tuple(-1 if -1 in counts else max(counts) for counts in zip(*each, strict=True))

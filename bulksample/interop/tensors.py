@@ -1,0 +1,82 @@
+"""Arrays of mini-batches as torch tensors. torch is imported when the first of them is converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import UsageError, instead_of
+from ..minibatch import Block
+
+if TYPE_CHECKING:
+    import torch
+
+OUT = ("torch", "numpy")
+
+
+def device_for(out: str | None) -> Any:
+    """Return the device that stands for ``Loader(out=...)``: "cpu" for tensors, None for numpy; by default tensors if torch is installed.
+
+    Raises
+    ------
+    UsageError
+        If there is no such output, or torch is asked for and not installed.
+    """
+    if out is not None and out not in OUT:
+        raise UsageError(f"out: got {out!r}; {instead_of(str(out), OUT)}")
+    installed = find_spec("torch") is not None
+    if out == "torch" and not installed:
+        raise UsageError("out: got 'torch', which is not installed; use out='numpy', or pip install 'bulksample[train]'")
+    return "cpu" if installed and out != "numpy" else None
+
+
+def device_of(given: Any) -> torch.device:
+    """Return a device of torch; raises `UsageError` if there is none of that name."""
+    import torch
+
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError, ValueError):
+        raise UsageError(f"device: got {given!r}, which torch does not know; use 'cpu', 'cuda' or 'cuda:0'") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device: got {given!r}, but torch sees no GPU; use 'cpu'")
+    return device
+
+
+def converted(value: Any, device: Any) -> Any:
+    """Return arrays as tensors and blocks as tensor blocks on a device, in the tuples and dicts that hold them; None keeps arrays.
+
+    Integers become int64. A writable array on the CPU shares its memory with the tensor; a read-only one is copied.
+    """
+    if device is None or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {name: converted(part, device) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(converted(part, device) for part in value)
+    if isinstance(value, Block):
+        from ..nn.tensor_block import TensorBlock
+
+        return TensorBlock(value, device)
+    import torch
+
+    wide = value.astype(np.int64, copy=False) if value.dtype.kind in "iu" else value
+    return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
+
+
+class _Unlocked:
+    """Expose the memory of a read-only array to numpy as writable, and keep the array alive."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        interface = dict(array.__array_interface__)
+        self.array, self.__array_interface__ = array, {**interface, "data": (interface["data"][0], False)}
+
+
+def shared(array: np.ndarray, device: Any = "cpu") -> torch.Tensor:
+    """Return an array as a tensor; on a CPU it shares its memory, also if the array is read-only (then do not write to it)."""
+    import torch
+
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array))).to(device)
