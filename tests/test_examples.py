@@ -33,18 +33,13 @@ def test_a_script_of_a_user_passes_strict_mypy(tmp_path):
     pytest.importorskip("mypy")
     script = tmp_path / "script.py"
     typed = """
-from typing import assert_type
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from typing import Any, assert_type
 
 assert_type(graph, bs.Graph)
 assert_type(batch, bs.Batch)
-assert_type(batch.x, NDArray[np.float32])
-assert_type(batch.y, NDArray[np.int64] | NDArray[np.float32])
+assert_type(batch.x, Any)  # a tensor, an array, or a dict of them by type
 assert_type(bs.load("g", world=bs.init()).num_features, int)
-assert_type(batch.to("cpu").x, torch.Tensor)
+assert_type(batch.to("cpu"), bs.Batch)
 assert_type(batch.digest(), str)
 assert_type(loader.epoch, int)
 """

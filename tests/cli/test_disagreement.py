@@ -131,9 +131,10 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
     import time
     from bulksample.distributed.comm import processes
     from bulksample.distributed.matrix import open_graph
+    from bulksample.errors import DataError
     def load_block(*_):
         time.sleep(processes._GRACE_SECONDS + 1)
-        raise open_graph.DataError("rows 3 to 4: damaged")
+        raise DataError("rows 3 to 4: damaged")
     open_graph.load_block = load_block"""
     usual = arguments("sample partitioned", stored / "g0")
     ended = launched(2, usual, usual, late)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,3 +184,11 @@ def test_a_grid_that_does_not_fit_ends_all_ranks_with_2(folder):
     ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"])
     assert ended.code == 2, ended
     assert "use c in {1, 2, 4}" in ended.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts the process that started a program")
+def test_peak_memory_is_that_of_the_program_alone():
+    child = "from bulksample.cli.process import peak_memory; print(peak_memory())"
+    parent = f"import subprocess, sys; held = bytearray(400 << 20); subprocess.run([sys.executable, '-c', {child!r}])"
+    ran = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    assert 10 << 20 < int(ran.stdout) < 200 << 20
