@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +25,17 @@ from .random_words import Words, scaled
 _LEAST = 0.1  # share of the held-out edges whose reverses another relation must hold to be named with them
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class LinkGraph(Graph):
-    """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
+    """A graph without the held-out edges of one of its relations, and these edges; other arguments are those of `Graph`."""
 
-    held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
-    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
+    held_out: HeldOutLinks | None  # `hold_out` and `load_links` give them
+    warnings: tuple[str, ...]  # of `hold_out`, of shares that are off by more than half; not kept in a store
+
+    def __init__(self, held_out: HeldOutLinks | None = None, warnings: tuple[str, ...] = (), **columns: Any) -> None:
+        super().__init__(**columns)
+        object.__setattr__(self, "held_out", held_out)
+        object.__setattr__(self, "warnings", warnings)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
@@ -38,7 +44,7 @@ class LinkGraph(Graph):
 
 def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
     """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
-    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph, absent))
+    return LinkGraph(HeldOutLinks.load(folder, graph, absent), types=graph.types, relations=graph.relations, name=graph.name)
 
 
 def hold_out(
@@ -104,11 +110,11 @@ def hold_out(
     relations = [_without(one, [gone[1], gone[0], *gone[2:]]) if one.key in reverses else one for one in relations]
     held_out = HeldOutLinks(own.key, reverses, pairs, drawn, times)
     if both:
-        near = reverses_left(LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings))
+        near = reverses_left(LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name))
         relations = [_without(one, [gone[1], gone[0]]) if one.key in near else one for one in relations]
         if not next(one for one in relations if one.key == own.key).edges:
             raise UsageError(f"{own} has no edges for training without the reverses of {sum(map(len, held.values()))}; use lower shares")
-    return LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings)
+    return LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name)
 
 
 def reverses_left(graph: LinkGraph) -> dict[Key, float]:

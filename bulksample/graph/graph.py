@@ -72,7 +72,8 @@ class Graph(Rebuilt, VertexTable):
     ) -> None:  # fmt: skip
         if types is None:
             if not isinstance(adjacency, CSR):
-                raise TypeError(f"a plain graph needs an adjacency, a CSR; got {type(adjacency).__name__}; see Graph.of for the others")
+                given = "none" if adjacency is _KEPT else f"a {type(adjacency).__name__}"
+                raise TypeError(f"a plain graph needs an adjacency, a CSR; got {given}; see Graph.of for the others")
             types, relations = (VertexType(NODE, 0),), (Relation(NODE, EDGE, NODE, adjacency, parallel=False),)
         of_type = {"features": features, "labels": labels, "num_classes": num_classes, "masks": masks, "extra": extra}
         of_type |= {} if adjacency is _KEPT else {"count": adjacency.shape[0]}

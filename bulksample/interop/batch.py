@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _MISSING = {
     "x": "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`",
     "y": "graph {name!r} has no labels; give y to from_edges, or import with `bulksample data import --labels`",
-    "e_id": "the rows of the adjacency lie on other ranks; make the loader with edge_ids=True to fetch the numbers of edges",
+    "e_id": "nothing tells the numbers of edges: of rows that other ranks hold, make the loader with edge_ids=True; of a RelationSampler, "
+    "leave out entries=False",
     "edge_attr": "the graph has no edge features; give edge_attr to from_edges, or import with `bulksample data import --edge-features`",
 }
 
@@ -25,7 +26,7 @@ class Batch(Uncached):
 
     On a plain graph `vertices`, `seeds`, `x` and `y` are one array each, and `blocks`, `e_id` and `edge_attr` have one entry a layer.
     On other graphs, and with ``as_dicts=True``, the former are dicts by type, and the latter have dicts by (source, name, destination).
-    A dict leaves out types without seeds, features or labels.
+    A dict leaves out types without seeds, features or labels, and relations without what is asked for; it may be empty.
 
     A pickle or a copy holds all values, also those that were not read yet, and not the graph: processes may exchange batches.
 

@@ -177,18 +177,22 @@ class ColumnsByType(Columns):
         return {name: y for name, y in rows.items() if y is not None}
 
     @read_once
-    def e_id(self) -> tuple[dict[Key, np.ndarray], ...]:
+    def e_id(self) -> tuple[dict[Key, np.ndarray], ...] | None:
         return self._by_layer({relation.key: relation.ids_of for relation in self._relations})
 
     @read_once
-    def edge_attr(self) -> tuple[dict[Key, np.ndarray], ...]:
+    def edge_attr(self) -> tuple[dict[Key, np.ndarray], ...] | None:
         columns = {relation.key: relation.features for relation in self._relations if relation.features is not None}
         return self._by_layer({key: column.__getitem__ for key, column in columns.items()})
 
-    def _by_layer(self, columns: Mapping[Key, Callable[[np.ndarray], np.ndarray]]) -> tuple[dict[Key, np.ndarray], ...]:
-        """Return columns of the sampled edges, given what reads them by entry; nested layers are prefixes of the first."""
+    def _by_layer(self, columns: Mapping[Key, Callable[[np.ndarray], np.ndarray]]) -> tuple[dict[Key, np.ndarray], ...] | None:
+        """Return columns of the sampled edges, given what reads them by entry; nested layers are prefixes of the first.
+
+        None of a sampler that makes no entries.
+        """
         entries = self.minibatch.entries
-        assert entries is not None  # the loader asks for them
+        if entries is None:
+            return None
         layers = entries[:1] if self.minibatch.nested else entries
         read = [{key: np.asarray(column(layer[key])) for key, column in columns.items()} for layer in layers]
         if self.minibatch.nested:

@@ -64,7 +64,7 @@ class Loading(ABC):
         return self.bulks(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
 
     @abstractmethod
-    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the settings that ranks must share, and the hashes of what is too long to show."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class PlainLoading(Loading):
         chosen.flags.writeable = False  # a loader takes it without a copy
         return chosen
 
-    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
         return settings, {"seeds": None if self._named else _hash(self.seeds)}
 
@@ -130,7 +130,8 @@ class PlainLoading(Loading):
     def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
         from ..views.loading import GraphLoadingView
 
-        self.seeds = self._chosen()
+        if self._named:
+            self.seeds = self._chosen()
         return GraphLoadingView(self._graph, engine, self.seeds, edge_ids)  # type: ignore[arg-type]
 
     def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
@@ -170,16 +171,16 @@ class RelationalLoading(Loading):
         if timed and getattr(self.law, "time", None) is None:
             raise UsageError(f"got times, but no time counts in this {type(self.law).__name__}; use RelationSampler(…, time=TimeRule())")
 
-    def compared(self, seed_locality: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         assert self._share is not None
-        placement, seeds = self._share.placement, self.seeds
-        if seed_locality is not None and placement.partition != "block":
-            raise UsageError(f"seed_locality follows even block rows; got partition {placement.partition}: use partition='block'")
+        seeds = self.seeds
         columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
         return self.law.settings, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
 
     def part_order(self) -> np.ndarray:
-        order: np.ndarray = self.seeds.part_order(self._graph)
+        blocks = None if self._share is None else self._share.blocks or self._share.rows
+        place = None if blocks is None else lambda name, vertices: blocks.of[name].part_order(vertices)
+        order: np.ndarray = self.seeds.part_order(self._graph, place)
         return order
 
     def adjacency(self, engine: Backend) -> Adjacency:

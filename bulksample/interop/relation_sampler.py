@@ -49,9 +49,7 @@ def _on_relations(
         assert isinstance(sampler, NodeWise)
         return RelationSampler(sampler, fanouts, time, disjoint)
     if not isinstance(sampler, LayerWise):
-        raise UsageError(
-            f"sampler {sampler.name!r} works on one relation; on a heterogeneous graph use sage, labor, full, ladies or fastgcn"
-        )
+        raise UsageError(f"sampler {sampler.name!r} works on one relation; by type and relation use sage, labor, full, ladies or fastgcn")
     if fanouts is not None or time is not None or disjoint:
         raise UsageError(f"sampler {sampler.name!r} draws from all relations together; leave out fanouts by relation, times and disjoint")
     return UnionSampler(sampler)

@@ -150,7 +150,7 @@ def shared_steps(
 
     def compared() -> tuple[Loading, dict[str, Any], dict[str, Any]]:
         loading = asked()
-        settings, hashes = loading.compared(seed_locality)
+        settings, hashes = loading.compared()
         more = {"threads": threads, "fetch_together": fetch_together, "edge_ids": edge_ids, "seed_locality": seed_locality}
         plain = {name: _plain(value) for name, value in {**options, **more}.items()}
         return loading, {**settings, **plain}, {"graph": graph.fingerprint, **hashes}

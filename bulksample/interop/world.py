@@ -106,8 +106,8 @@ def load(
     exchange : {"owner", "rows", "rows-oblivious"}
         How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm).
     partition : str
-        How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`. The
-        vertices of each of several types: block or random.
+        How vertices are assigned to block rows: block, random, metis, super, stream, or a file or, of a plain graph, folder of
+        `bulksample partition`. Those that need edges divide the union of all relations.
     seed_locality : int, optional
         G of loaders with `seed_locality`: a partitioner that is named makes G parts, which the block rows share, so that the groups do not
         depend on the number of ranks.
@@ -167,5 +167,5 @@ def _load_whole(
     if label is None and target is None:
         return graph
     if not graph.plain:
-        raise UsageError(f"label and target are for a graph of one vertex type; {path} holds several: use its types[...].with_label")
+        raise UsageError(f"label and target are for a graph of one vertex type; {path} holds another: use graph.type(name).with_label")
     return graph.with_label(label, target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -58,9 +57,12 @@ def train(
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
     share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph | RankHeteroGraph) else (None, graph)
     comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
-    if share is not None:
-        options = together(comm, partial(_placed_as, share, comm, options))
-    config, options, given, callbacks, module = together(comm, lambda: _asked(callbacks, options))
+
+    def asked() -> _Asked:
+        placed = options if share is None else _placed_as(share, comm, options)
+        return _asked(callbacks, placed)._replace(given=list(options))
+
+    config, _, given, callbacks, module = together(comm, asked)
     if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in given})):
         warn(warning)
     lines, kept = lines_of(config), among_checkpoints(config, CONFIG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,11 +60,17 @@ class SeedList(Rebuilt):
     starts: np.ndarray | None
     n: int
 
-    def part_order(self, graph: Graph) -> np.ndarray:
-        """Return the place of each seed in even block rows of all types: the share of its type that lies before it, in units of 2**-31."""
+    def part_order(self, graph: Graph, place: Callable[[str, np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+        """Return the place of each seed in block rows of all types: the share of its type that lies before it, in units of 2**-31.
+
+        `place` returns the place of vertices of a type in its order of block rows; by default rows are even, and places are ids.
+        """
         kinds = np.searchsorted(graph.offsets, self.vertices, side="right") - 1
-        counts = np.diff(graph.offsets)[kinds]
-        return np.asarray(((self.vertices - graph.offsets[kinds]) << 31) // counts)
+        counts, places = np.diff(graph.offsets)[kinds], self.vertices - graph.offsets[kinds]
+        if place is not None:
+            for t, kind in enumerate(graph.types):
+                places[kinds == t] = place(kind.name, places[kinds == t])
+        return np.asarray((places << 31) // counts)
 
     @staticmethod
     def of(graph: Graph, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None) -> SeedList:

@@ -49,9 +49,8 @@ def relational_view(config: TrainOptions, graph: Graph, request: ViewRequest) ->
     def target() -> tuple[VertexType, SeedTimes | None]:
         kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
         times = _seed_times(config, graph, kind, request.placement.partitioned and request.weighted)
-        if config.eval_memory and (times is not None or request.placement.partitioned):
-            why = f"graph {graph.name!r} has times" if times is not None else "relations lie in block rows"
-            raise UsageError(f"eval_memory bounds scores that are computed layer by layer, and {why}: leave it out")
+        if config.eval_memory and request.placement.partitioned:
+            raise UsageError("eval_memory bounds scores that are computed layer by layer, and relations lie in block rows: leave it out")
         return kind, times
 
     comm, ours = request.comm, (request.backend, request.fingerprint)
@@ -116,6 +115,8 @@ def _counts_of_draws(config: TrainOptions, view: RelationalView, sampler: Sample
     """
     if isinstance(view, RelationalLinkView):
         raise UsageError("cache_by frequency counts mini-batches of seeds; got task links: use cache_by degree")
+    if config.seed_locality:
+        raise UsageError("cache_by frequency counts the draws of all ranks, and seed_locality gives each its own: use cache_by degree")
     loader = view.loader(
         sampler, view.seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=comm.rank, ranks=comm.size,
         prefetch=False,
@@ -198,6 +199,8 @@ def _seed_times(config: TrainOptions, graph: Graph, kind: VertexType, weighted_b
     times = seed_times(config, graph, kind)
     if times is not None and config.sampler in UNION:
         raise UsageError(f"sampler {config.sampler} draws from all relations at once, whatever their times; use sage, labor or full")
+    if times is not None and config.eval_memory:
+        raise UsageError(f"eval_memory bounds scores that are computed layer by layer, and graph {graph.name!r} has times: leave it out")
     return times
 
 

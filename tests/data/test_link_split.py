@@ -292,3 +292,9 @@ def test_a_source_with_an_edge_to_every_destination_has_no_negative():
     graph = Graph.of((one, other), (relation_from_edges(one, "r", other, [0, 0, 1], [0, 1, 1]),))
     with pytest.raises(UsageError, match="vertex 0 has an edge to every destination, so it has no negative"):
         hold_out(graph, "r", 0.0, 0.6, 3, seed=0)
+
+
+def test_a_changed_graph_of_links_keeps_them():
+    graph = hold_out(shop(), ("user", "buys", "item"), 0.1, 0.1, 4, seed=0)
+    again = graph.replace(name="other")
+    assert (again.name, again.held_out, again.types) == ("other", graph.held_out, graph.types)

@@ -168,6 +168,13 @@ def test_training_refuses_other_options_and_ranks_than_those_of_a_share(stored):
         bs.train(share, features="replicated")
     with pytest.raises(bs.UsageError, match="comm: the ranks that opened the graph train on it; leave comm out"):
         bs.train(share, comm=SerialComm())
+    whole = opened(folder / "plain", SerialComm(), topology="replicated", features="replicated")
+    for options in ({"topology": "partitioned"}, {"graph": "partitioned"}, {"exchange": "rows"}, {"partition": "random"}):
+        with pytest.raises(bs.UsageError, match="the graph was opened with"):
+            bs.train(whole, **options)
+    random = opened(folder / "plain", SerialComm(), partition="random", seed=5)
+    with pytest.raises(bs.UsageError, match="seed: got 3, and the graph was opened with 5"):
+        bs.train(random, seed=3)
 
 
 @pytest.mark.parametrize("threads", [0, -1])

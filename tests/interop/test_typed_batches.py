@@ -12,9 +12,10 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.utils import trim_to_layer
 
 import bulksample as bs
-from bulksample import UsageError
+from bulksample import UsageError, samplers
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.relations.hgt import HGSampler
+from bulksample.relations.sampler import RelationSampler
 
 GRAPH = columns("none")
 CITES, HOSTS = ("paper", "cites", "paper"), ("venue", "hosts", "paper")
@@ -214,7 +215,6 @@ def test_ranks_fetch_the_same_rows_several_at_a_time_and_in_groups(stored, place
 @pytest.mark.parametrize(
     ("place", "options", "says"),
     [
-        ({"partition": "random"}, {"seed_locality": 2}, "seed_locality follows even block rows; got partition random"),
         ({}, {"fetch_together": 0}, "fetch_together must be a positive whole number; got 0"),
     ],
 )
@@ -223,3 +223,25 @@ def test_what_ranks_cannot_do_is_refused(stored, place, options, says):
         on_threads(2, lambda comm: loader(bs.load(stored, world=comm, **place), **options))
     with pytest.raises(UsageError, match="fetch_together is for a graph that ranks share"):
         loader(GRAPH, seeds=SEEDS, fetch_together=2)
+
+
+def test_groups_of_seeds_follow_the_block_rows_of_any_partition(stored):
+    """Two groups of a type whose vertices lie in two random parts of one size: a mini-batch has seeds of one part."""
+
+    def on_rank(comm):
+        share = bs.load(stored, world=comm, partition="random", seed_locality=2)
+        made = loader(share, seeds=("paper", "all"), batch_size=6, seed_locality=2)
+        layout = share.rows.of["paper"]
+        return [len(np.unique(layout.blocks_of(batch.seeds["paper"]))) for batch in made]
+
+    parts = [count for own in on_threads(2, on_rank) for count in own]
+    assert set(parts) == {1}
+    assert len(parts) == 10
+
+
+def test_batches_of_a_sampler_without_entries_have_no_edge_ids():
+    law = RelationSampler(samplers.make("sage", (3,)), entries=False)
+    batch = next(iter(loader(GRAPH, sampler=law, fanouts=None, seeds=("paper", "all"))))
+    with pytest.raises(UsageError, match="of a RelationSampler, leave out entries=False"):
+        batch.e_id  # noqa: B018
+    assert pickle.loads(pickle.dumps(batch)).digest() == batch.digest()

@@ -20,10 +20,12 @@ from ...data.sealed import read_sealed, save_sealed
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
+from ..comm.agree import checked_on_rank_0
 from ..comm.base import Comm
 from .stream import stream
 
 PARTITIONERS = ("block", "random", "metis", "super", "stream")
+SEEDED = ("random", "metis", "super")  # those that depend on a seed
 _CLUSTERS_PER_PART = 16
 
 
@@ -134,18 +136,10 @@ def shared_assignment(
 
     Raises
     ------
-    UsageError, DataError
+    UsageError, DataError, BackendUnavailable
         On every rank, with the message of rank 0.
     """
-    made, fault = None, ["", ""]
-    if comm.rank == 0:
-        try:
-            made = _made_or_read(how, n, parts, seed, whole)
-        except (DataError, UsageError, BackendUnavailable) as error:
-            fault = [type(error).__name__, str(error)]
-    kind, text = comm.gather_control(fault)[0]
-    if kind:
-        raise (DataError if kind == "DataError" else UsageError)(text)
+    made = checked_on_rank_0(comm, lambda: _made_or_read(how, n, parts, seed, whole))
     return comm.broadcast(np.empty(n, np.int32) if made is None else made.assignment.copy(), "topology")
 
 

@@ -118,8 +118,8 @@ class Placement:
         )  # fmt: skip
 
     def options(self) -> dict[str, Any]:
-        """Return the options of a run with this placement, those that are not the default."""
-        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        """Return the options of a run with this placement."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
     @property
     def partitioned(self) -> bool:

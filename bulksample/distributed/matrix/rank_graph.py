@@ -31,21 +31,24 @@ from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_ro
 from .grid import Order, ProcessGrid, choose_order
 from .layout import Layout
 from .open_graph import OpenBlock, open_layout, part_places
+from .partition import SEEDED
 from .placement import Placement
 from .verify import verify_together
 
 
 class OpenedAs(NamedTuple):
-    """How the ranks opened a graph: the folder of the store, and which of its columns is the label, as what target."""
+    """How the ranks opened a graph: the folder of the store, the seed of partitions, and which column is the label, as what target."""
 
     directory: str
+    seed: int = 0
     label: str | None = None
     target: str | None = None
 
     def run_options(self, placement: Placement) -> dict[str, Any]:
-        """Return the options of a run on this graph, apart from the folder."""
-        given = {"label": self.label, "target": self.target}
-        return {**placement.options(), **{name: value for name, value in given.items() if value is not None}}
+        """Return the options of a run on this graph, apart from the folder; the seed if the partition depends on it."""
+        seed = self.seed if placement.partition in SEEDED else None
+        others = {"seed": seed, "label": self.label, "target": self.target}
+        return {**placement.options(), **{name: value for name, value in others.items() if value is not None}}
 
 
 class BlockEdges(NamedTuple):
@@ -121,11 +124,6 @@ class RankGraph(Unpicklable):
         if isinstance(self.held, OpenBlock):
             return self.held.layout.part_order(vertices)
         return vertices if self.part_places is None else self.part_places[vertices]
-
-    @property
-    def place(self) -> int:
-        """The number of this rank in the order of the block rows; see `Placement.place`."""
-        return self.placement.place(self.comm)
 
     @property
     def feature_grids(self) -> CommPool[ProcessGrid]:
@@ -251,7 +249,7 @@ def open_rank_graph(
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
     placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
-    how = OpenedAs(os.fspath(directory), label, target)
+    how = OpenedAs(os.fspath(directory), seed, label, target)
     alike = {"version": __version__, **asked, "seed": seed, "label": label, "target": target, "check": check}
     agree(comm, alike, {"graph": manifest.digest})
     verify_together(directory, comm, check)
@@ -296,10 +294,6 @@ def _checked(comm: Comm, directory: Any, asked: dict[str, Any], seed: int) -> tu
     """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other or the ranks."""
     check_numbers(asked, seed)
     placement = Placement(**asked)
-    if not placement.divided and placement.partition != "block":
-        raise UsageError(
-            f"partition describes block rows; got {placement.partition} with topology replicated and features {placement.features}"
-        )
     choose_order(comm, placement.grid_order)
     return placement, graph_manifest(folder_of(directory, "a store"))
 

@@ -137,10 +137,6 @@ def open_rank_hetero_graph(
             raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
         check_numbers(asked, seed)
         placement = Placement(**asked)
-        if not placement.divided and placement.partition != "block":
-            raise UsageError(
-                f"partition describes block rows; got {placement.partition} with topology replicated and features {placement.features}"
-            )
         choose_order(comm, placement.grid_order)
         return placement, store.manifest(directory).digest
 
@@ -148,7 +144,7 @@ def open_rank_hetero_graph(
     agree(comm, {"version": __version__, **asked, "seed": seed, "check": check}, {"graph": digest})
     verify_together(directory, comm, check)
     graph = together(comm, lambda: store.load(Path(directory), check="none", structure=not placement.partitioned))
-    leases, how = list[Lease[ProcessGrid]](), OpenedAs(os.fspath(directory))
+    leases, how = list[Lease[ProcessGrid]](), OpenedAs(os.fspath(directory), seed)
 
     def layouts(replicas: int, order: Any) -> TypeLayouts:
         leases.append(grids(comm, replicas, order, own_tally=False).lease())

@@ -77,7 +77,8 @@ def test_an_average_of_links_is_that_of_plain_steps_on_the_induced_subgraphs(kin
     dealt, alone, examples = make("metis", union_of(graph), parts, 0), [], 0
     for part in range(parts):
         own = induced(graph, dealt.members(part))
-        made = trained(LinkGraph(own.types, own.relations, own.name, none_of(graph.held_out)), **{**asked, "evaluate": "none"})[2]
+        held = LinkGraph(none_of(graph.held_out), types=own.types, relations=own.relations, name=own.name)
+        made = trained(held, **{**asked, "evaluate": "none"})[2]
         alone.append(vector_of(made.model))
         examples += len(made.context.view.links.edges)
     expected = np.mean(alone, axis=0)
