@@ -16,6 +16,7 @@ import numpy as np
 from .backends.base import Backend, Picks, check_fanout
 from .backends.hops import Expansion, Hop, hop_by_hop
 from .backends.layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
+from .errors import DataError
 from .pickled import Uncached
 from .rng import Draw
 from .selection import Selection
@@ -229,12 +230,14 @@ class LocalAdjacency(Uncached, Adjacency):
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        self._check_square()
         return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, self._entries)
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
+        self._check_square()
         how: LayerRace | SharedDraws | None = None
         if not isinstance(drawn, LayerLaw):
             how = drawn
@@ -251,6 +254,11 @@ class LocalAdjacency(Uncached, Adjacency):
     ) -> list[Expansion] | None:
         """Call the back end once for all hops; None if it has no such call."""
         return self.backend.expand_layers(self.matrix.positive, seeds, drawn, weights, only_new)
+
+    def _check_square(self) -> None:
+        """Raise `DataError` if columns are no rows, so that what a hop finds could not be expanded in the next one."""
+        if self.matrix.shape[0] != self.matrix.shape[1]:
+            raise DataError(f"the adjacency must be square; its shape is {self.matrix.shape}")
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         return self.backend.expand_tables(self.n, k, b, fanouts, vertices)

@@ -113,10 +113,12 @@ class VertexTable(ABC):
             self._check_length(name, column)
 
     def check_rows(self) -> None:
-        """Raise `DataError` unless every column has a row for each vertex; reads no values, so it costs nothing."""
+        """Raise `DataError` unless every column has a row for each vertex, and features their dtype; reads no values, so costs nothing."""
         masks = {f"{split} mask": mask for split, mask in self.masks.items()}
         for name, column in {"features": self.features, "labels": self.labels, **masks, **self.extra}.items():
             self._check_length(name, column)
+        if isinstance(self.features, np.ndarray):
+            _check_dense(self.features, "features", values=False)
 
     def _check_length(self, name: str, column: np.ndarray | CSR | None) -> None:
         if column is not None and column.shape[:1] != (self.n,):

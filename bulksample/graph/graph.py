@@ -25,6 +25,10 @@ NODE, EDGE = "node", "to"  # the names of the type and of the relation of a plai
 _KEPT: Any = object()  # the default of arguments: as it is, or none
 
 
+class NoSuchColumn(UsageError, AttributeError):
+    """A column of the only type or relation was read of a graph that has several: `hasattr` is False."""
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class Graph(Rebuilt, VertexTable):
     """A graph of vertex types and relations; a plain graph is one of one type and one relation.
@@ -76,9 +80,14 @@ class Graph(Rebuilt, VertexTable):
                 raise TypeError(f"a plain graph needs an adjacency, a CSR; got {given}; see Graph.of for the others")
             types, relations = (VertexType(NODE, 0),), (Relation(NODE, EDGE, NODE, adjacency, parallel=False),)
         of_type = {"features": features, "labels": labels, "num_classes": num_classes, "masks": masks, "extra": extra}
-        of_type |= {} if adjacency is _KEPT else {"count": adjacency.shape[0]}
+        if adjacency is not _KEPT:
+            of_type["count"] = adjacency.shape[0] if isinstance(adjacency, CSR) else 0
         of_relation = {"adjacency": adjacency, "weight_unit": weight_unit, "features": edge_features}
-        columns = {"types": _with("types", types, of_type), "relations": _with("relations", relations, of_relation), "name": name}
+        columns = {
+            "types": _with("types", tuple(types), of_type),
+            "relations": _with("relations", tuple(relations), of_relation),
+            "name": name,
+        }
         for column, value in columns.items():
             object.__setattr__(self, column, value)
 
@@ -139,14 +148,16 @@ class Graph(Rebuilt, VertexTable):
     def _vertices(self) -> VertexType:
         if len(self.types) != 1:
             names = ", ".join(kind.name for kind in self.types) or "none"
-            raise UsageError(f"graph {self.name!r} has {len(self.types)} vertex types ({names}); use graph.type(name) for one of them")
+            raise NoSuchColumn(f"graph {self.name!r} has {len(self.types)} vertex types ({names}); use graph.type(name) for one of them")
         return self.types[0]
 
     @property
     def _edges(self) -> Relation:
         if len(self.relations) != 1:
             names = ", ".join(spelled(relation.key) for relation in self.relations) or "none"
-            raise UsageError(f"graph {self.name!r} has {len(self.relations)} relations ({names}); use graph.relation(name) for one of them")
+            raise NoSuchColumn(
+                f"graph {self.name!r} has {len(self.relations)} relations ({names}); use graph.relation(name) for one of them"
+            )
         return self.relations[0]
 
     @cached_property
@@ -269,8 +280,11 @@ def _with(what: str, parts: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any
     columns = {name: value for name, value in given.items() if value is not _KEPT}
     if not columns:
         return parts
+    if columns.get("adjacency", True) is None:
+        raise UsageError("adjacency: got None; use a CSR")
     if len(parts) != 1:
-        raise UsageError(f"got {', '.join(columns)} for a graph of {len(parts)} {what}; use Graph.of, or replace(graph, {what}=...)")
+        names = [name for name in columns if name != "count"] or ["adjacency"]
+        raise UsageError(f"got {', '.join(names)} for a graph of {len(parts)} {what}; use Graph.of, or replace(graph, {what}=...)")
     return (replace(parts[0], **columns),)
 
 

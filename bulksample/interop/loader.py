@@ -180,8 +180,13 @@ def _check_plain(graph: Graph | RankGraph, as_dicts: bool, sampler: Any, given: 
     if as_dicts:
         raise UsageError(f"as_dicts: ranks share the plain graph {graph.name!r}, whose mini-batches are no dicts; leave it out")
     relational = isinstance(sampler, RelationSampler | UnionSampler | HGSampler)
-    names = [name for name, value in given.items() if (isinstance(value, Mapping) if name in ("fanouts", "seeds") else value is not None)]
+    names = [name for name, value in given.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
     if relational or names:
         found = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])
         fits = "leave them out" if isinstance(graph, RankGraph) else "use as_dicts=True"
         raise UsageError(f"got {found} for the plain graph {graph.name!r}, which are for mini-batches by type and relation; {fits}")
+
+
+def _by_type(value: Any) -> bool:
+    """True of a dict, and of (type, list)."""
+    return isinstance(value, Mapping) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], str))

@@ -125,7 +125,9 @@ class PlainLoading(Loading):
         return order
 
     def adjacency(self, engine: Backend) -> Adjacency:
-        return LocalAdjacency(self._graph.adjacency, engine)  # type: ignore[union-attr]
+        assert isinstance(self._graph, Graph)
+        self._graph.check_structure()
+        return LocalAdjacency(self._graph.adjacency, engine)
 
     def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
         from ..views.loading import GraphLoadingView

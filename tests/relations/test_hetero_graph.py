@@ -164,3 +164,25 @@ def test_unknown_names_are_refused():
     assert [both.ordinal(key) for key in ("author:writes:paper", ["paper", "writes", "author"])] == [0, 1]
     with pytest.raises(UsageError, match=r"has no relation\(s\) 'cites'"):
         both.relation("cites")
+
+
+def test_columns_of_one_type_are_no_attributes_of_several():
+    several = graph(relation_from_edges(PAPER, "cites", PAPER, [0], [1]), relation_from_edges(PAPER, "likes", PAPER, [0], [1]))
+    assert not hasattr(several, "adjacency")
+    with pytest.raises(UsageError, match=r"has 2 relations \(paper:cites:paper, paper:likes:paper\); use graph\.relation"):
+        several.edge_features  # noqa: B018
+    with pytest.raises(UsageError, match="got adjacency for a graph of 2"):
+        several.replace(adjacency=ZOO["star"])
+    assert isinstance(several.replace(types=list(several.types)).types, tuple)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_an_adjacency_that_is_not_square_is_refused_before_it_is_drawn_from(backend):
+    """The kernels would read rows of columns that are none."""
+    matrix = bs.CSR(np.array([0, 1, 2]), np.array([0, 2], np.int32), None, (2, 3))
+    with pytest.raises(DataError, match=r"the adjacency must be square; its shape is \(2, 3\)"):
+        bs.Loader(bs.Graph(matrix), backend=backend)
+    adjacency, seeds = bs.LocalAdjacency(matrix, bs.backends.make(backend)), bs.Selection.of([[0, 1]], 2)
+    for name in ("sage", "ladies"):
+        with pytest.raises(DataError, match="must be square"):
+            bs.samplers.make(name, (2, 2)).sample_bulk(adjacency, seeds, bs.Stream(0))
