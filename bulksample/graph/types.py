@@ -1,4 +1,4 @@
-"""What a graph is made of: vertex types and relations.
+"""Vertex types and relations, of which a graph is made.
 
     A_r, |D| x |S|, for a relation r = (S, name, D);    row v of A_r lists the vertices of S that v of D aggregates from
 

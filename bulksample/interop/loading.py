@@ -1,4 +1,4 @@
-"""What loaders do apart for plain mini-batches and for those by type and relation: samplers, seeds, bulks and columns."""
+"""Samplers, seeds, bulks and columns of loaders: of plain mini-batches, and of those by type and relation."""
 
 from __future__ import annotations
 

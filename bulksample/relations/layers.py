@@ -82,7 +82,7 @@ class UnionSampler:
 
 
 class Scale(Enum):
-    """What the weights of an edge of a relation are made of those of the union: they stay, add up to one in a row, or estimate a mean."""
+    """Scales of the weights of a relation: those of the union, weights that add up to one in a row, or those that estimate a mean."""
 
     UNION = 0
     ROWS = 1

@@ -37,7 +37,7 @@ from .verify import verify_together
 
 
 class OpenedAs(NamedTuple):
-    """How the ranks opened a graph: the folder of the store, the seed of partitions, and which column is the label, as what target."""
+    """The folder of the store that ranks opened, the seed of its partition, and the column that is the label, with its target."""
 
     directory: str
     seed: int = 0
