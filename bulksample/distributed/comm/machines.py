@@ -1,4 +1,4 @@
-"""What ranks of one machine share: its name, an array in its memory, and its processors.
+"""The machine that ranks share: its name, an array in its memory, and its processors.
 
 Ranks with the same host name and the same running kernel share a machine. A shared array has no name in any file system: the first rank of
 a machine makes an anonymous file (memfd), and the others open it through that process. So nothing is left when ranks die, and the size of

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 from communities import community_graph
 
-from bulksample import CSR, BackendUnavailable, DataError, UsageError
+from bulksample import CSR, BackendUnavailable, DataError, PeerLost, UsageError
 from bulksample.data.sealed import sealed
 from bulksample.data.store import save
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.graph_block import load_block
-from bulksample.distributed.matrix.partition import Partition, balanced_bounds, block_bounds, block_rows, make, metis, random, super_nodes
+from bulksample.distributed.matrix.partition import (
+    Partition,
+    balanced_bounds,
+    block_bounds,
+    block_rows,
+    make,
+    metis,
+    random,
+    shared_assignment,
+    super_nodes,
+)
 from bulksample.sparse import row_pointers
 
 SIZES = (1, 2, 3, 4, 8)
@@ -283,3 +293,18 @@ def test_damage_in_the_block_is_found(tmp_path, role, value):
         load_block(tmp_path / "store", np.arange(20))
     if role in ("labels", "features"):
         load_block(tmp_path / "store", np.arange(20, 50))
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), DataError("row 3 is damaged")])
+def test_a_partition_that_rank_0_cannot_make_ends_every_rank(error):
+    """Rank 0 alone makes it; the others wait for the assignment."""
+
+    def whole():
+        raise error
+
+    def on_rank(comm):
+        with pytest.raises((MemoryError, DataError, PeerLost, UsageError), match=str(error)):
+            shared_assignment(comm, "metis", 8, 2, 0, whole)
+        return True
+
+    assert on_threads(2, on_rank) == [True, True]
