@@ -45,7 +45,7 @@ Catch errors
     DataError, UsageError, BackendUnavailable, PeerLost
 
 Names of earlier versions, which go with 0.3
-    HeteroGraph     Graph.of; HeteroLoader and HeteroBatch: Loader and Batch
+    HeteroGraph     Graph.of; HeteroLoader and HeteroBatch: Loader and Batch; RankHeteroGraph: what load(path, world=) returns
 
 Importing the package loads numpy alone. Each name is imported when it is first used.
 """
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .deprecated import HeteroBatch as HeteroBatch
     from .deprecated import HeteroGraph as HeteroGraph
     from .deprecated import HeteroLoader as HeteroLoader
+    from .deprecated import RankHeteroGraph as RankHeteroGraph
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .graph.from_edges import relation_from_edges
     from .graph.types import Relation, VertexType
@@ -89,7 +90,7 @@ _HOMES = {
     "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
     "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
-    "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated",
+    "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated", "RankHeteroGraph": "deprecated",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
     "from_tables": "data.tables.from_tables", "init": "interop.world", "load": "interop.world",

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .data.manifest import Manifest
+from .distributed.comm.base import Comm
+from .distributed.matrix.layout import TypeLayouts
+from .distributed.matrix.placement import Placement
+from .distributed.matrix.rank_graph import OpenedAs, RankGraph
+from .distributed.matrix.relation_blocks import RelationBlock
 from .graph import Graph, Relation, VertexType
 from .graph.times import as_times
 from .interop.batch import Batch
@@ -16,6 +22,11 @@ from .interop.loader import Loader
 class _Typed(type):
     def __instancecheck__(cls, graph: Any) -> bool:
         return isinstance(graph, Graph) and not graph.plain
+
+
+class _TypedShare(type):
+    def __instancecheck__(cls, share: Any) -> bool:
+        return isinstance(share, RankGraph) and not share.plain
 
 
 class _ByType(type):
@@ -48,6 +59,20 @@ def HeteroLoader(*arguments: Any, **options: Any) -> Loader:
 
 class HeteroBatch(metaclass=_ByType):
     """`Batch`. Every batch whose values are dicts is an instance of it."""
+
+
+class RankHeteroGraph(metaclass=_TypedShare):
+    """`RankGraph`. Every share of a graph that is not plain is an instance of it."""
+
+    def __new__(  # type: ignore[misc]
+        cls, comm: Comm, graph: Graph, fingerprint: str, placement: Placement, relations: list[RelationBlock] | None,
+        rows: TypeLayouts | None, features: Mapping[str, Any], blocks: TypeLayouts | None, leases: Any = (), opened: OpenedAs | None = None,
+    ) -> RankGraph:  # fmt: skip
+        _warn("RankHeteroGraph(comm, graph, ...)", "bulksample.load(path, world=comm)")
+        stored = replace(Manifest.of(graph, {}), digest=fingerprint)
+        x = features if blocks else {kind.name: kind.features for kind in graph.types if kind.features is not None}
+        lease, how = next(iter(leases), None), opened or OpenedAs("")
+        return RankGraph(comm, stored, placement, graph, x, rows, blocks, relations, lease=lease, opened=how)
 
 
 def _warn(old: str, new: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ..config.groups import TimeOptions
 from ..config.train import SampleConfig
@@ -91,7 +91,7 @@ def open_relations(
 ) -> SampledGraph:  # fmt: skip
     """Open a heterogeneous graph; collective. Relations whose vertices or edges have times are drawn from in time, as in training."""
     from ..distributed.comm.agree import together
-    from ..distributed.matrix.rank_hetero_graph import open_rank_hetero_graph
+    from ..distributed.matrix.rank_graph import open_rank_graph
     from ..interop.relation_sampler import relation_sampler
     from ..relations.loader import RelationLoader
     from ..relations.seeds import SeedList
@@ -101,7 +101,7 @@ def open_relations(
     if config.seed_locality:
         raise UsageError(f"seed_locality is for graphs of one vertex type; {directory} is heterogeneous: leave it out")
     options = {**vars(placement), "features": placement.features if config.features else "replicated"}
-    share = open_rank_hetero_graph(directory, comm, **options, seed=config.seed, check=config.check)
+    share = open_rank_graph(directory, comm, **options, seed=config.seed, check=config.check)
 
     def asked() -> tuple[Any, SeedList]:
         kind = _seed_type(share.graph, config.target_type)
@@ -117,14 +117,13 @@ def open_relations(
         return relation_sampler(share.graph, sampler, None, rule, None, {}), listed
 
     law, seeds = together(comm, asked)
-    relations, sampling = share.open_relations(engine)
+    relations, sampling = share.open_adjacency(engine)
     rows: Rows | None = None
     if config.features:
         from ..views.loading import open_type_features  # which needs torch
 
         rows = open_type_features(share)
-    read = share.held_bytes()["adjacency"] if placement.partitioned else 0
-    return SampledGraph(partial(RelationLoader, relations, law, seeds, rank=comm.rank), sampling, rows, read)
+    return SampledGraph(partial(RelationLoader, cast(Any, relations), law, seeds, rank=comm.rank), sampling, rows, share.read_bytes)
 
 
 def _seed_type(graph: Graph, name: str | None) -> VertexType:

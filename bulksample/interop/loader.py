@@ -12,7 +12,6 @@ from .. import backends
 from ..backends.native import processor_ids
 from ..data.store import load
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError, check_switches, is_whole
 from ..graph import Graph
 from ..profiling import Profile
@@ -39,9 +38,9 @@ class Loader(EpochLoader):
 
     Parameters
     ----------
-    graph : Graph, RankGraph, RankHeteroGraph, or the path of a store
-        A `RankGraph`, or of several types a `RankHeteroGraph`, is shared by several ranks, which make the same loaders and iterate over
-        them together. The rows of a batch have then been fetched from the ranks that hold them, while the batch before was in use.
+    graph : Graph, RankGraph, or the path of a store
+        A `RankGraph` is shared by several ranks, which make the same loaders and iterate over them together.
+        The rows of a batch have then been fetched from the ranks that hold them, while the batch before was in use.
     sampler : str or Sampler
         A name from `bulksample.samplers.SAMPLERS`: sage, ladies, fastgcn, labor, full, shadow or saint. By type and relation, sage, labor
         and full draw from each relation, and ladies and fastgcn from the union of all. There it may also be a `RelationSampler`, which
@@ -112,7 +111,7 @@ class Loader(EpochLoader):
     """
 
     def __init__(
-        self, graph: Graph | RankGraph | RankHeteroGraph | str | os.PathLike[str],
+        self, graph: Graph | RankGraph | str | os.PathLike[str],
         sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler = "sage", fanouts: Fanouts | None = None, *,
         batch_size: int = 1024, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None,
         time: TimeRule | None = None, disjoint: bool | None = None, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
@@ -121,7 +120,7 @@ class Loader(EpochLoader):
         edge_ids: bool = False, profile: Profile | None = None, as_dicts: bool = False, out: Literal["torch", "numpy"] | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
-        self.graph = whole = graph if isinstance(graph, Graph | RankGraph | RankHeteroGraph) else load(graph)
+        self.graph = whole = graph if isinstance(graph, Graph | RankGraph) else load(graph)
         self._profile = profile
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
@@ -132,7 +131,7 @@ class Loader(EpochLoader):
             self.device = device_for(out)
             _check_ranks(whole, fetch_together, edge_ids, rank, ranks)
             by_type = {"times": times, "starts": starts, "time_unit": time_unit, "time": time, "disjoint": disjoint}
-            if isinstance(whole, RankGraph) or (isinstance(whole, Graph) and whole.plain and not as_dicts):
+            if whole.plain and not (as_dicts and isinstance(whole, Graph)):
                 _check_plain(whole, as_dicts, sampler, {**by_type, "fanouts": fanouts, "seeds": seeds})
                 return PlainLoading(whole, sampler, fanouts, options, seeds)
             return RelationalLoading(whole, sampler, fanouts, options, seeds, **by_type)
@@ -161,7 +160,7 @@ def _check_options(options: dict[str, Any]) -> None:
             raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
 
 
-def _check_ranks(graph: Graph | RankGraph | RankHeteroGraph, fetch_together: Any, edge_ids: bool, rank: int, ranks: int) -> None:
+def _check_ranks(graph: Graph | RankGraph, fetch_together: Any, edge_ids: bool, rank: int, ranks: int) -> None:
     """Raise `UsageError` unless these arguments suit a graph that ranks share, or one in this process."""
     if not is_whole(fetch_together):
         raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
@@ -169,7 +168,7 @@ def _check_ranks(graph: Graph | RankGraph | RankHeteroGraph, fetch_together: Any
         raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
     if isinstance(graph, Graph) and fetch_together != 1:
         raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
-    if not isinstance(graph, RankGraph) and edge_ids:
+    if edge_ids and (isinstance(graph, Graph) or not graph.plain):
         raise UsageError(
             "edge_ids is for a plain graph that ranks share, load(path, world=...); leave it out, Batch.e_id is there without it"
         )

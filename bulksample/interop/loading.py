@@ -17,7 +17,6 @@ from ..backends.base import Backend
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
@@ -158,11 +157,11 @@ class RelationalLoading(Loading):
     bulks = RelationLoader
 
     def __init__(
-        self, graph: Graph | RankHeteroGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
+        self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
         times: Any, starts: Any, time_unit: str | None, time: TimeRule | None, disjoint: bool | None,
     ) -> None:  # fmt: skip
-        self._share = graph if isinstance(graph, RankHeteroGraph) else None
-        self._graph = whole = graph.graph if isinstance(graph, RankHeteroGraph) else graph
+        self._share = graph if isinstance(graph, RankGraph) else None
+        self._graph = whole = graph.graph if isinstance(graph, RankGraph) else graph
         self.seeds = SeedList.of(whole, seeds, times, starts, time_unit)
         if not len(self.seeds.vertices):
             raise UsageError(f"seeds choose none of the {whole.n} vertices of graph {whole.name!r}; choose at least one")
@@ -180,8 +179,8 @@ class RelationalLoading(Loading):
         return self.law.settings, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
 
     def part_order(self) -> np.ndarray:
-        blocks = None if self._share is None else self._share.blocks or self._share.rows
-        place = None if blocks is None else lambda name, vertices: blocks.of[name].part_order(vertices)
+        share = self._share
+        place = None if share is None else lambda name, vertices: share.part_order(vertices, name)
         order: np.ndarray = self.seeds.part_order(self._graph, place)
         return order
 

@@ -13,7 +13,6 @@ from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..loader import BulkLoader
 from ..pickled import CopiedAlong, Unpicklable
@@ -127,14 +126,14 @@ class SharedSteps(Unpicklable, CopiedAlong):
 
 
 def shared_steps(
-    graph: RankGraph | RankHeteroGraph, asked: Callable[[], Loading], backend: str, threads: int | None, fetch_together: int,
+    graph: RankGraph, asked: Callable[[], Loading], backend: str, threads: int | None, fetch_together: int,
     edge_ids: bool, seed_locality: int | None, profile: Profile | None, **options: Any,
 ) -> tuple[SharedSteps, Reader]:  # fmt: skip
     """Return the steps of this rank, and what makes the columns of their mini-batches; collective.
 
     Parameters
     ----------
-    graph : RankGraph or RankHeteroGraph
+    graph : RankGraph
     asked : callable
         Returns what the loader was asked for, or raises `UsageError` or `DataError`.
     threads : int, optional

@@ -6,12 +6,10 @@ import inspect
 import os
 from typing import Any, overload
 
-from ..data.store import manifest
 from ..distributed.comm.agree import made_alike, together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import check_timeout, meet_first
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
 from ..errors import UsageError, instead_of
 from ..graph import Graph
 
@@ -81,9 +79,7 @@ def load(
 ) -> RankGraph: ...  # fmt: skip
 
 
-def load(
-    path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any
-) -> Graph | RankGraph | RankHeteroGraph:
+def load(path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any) -> Graph | RankGraph:
     """Open a store: the whole graph, or with a `world` the share of it that this rank holds.
 
     Parameters
@@ -123,9 +119,7 @@ def load(
     Returns
     -------
     Graph, or RankGraph if there is a `world`
-        Of a store of several vertex types a `Graph` or a `RankHeteroGraph`, which type checkers take for the others: use
-        `typing.cast`. `bulksample.Loader` takes a graph or a rank's share of one. Its
-        mini-batches do not depend on the number of ranks or on where arrays lie.
+        `bulksample.Loader` takes either. Its mini-batches do not depend on the number of ranks or on where arrays lie.
 
     Raises
     ------
@@ -140,12 +134,8 @@ def load(
     if not isinstance(world, Comm):
         raise UsageError(f"world: got a {type(world).__name__}; use what bulksample.init() returns")
 
-    def of_several_types() -> bool:
-        _check_names(options)
-        return not manifest(path).plain
-
-    several_types = together(world, of_several_types)
-    return (open_rank_hetero_graph if several_types else open_rank_graph)(path, world, check=check, **options)
+    together(world, lambda: _check_names(options))
+    return open_rank_graph(path, world, check=check, **options)
 
 
 def _check_names(options: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import meet_first
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..log import warn
 from ..nn.model import Gnn
@@ -37,7 +36,7 @@ def make_trainer(
 
 
 def train(
-    graph: Source | RankGraph | RankHeteroGraph, /, comm: Comm | None = None, callbacks: Sequence[Callback] = (),
+    graph: Source | RankGraph, /, comm: Comm | None = None, callbacks: Sequence[Callback] = (),
     overwrite: bool = False, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Train with options given as keyword arguments, and return the report of `Trainer.run`.
@@ -55,7 +54,7 @@ def train(
     """
     if comm is not None and not isinstance(comm, Comm):
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
-    share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph | RankHeteroGraph) else (None, graph)
+    share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph) else (None, graph)
     comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
 
     def asked() -> _Asked:
@@ -90,7 +89,7 @@ def train_tracked(
         return tracking.finish(trainer.run())
 
 
-def _placed_as(share: RankGraph | RankHeteroGraph, comm: Comm, options: dict[str, Any]) -> dict[str, Any]:
+def _placed_as(share: RankGraph, comm: Comm, options: dict[str, Any]) -> dict[str, Any]:
     """Add the options by which the ranks opened a graph; raise `UsageError` if the call names others, or other ranks."""
     if comm is not share.comm:
         raise UsageError("comm: the ranks that opened the graph train on it; leave comm out")

@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.type_layouts import TypeLayouts
+from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..errors import UsageError
 from ..graph import Key
 from ..minibatch import Block

@@ -18,8 +18,8 @@ from torch import nn
 
 from ..distributed.matrix.codec import codec_named
 from ..distributed.matrix.feature_exchange import Fetch
+from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.learned_rows import AskedRows, LearnedRows
-from ..distributed.matrix.type_layouts import TypeLayouts
 from .aggregate import multiply
 from .layers import Input
 

@@ -17,9 +17,9 @@ from ..data.link_split import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.threads import SerialComm
-from ..distributed.matrix.open_relations import open_relations
+from ..distributed.matrix.layout import TypeLayouts
+from ..distributed.matrix.open_graph import open_relations
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
-from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..nn.decoders import LinkModel

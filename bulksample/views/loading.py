@@ -12,7 +12,6 @@ from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.block_rows import BlockRowAdjacency
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
 from .edges import open_edges
@@ -134,17 +133,17 @@ class RelationalLoadingView(LoadingView):
 
     Parameters
     ----------
-    graph : RankHeteroGraph
+    graph : RankGraph
     backend : Backend
 
     Notes
     -----
-    Collective; see `RankHeteroGraph.open_relations`.
+    Collective; see `RankGraph.open_adjacency`.
     """
 
-    def __init__(self, graph: RankHeteroGraph, backend: Backend) -> None:
-        self.name, self.fingerprint = graph.graph.name, graph.fingerprint
-        adjacency, sampling = graph.open_relations(backend)
+    def __init__(self, graph: RankGraph, backend: Backend) -> None:
+        self.name, self.fingerprint = graph.name, graph.fingerprint
+        adjacency, sampling = graph.open_adjacency(backend)
         features = open_type_features(graph)
         self.features = cast(Any, features)
         fetching = [source.comm for source in features.held.values() if isinstance(source, RemoteFeatures)]
@@ -161,13 +160,13 @@ def open_features(graph: RankGraph) -> FeatureSource:
     return graph.feature_grids.lend(lambda grid: RemoteFeatures(grid.column_comm, layout, x))
 
 
-def open_type_features(graph: RankHeteroGraph) -> TypeFeatures:
+def open_type_features(graph: RankGraph) -> TypeFeatures:
     """Return the source of the features of all types that have some; collective, as are its fetches if they are in block rows."""
     kinds = [kind for kind in graph.graph.types if kind.num_features]
     names, width, blocks = [kind.name for kind in kinds], sum(kind.num_features for kind in kinds), graph.blocks
     if blocks is None:
         return whole_features(graph.graph, names)
-    rows = graph.features
+    rows = graph.x
     return graph.feature_grids.lend(
         lambda grid: TypeFeatures(names, {name: RemoteFeatures(grid.column_comm, blocks.of[name], rows[name]) for name in names}, width)
     )

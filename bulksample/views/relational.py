@@ -13,8 +13,8 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.relation_blocks import PartitionedRelations
-from ..distributed.matrix.type_layouts import TypeLayouts
 from ..graph import Graph, VertexType
 from ..loader import BulkLoader
 from ..minibatch import to_host

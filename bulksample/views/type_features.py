@@ -15,8 +15,8 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import codec_named
+from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.learned_rows import ask_for_rows
-from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..sparse import CSR

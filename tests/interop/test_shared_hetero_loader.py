@@ -176,6 +176,16 @@ def test_a_rank_holds_its_block_rows_and_no_more(stored):
             assert bytes_of["adjacency"] == [whole["adjacency"]] * 5
 
 
+def test_the_name_of_earlier_versions_makes_the_same_share(stored):
+    folder, graphs = stored
+    one = opened(folder / "none", SerialComm())
+    parts = one.comm, one.graph, one.fingerprint, one.placement, one.relations, one.rows, one.features, one.blocks
+    with pytest.warns(DeprecationWarning, match=r"RankHeteroGraph\(.*\) goes with version 0\.3; use bulksample\.load"):
+        again = bs.RankHeteroGraph(*parts, opened=one.opened)
+    assert isinstance(again, bs.RankHeteroGraph)
+    assert digests(loader(again)) == digests(loader(graphs["none"]))
+
+
 def test_several_loaders_of_one_graph_run_side_by_side(stored):
     folder, graphs = stored
 

@@ -17,11 +17,10 @@ from bulksample.backends.base import Backend
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
 from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.answer_rooms import count_drawable
-from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.layout import Layout, StackedPlaces
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.relation_requests import DrawnRelation, HopForm, route_rows
 from bulksample.distributed.matrix.relation_rows import RowForm
-from bulksample.distributed.matrix.type_layouts import StackedPlaces
 from bulksample.graph import Graph
 from bulksample.relations.adjacency import By, RelationAdjacency
 from bulksample.relations.draw import Frontier, RowPicks, draw_rows

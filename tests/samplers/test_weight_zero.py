@@ -9,10 +9,10 @@ from relations_zoo import drawn_edges, edges_of, library
 from bulksample import CSR, DataError, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.open_relations import open_relations
+from bulksample.distributed.matrix.layout import TypeLayouts
+from bulksample.distributed.matrix.open_graph import open_relations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
-from bulksample.distributed.matrix.type_layouts import TypeLayouts
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
 from bulksample.relations.adjacency import RelationAdjacency

@@ -8,7 +8,6 @@ graph_block              one rank's rows of a stored graph
 placement                where topology and features lie
 open_graph               opens a stored graph on all ranks, replicated or in block rows
 rank_graph               `RankGraph`: a stored graph as one rank holds it, for loaders
-rank_hetero_graph        `RankHeteroGraph`: the same of a heterogeneous graph
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
 owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
 staged_rows              the stages in which rows travel
@@ -17,7 +16,6 @@ selection_exchange       requests for rows of the adjacency, and their answers
 relation_blocks          `PartitionedRelations`: relations of a heterogeneous graph in block rows, for samplers
 relation_owner, relation_rows  its two policies
 relation_requests        the messages of a hop over all relations, to owners and back
-open_relations           relations in block rows by the policy of a placement
 feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them
 sparse_feature_exchange  the same for sparse features
 row_requests             the ids of rows that ranks request, for one fetch or several at once

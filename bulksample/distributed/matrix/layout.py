@@ -1,4 +1,4 @@
-"""The distribution of a matrix's rows over block rows: the block row of each vertex, and its place in it.
+"""The distribution of the vertices of each type over block rows: the block row of each vertex, and its place in it.
 
 Vertices keep their ids in columns, in mini-batches and in the counters of random numbers, so a layout never changes a draw.
 A place is a row number in block order: block row i holds the places ``bounds[i]:bounds[i + 1]``.
@@ -6,13 +6,22 @@ A place is a row number in block order: block row i holds the places ``bounds[i]
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
+from ...data.parts_manifest import is_parts
 from ...errors import UsageError
-from ...sparse import MAX_VERTICES, frozen
+from ...graph import Graph
+from ...relations.adjacency import union_of
+from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
+from . import partition as partitions
+from .grid import ProcessGrid
 from .partition import Partition, block_bounds
+from .placement import Placement
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,3 +123,110 @@ def checked_bounds(bounds: np.ndarray) -> np.ndarray:
     if not ascending or bounds[-1] > MAX_VERTICES:
         raise UsageError(f"bounds must be integers that ascend from 0 to at most {MAX_VERTICES}; got {bounds.tolist()}")
     return bounds.astype(np.int64)
+
+
+class TypeLayouts:
+    """A layout of each vertex type in p / c block rows.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+    of : dict of Layout by type
+        In the order of the types.
+    """
+
+    def __init__(self, grid: ProcessGrid, of: dict[str, Layout]) -> None:
+        self.grid, self.of = grid, of
+
+    @staticmethod
+    def open(graph: Graph, placement: Placement, grid: ProcessGrid, seed: int = 0) -> TypeLayouts:
+        """Divide the vertices of each type of a graph by the partition of a placement; see `divide`."""
+        return TypeLayouts.divide({kind.name: kind.count for kind in graph.types}, placement, grid, seed, lambda: graph)
+
+    @staticmethod
+    def divide(
+        counts: Mapping[str, int], placement: Placement, grid: ProcessGrid, seed: int, whole: Callable[[], Graph]
+    ) -> TypeLayouts:  # fmt: skip
+        """Divide the vertices of each type by the partition of a placement, given how many there are.
+
+        ``block`` puts consecutive vertices of a type in each block row, and ``random`` random ones, each type apart; both need no
+        communication. The others, and a file, divide the union of all relations, in the numbering of all types: collective, see
+        `shared_assignment`. With `seed_locality` G, a partitioner that is named makes G parts. `whole` returns the graph.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if the partition is a folder of parts, or `seed_locality` parts do not fit the block rows.
+        """
+        how = placement.partition
+        if how == "block":
+            return TypeLayouts(grid, {name: Layout.even(count, grid.rows) for name, count in counts.items()})
+        if how not in partitions.PARTITIONERS and is_parts(how):
+            raise UsageError(f"a folder of parts holds a plain graph; got partition {how} with several vertex types: use a partitioner")
+        parts = placement.parts(grid)
+        if how == "random":
+            assignments = [partitions.random(count, parts, seed, place).assignment for place, count in enumerate(counts.values())]
+        else:
+            of_all = partitions.shared_assignment(grid.comm, how, sum(counts.values()), parts, seed, lambda: _edges(whole()))
+            assignments = np.split(of_all, list(accumulate(counts.values()))[:-1])
+        pairs = zip(counts, assignments, strict=True)
+        return TypeLayouts(grid, {name: Layout.of_parts(own, parts, grid.rows) for name, own in pairs})
+
+    def members(self, name: str) -> np.ndarray:
+        """Return the vertices of a type in the block row of this rank, ascending: int32."""
+        return self.of[name].members(self.grid.row)
+
+    def take(self, name: str, x: np.ndarray | CSR) -> np.ndarray | CSR:
+        """Copy the rows of this rank's members from an array over the vertices of a type, which may be mapped from a file."""
+        members = self.members(name)
+        return x.take(members) if isinstance(x, CSR) else np.ascontiguousarray(x[members])
+
+    def on(self, grid: ProcessGrid) -> TypeLayouts:
+        """Return the same block rows on another grid of the same shape."""
+        if grid.rows != self.grid.rows:
+            raise UsageError(f"the block rows of {self.grid.rows} process rows do not fit a grid of {grid.rows}")
+        made = copy(self)
+        made.grid = grid
+        return made
+
+    def nbytes(self) -> int:
+        """Return the bytes of the tables of places, which every rank holds; 0 for ``block``."""
+        return sum(layout.nbytes for layout in self.of.values())
+
+
+def _edges(graph: Graph) -> tuple[CSR, np.ndarray]:
+    """Return the adjacency of all relations together, and the mask of the training vertices of all types."""
+    train = [kind.masks.get("train", np.zeros(kind.count, bool)) for kind in graph.types]
+    return graph.adjacency if graph.plain else union_of(graph), np.concatenate([np.zeros(0, bool), *train])
+
+
+class StackedPlaces:
+    """One numbering of the vertices of all types: block row by block row, and type by type within a block row.
+
+    Parameters
+    ----------
+    layouts : sequence of Layout
+        The block rows of each type.
+
+    Attributes
+    ----------
+    bounds : int64, shape (blocks + 1,)
+        Block row i holds the places ``bounds[i]:bounds[i + 1]``.
+    """
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        self._layouts, sizes = layouts, np.stack([np.diff(layout.bounds) for layout in layouts], axis=1)
+        self._starts = row_pointers(sizes.reshape(-1))  # of each type in each block row
+        self.bounds = frozen(self._starts[:: len(layouts)])
+
+    def places(self, kind: int, vertices: np.ndarray) -> np.ndarray:
+        """Return the place of each vertex of a type: int32."""
+        layout = self._layouts[kind]
+        block = layout.blocks_of(vertices)
+        shift = self._starts[:-1].reshape(-1, len(self._layouts))[:, kind] - layout.bounds[:-1]
+        return np.asarray(layout.places(vertices) + shift[block], np.int32)
+
+    def located(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the type of each place, and its number among the vertices of this type in its block row: int64."""
+        at = np.searchsorted(self._starts, places, side="right") - 1
+        return at % len(self._layouts), places - self._starts[at]

@@ -6,6 +6,7 @@ In both cases every rank gets an `Adjacency` and all seeds of the split. Mini-ba
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,22 +16,24 @@ import numpy as np
 from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.base import Backend
 from ...data import store
-from ...data.manifest import load_manifest
 from ...data.parts_manifest import graph_manifest, is_parts, load_parts
 from ...data.store_files import open_array
 from ...errors import UsageError
-from ...sparse import CSR
+from ...graph import Graph
+from ...graph.graph import NODE
 from ...vertex_table import default_split
 from ..comm.agree import agree
 from ..comm.base import Comm
-from . import partition as partitions
 from .block_rows import BlockRowAdjacency
 from .graph_block import GraphBlock, load_block
 from .grid import ProcessGrid
-from .layout import Layout
+from .layout import Layout, TypeLayouts
 from .owner import OwnerAdjacency
-from .partition import Partition, shared_assignment
+from .partition import PARTITIONERS, Partition
 from .placement import Placement
+from .relation_blocks import PartitionedRelations, RelationBlock
+from .relation_owner import OwnerRelations
+from .relation_rows import RowsRelations
 from .spgemm15d import RowsAdjacency
 
 
@@ -117,6 +120,15 @@ class OpenBlock:
         return column.allgather_rows(np.ascontiguousarray(own), counts, "topology")
 
 
+def open_relations(
+    placement: Placement, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]
+) -> PartitionedRelations:  # fmt: skip
+    """Return relations in block rows by the policy of a placement, for samplers; collective. See `PartitionedRelations`."""
+    if placement.exchange == "owner":
+        return OwnerRelations(graph, backend, blocks, held)
+    return RowsRelations(graph, backend, blocks, held, placement.oblivious)
+
+
 def count_references(column: Comm, layout: Layout, vertices: np.ndarray) -> np.ndarray:
     """Count how often each vertex of this rank's block row occurs in `vertices` on all ranks of a process column: int64, shape (m,).
 
@@ -189,26 +201,21 @@ def part_places(directory: str | os.PathLike[str]) -> np.ndarray | None:
 
 
 def open_layout(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> Layout:
-    """Make or read the layout of a placement's partition; collective.
+    """Make or read the layout of a plain graph; collective. See `open_layouts`."""
+    return open_layouts(directory, placement, grid, seed).of[NODE]
 
-    With `seed_locality` G, a partitioner that is named makes G parts. METIS needs all edges: rank 0 reads them, partitions, and broadcasts
-    the result, 4 n bytes. The layout of a folder of parts is mapped from its tables; no rank sends anything but a digest.
+
+def open_layouts(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> TypeLayouts:
+    """Make or read the layout of each vertex type by a placement's partition; collective, see `TypeLayouts.divide`.
+
+    METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes. The layout of a folder of parts is mapped
+    from its tables; no rank sends anything but a digest.
     """
-    how = placement.partition
-    if is_parts(directory) or (how not in partitions.PARTITIONERS and is_parts(how)):
-        return _layout_of_parts(Path(directory), how, grid)
-    n = load_manifest(Path(directory)).vertices
-    if how == "block":
-        return Layout.even(n, grid.rows)
-    parts = placement.parts(grid)
-    if how == "random":
-        return Layout.of_parts(partitions.random(n, parts, seed).assignment, parts, grid.rows)
-
-    def whole() -> tuple[CSR, np.ndarray | None]:
-        graph = store.load(directory, features=False, check="none")
-        return graph.adjacency, graph.masks.get("train")
-
-    return Layout.of_parts(shared_assignment(grid.comm, how, n, parts, seed, whole), parts, grid.rows)
+    how, stored = placement.partition, graph_manifest(Path(directory), plain=False)
+    if is_parts(directory) or (stored.plain and how not in PARTITIONERS and is_parts(how)):
+        return TypeLayouts(grid, {NODE: _layout_of_parts(Path(directory), how, grid)})
+    counts = {kind.name: kind.vertices for kind in stored.types}
+    return TypeLayouts.divide(counts, placement, grid, seed, lambda: store.load(directory, features=False, check="none"))
 
 
 def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:

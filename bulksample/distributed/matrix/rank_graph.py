@@ -3,11 +3,15 @@
 The two choices are independent. The published main placement is the topology on every rank and features in block rows: sampling then
 sends nothing, and features are fetched from their owners. Whole arrays are mapped from the store, so the ranks of a machine share one
 copy: its page cache.
+
+The labels, the masks and the edges of a plain graph lie with its topology. Those of others, and their times, are not divided: they are
+mapped from the store, and read where a mini-batch asks for them.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,23 +20,25 @@ import numpy as np
 from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.base import Backend
 from ...data import store
-from ...data.files import folder_of
 from ...data.manifest import Manifest
-from ...data.parts_manifest import graph_manifest
 from ...errors import UsageError, is_whole
 from ...graph import Graph
+from ...graph.graph import NODE
 from ...pickled import Unpicklable
+from ...relations.adjacency import RelationAdjacency
 from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
+from .block_rows import BlockRowAdjacency
 from .comm_pool import CommPool, Lease, grids
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
 from .grid import Order, ProcessGrid, choose_order
-from .layout import Layout
-from .open_graph import OpenBlock, open_layout, part_places
+from .layout import Layout, TypeLayouts
+from .open_graph import OpenBlock, open_layouts, open_relations, part_places
 from .partition import SEEDED
 from .placement import Placement
+from .relation_blocks import PartitionedRelations, RelationBlock, read_blocks
 from .verify import verify_together
 
 
@@ -62,7 +68,7 @@ class BlockEdges(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankGraph(Unpicklable):
-    """A stored graph as one rank holds it; `bulksample.load` with a `world` returns one.
+    """The share of one rank of a stored graph; `bulksample.load` with a `world` returns one.
 
     Attributes
     ----------
@@ -70,21 +76,25 @@ class RankGraph(Unpicklable):
         The ranks that share the graph.
     manifest : Manifest
         Of the store.
-    held : Graph or OpenBlock
-        The adjacency, the labels and the masks: of all vertices, or those of this rank's block row.
-    features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
-        Of all vertices, mapped from the store; or those of this rank's block row.
-    layout : Layout, optional
-        The vertices of each block row of the features; None if they are whole.
     placement : Placement
+    held : Graph or OpenBlock
+        The whole graph, mapped from the store; of a plain graph whose topology is in block rows, the adjacency, the labels and the masks
+        of this rank's block row.
+    features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
+        Of all vertices, mapped from the store; or those of this rank's block row. A dict of such by type, unless the graph is plain.
+    rows, blocks : TypeLayouts, optional
+        The vertices of each type in the block rows of the topology, and in those of the features; None of what is whole.
+    relations : list of RelationBlock, optional
+        The rows of this rank's vertices in each relation, if the topology is in block rows and the graph is not plain.
     edges : BlockEdges, optional
-        What this rank knows of the edges of its block row, of the topology if that is partitioned; None if nothing is in block rows.
+        What this rank knows of the edges of its block row of a plain graph, of the topology if that is partitioned; None if nothing is in
+        block rows.
     edge_features : float32 or float16, shape (m, d), optional
-        Of all edges, mapped from the store, if features are whole.
-    lease : Lease, optional
-        The grid of `held`.
+        Of all edges of a plain graph, mapped from the store, if features are whole.
     part_places : int32, shape (n,), optional
         The place of each vertex in a folder of parts, if nothing is in block rows.
+    lease : Lease, optional
+        The grid of `held`.
     opened : OpenedAs
     sampling_grids, edge_grids, feature_grids : CommPool of ProcessGrid
         Grids of the topology for threads that sample, each with a tally of its own; for fetches of edges, and of features. All graphs of
@@ -94,15 +104,38 @@ class RankGraph(Unpicklable):
     stays = "ranks share it; call bulksample.load(path, world=...) on every rank"
     comm: Comm
     manifest: Manifest
-    held: Graph | OpenBlock
-    features: np.ndarray | CSR | None
-    layout: Layout | None
     placement: Placement
+    held: Graph | OpenBlock
+    x: Mapping[str, np.ndarray | CSR] = field(default_factory=dict, repr=False)  # the features by type
+    rows: TypeLayouts | None = None
+    blocks: TypeLayouts | None = None
+    relations: list[RelationBlock] | None = None
     edges: BlockEdges | None = None
     edge_features: np.ndarray | None = None
-    lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
     part_places: np.ndarray | None = field(default=None, repr=False)
+    lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
     opened: OpenedAs = field(default_factory=lambda: OpenedAs(""))
+
+    @property
+    def plain(self) -> bool:
+        """True of one type and one relation that have no names of their own; see `Graph.plain`."""
+        return self.manifest.plain
+
+    @property
+    def graph(self) -> Graph:
+        """The whole graph, mapped from the store; raises `UsageError` if this rank has a block row alone."""
+        if isinstance(self.held, OpenBlock):
+            raise UsageError(f"graph {self.name!r} is in block rows, and no rank has the whole; use topology='replicated'")
+        return self.held
+
+    @property
+    def features(self) -> Any:
+        return self.x.get(NODE) if self.plain else self.x
+
+    @property
+    def layout(self) -> Layout | None:
+        """The vertices of a plain graph in the block rows of the features; None if they are whole."""
+        return None if self.blocks is None else self.blocks.of[NODE]
 
     @property
     def sampling_grids(self) -> CommPool[ProcessGrid]:
@@ -114,20 +147,19 @@ class RankGraph(Unpicklable):
             return self.feature_grids
         return grids(self.comm, *self.placement.topology_shape(self.comm), own_tally=False)
 
-    def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the place of each vertex in the order of the block rows, of the features if these are partitioned.
-
-        If nothing is in block rows: in the order of the folder of parts that was opened, or else the id.
-        """
-        if self.layout is not None:
-            return self.layout.part_order(vertices)
-        if isinstance(self.held, OpenBlock):
-            return self.held.layout.part_order(vertices)
-        return vertices if self.part_places is None else self.part_places[vertices]
-
     @property
     def feature_grids(self) -> CommPool[ProcessGrid]:
         return grids(self.comm, *self.placement.feature_shape(self.comm), own_tally=False)
+
+    def part_order(self, vertices: np.ndarray, kind: str = NODE) -> np.ndarray:
+        """Return the place of each vertex of a type in the order of the block rows, of the features if these are partitioned.
+
+        If nothing is in block rows: in the order of the folder of parts that was opened, or else the id.
+        """
+        blocks = self.blocks or self.rows
+        if blocks is not None:
+            return blocks.of[kind].part_order(vertices)
+        return vertices if self.part_places is None else self.part_places[vertices]
 
     @property
     def name(self) -> str:
@@ -135,7 +167,7 @@ class RankGraph(Unpicklable):
 
     @property
     def n(self) -> int:
-        """Number of vertices of the whole graph."""
+        """Number of vertices of the whole graph, of all types."""
         return self.manifest.vertices
 
     @property
@@ -164,7 +196,7 @@ class RankGraph(Unpicklable):
         return self.held if isinstance(self.held, Graph) else self.held.block
 
     def seeds(self, split: str) -> np.ndarray:
-        """Return the vertices of a split, ascending: int32, the same on every rank. Collective if the topology is partitioned."""
+        """Return the vertices of a split, ascending: int32, the same on every rank. Collective if labels and masks are in block rows."""
         return self.held.seeds(split)
 
     def default_seeds(self) -> np.ndarray:
@@ -181,26 +213,43 @@ class RankGraph(Unpicklable):
     def open_adjacency(self, backend: Backend) -> tuple[Adjacency, Comm | None]:
         """Return the adjacency, and its communicator if its methods are collective; collective.
 
-        No two adjacencies in use have the same communicators, so several loaders may sample at once, each on its thread.
+        No two adjacencies in use have the same communicators, so several loaders may sample at once, each on its thread. If relations are
+        in block rows, each rank sends the others of its process column 16 bytes for each relation.
         """
-        held = self.held
-        if isinstance(held, Graph):
-            return LocalAdjacency(held.adjacency, backend), None
-        adjacency = self.sampling_grids.lend(lambda grid: replace(held, grid=grid).adjacency(backend))
+        if isinstance(self.held, Graph) and not self.placement.partitioned:
+            return LocalAdjacency(self.held.adjacency, backend) if self.plain else RelationAdjacency(self.held, backend), None
+        adjacency = self.sampling_grids.lend(lambda grid: self._in_block_rows(grid, backend))
         return adjacency, adjacency.grid.comm
+
+    def _in_block_rows(self, grid: ProcessGrid, backend: Backend) -> BlockRowAdjacency | PartitionedRelations:
+        if isinstance(self.held, OpenBlock):
+            return replace(self.held, grid=grid).adjacency(backend)
+        assert self.rows is not None
+        assert self.relations is not None
+        return open_relations(self.placement, self.held, backend, self.rows.on(grid), self.relations)
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the block row that this rank read into memory; 0 of a topology that is mapped whole."""
-        return 0 if isinstance(self.held, Graph) else self.held.block.read_bytes
+        """Bytes of the topology that this rank read into memory; 0 of one that is mapped whole."""
+        if isinstance(self.held, OpenBlock):
+            return self.held.block.read_bytes
+        return sum(block.nbytes for block in self.relations or ())
 
     def held_bytes(self) -> dict[str, int]:
         """Return the bytes of the arrays that this rank holds, in memory or mapped from the store."""
-        x, of_edges = self.features, self.edge_features if self.edges is None else self.edges.features
+        if isinstance(self.held, OpenBlock):
+            topology = self.held.block.adjacency.nbytes()
+        elif self.relations is not None:
+            topology = self.read_bytes
+        else:
+            topology = sum(relation.adjacency.nbytes() for relation in self.held.relations)
+        of_edges = [self.edge_features if self.edges is None else self.edges.features]
+        if isinstance(self.held, Graph) and not self.plain:
+            of_edges = [relation.features for relation in self.held.relations]
         return {
-            "adjacency": self._part.adjacency.nbytes(),
-            "features": x.nbytes() if isinstance(x, CSR) else 0 if x is None else x.nbytes,
-            "edge_features": 0 if of_edges is None else of_edges.nbytes,
+            "adjacency": topology,
+            "features": sum(x.nbytes() if isinstance(x, CSR) else x.nbytes for x in self.x.values()),
+            "edge_features": sum(x.nbytes for x in of_edges if x is not None),
         }
 
 
@@ -240,7 +289,8 @@ def open_rank_graph(
     Raises
     ------
     UsageError
-        On every rank, if an argument is unknown or does not fit the others, or the ranks were given different arguments or graphs.
+        On every rank, if an argument is unknown or does not fit the others or the graph, as a folder of parts, `label` and `target` do not
+        fit several vertex types. If the ranks were given different arguments or graphs.
     DataError
         On every rank, if the store is missing or damaged for one of them.
     """
@@ -248,57 +298,39 @@ def open_rank_graph(
         "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
-    placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
-    how = OpenedAs(os.fspath(directory), seed, label, target)
-    alike = {"version": __version__, **asked, "seed": seed, "label": label, "target": target, "check": check}
-    agree(comm, alike, {"graph": manifest.digest})
+    named = {"label": label, "target": target}
+    placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed, named))
+    agree(comm, {"version": __version__, **asked, "seed": seed, **named, "check": check}, {"graph": manifest.digest})
     verify_together(directory, comm, check)
-    if not placement.divided:
-        graph = together(comm, lambda: _whole(directory, label, target, True))
-        made = RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features, opened=how)
-        return replace(made, part_places=part_places(directory))
-    sharded, same = placement.shards_features, placement.same_rows(comm)
-    if not placement.partitioned:
-        _, layout, members = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
-        whole = together(comm, lambda: _whole(directory, label, target, False))
-        x = together(comm, lambda: load_feature_rows(directory, members))
-        made = RankGraph(comm, manifest, whole, x, layout, placement, opened=how)
-        if not manifest.num_edge_features:
-            return made
-        edges = BlockEdges(layout, whole.adjacency.take(members), *together(comm, lambda: load_edge_rows(directory, members, True)))
-        return replace(made, edges=edges)
-    lease, layout, members = _rows_of(comm, directory, placement, seed, placement.topology_shape(comm))
-    block = together(comm, lambda: load_block(directory, members, same, label, target))
-    edges = BlockEdges(layout, block.adjacency, *together(comm, lambda: load_edge_rows(directory, members, sharded)))
-    opened = OpenBlock(lease.lent, layout, block, placement)
-    if same:
-        return RankGraph(comm, manifest, opened, block.features, layout, placement, edges, None, lease, opened=how)
-    if sharded:
-        _, others, held = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
-        x = together(comm, lambda: load_feature_rows(directory, held))
-        return RankGraph(comm, manifest, opened, x, others, placement, edges, None, lease, opened=how)
-    x, of_edges = together(comm, lambda: (store.load_features(directory), store.load_edge_features(directory)))
-    return RankGraph(comm, manifest, opened, x, None, placement, edges, of_edges, lease, opened=how)
+
+    def layouts(shape: tuple[int, Order]) -> tuple[Lease[ProcessGrid], TypeLayouts]:
+        lease = grids(comm, *shape, own_tally=False).lease()
+        return lease, open_layouts(directory, placement, lease.lent, seed)
+
+    lease, rows = layouts(placement.topology_shape(comm)) if placement.partitioned else (None, None)
+    blocks = None
+    if placement.shards_features:
+        blocks = rows if placement.same_rows(comm) else layouts(placement.feature_shape(comm))[1]
+    read = _plain if manifest.plain else _types
+    arrays = together(comm, lambda: read(directory, placement, rows, blocks, **named))
+    how = OpenedAs(os.fspath(directory), seed, label, target)
+    return RankGraph(comm, manifest, placement, rows=rows, blocks=blocks, lease=lease, opened=how, **arrays)
 
 
-def _rows_of(
-    comm: Comm, directory: Any, placement: Placement, seed: int, shape: tuple[int, Order]
-) -> tuple[Lease[ProcessGrid], Layout, np.ndarray]:  # fmt: skip
-    """Return a process grid, the layout of its block rows, and the vertices of this rank's; collective."""
-    lease = grids(comm, *shape, own_tally=False).lease()
-    layout = open_layout(directory, placement, lease.lent, seed)
-    return lease, layout, layout.members(lease.lent.row)
-
-
-def _checked(comm: Comm, directory: Any, asked: dict[str, Any], seed: int) -> tuple[Placement, Manifest]:
-    """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other or the ranks."""
-    check_numbers(asked, seed)
+def _checked(
+    comm: Comm, directory: Any, asked: dict[str, Any], seed: int, named: dict[str, str | None]
+) -> tuple[Placement, Manifest]:  # fmt: skip
+    """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other, the ranks or it."""
+    _check_numbers(asked, seed)
     placement = Placement(**asked)
     choose_order(comm, placement.grid_order)
-    return placement, graph_manifest(folder_of(directory, "a store"))
+    manifest = store.manifest(directory)
+    if not manifest.plain and (others := [name for name, given in named.items() if given is not None]):
+        raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
+    return placement, manifest
 
 
-def check_numbers(asked: dict[str, Any], seed: Any) -> None:
+def _check_numbers(asked: dict[str, Any], seed: Any) -> None:
     """Raise `UsageError` if c of the topology or of the features, or the seed of a partition, is no whole number in range."""
     c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
     for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
@@ -306,5 +338,41 @@ def check_numbers(asked: dict[str, Any], seed: Any) -> None:
             raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
 
 
-def _whole(directory: str | os.PathLike[str], label: str | None, target: str | None, features: bool) -> Graph:
-    return store.load(directory, features, check="none").with_label(label, target)
+def _plain(
+    directory: Any, placement: Placement, rows: TypeLayouts | None, blocks: TypeLayouts | None, label: str | None, target: str | None
+) -> dict[str, Any]:  # fmt: skip
+    """Read this rank's rows of what is in block rows of a plain graph, and map the rest from the store."""
+    own = None if blocks is None else blocks.members(NODE)
+    edges, more = None, dict[str, Any]()
+    if rows is None:
+        graph = store.load(directory, own is None, check="none").with_label(label, target)
+        held: Graph | OpenBlock = graph
+        if own is None:
+            x, more = graph.features, {"edge_features": graph.edge_features, "part_places": part_places(directory)}
+        else:
+            x = load_feature_rows(directory, own)
+            if blocks is not None and store.manifest(directory).num_edge_features:
+                edges = BlockEdges(blocks.of[NODE], graph.adjacency.take(own), *load_edge_rows(directory, own, True))
+    else:
+        members, layout = rows.members(NODE), rows.of[NODE]
+        block = load_block(directory, members, blocks is rows, label, target)
+        held = OpenBlock(rows.grid, layout, block, placement)
+        edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, members, own is not None))
+        if own is None:
+            x, more = store.load_features(directory), {"edge_features": store.load_edge_features(directory)}
+        else:
+            x = block.features if blocks is rows else load_feature_rows(directory, own)
+    return {"held": held, "x": {} if x is None else {NODE: x}, "edges": edges, **more}
+
+
+def _types(
+    directory: Any, placement: Placement, rows: TypeLayouts | None, blocks: TypeLayouts | None, **named: str | None
+) -> dict[str, Any]:  # fmt: skip
+    """Map a graph of several types from its store, and read this rank's rows, and no others, of what is in block rows."""
+    graph = store.load(directory, check="none", structure=rows is None)
+    x = {kind.name: kind.features for kind in graph.types if kind.features is not None}
+    return {
+        "held": graph,
+        "x": x if blocks is None else {name: blocks.take(name, features) for name, features in x.items()},
+        "relations": None if rows is None else read_blocks(graph, rows),
+    }

@@ -28,7 +28,7 @@ from ...relations.draw import Frontier, RelationMatrix, RowPicks
 from ...relations.expand import expand_hops
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
-from .type_layouts import TypeLayouts
+from .layout import TypeLayouts
 
 
 class RelationBlock(NamedTuple):

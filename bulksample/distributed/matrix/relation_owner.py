@@ -17,9 +17,9 @@ from ...backends.relational import RelationLaw
 from ...graph import Graph
 from ...relations.draw import Frontier, RowPicks, draw_rows
 from .answer_rooms import RowCounts, count_drawable
+from .layout import TypeLayouts
 from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
 from .relation_requests import AskedRows, DrawnRelation, HopForm, Rooms, RowRuns, exchange_answers, exchange_requests, route_rows
-from .type_layouts import TypeLayouts
 
 
 class OwnerRelations(PartitionedRelations):

@@ -29,10 +29,10 @@ from ...relations.adjacency import By
 from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...sparse import CSR, row_pointers, runs
 from .answer_rooms import RowLaw
+from .layout import StackedPlaces, TypeLayouts
 from .packed_messages import Section, pack, unpack
 from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts
 from .staged_rows import StagedRows
-from .type_layouts import StackedPlaces, TypeLayouts
 
 
 class SentRelation(NamedTuple):

@@ -15,11 +15,11 @@ from bulksample.data.link_examples import LinkEnds, LinkExamples
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.layout import TypeLayouts
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.distributed.matrix.relation_links import PartitionedLinks
 from bulksample.distributed.matrix.relation_owner import OwnerRelations
-from bulksample.distributed.matrix.type_layouts import TypeLayouts
 
 BUYS, KNOWS = ("user", "buys", "item"), ("user", "knows", "user")
 KINDS = [{}, {"times": True}, {"edge_times": True}]

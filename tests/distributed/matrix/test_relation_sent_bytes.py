@@ -15,10 +15,10 @@ from bulksample import Stream
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.open_relations import open_relations
+from bulksample.distributed.matrix.layout import TypeLayouts
+from bulksample.distributed.matrix.open_graph import open_relations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
-from bulksample.distributed.matrix.type_layouts import TypeLayouts
 
 GRIDS = [(2, 1), (4, 2), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(6, 2, marks=pytest.mark.long)]
 
