@@ -21,7 +21,7 @@ from bulksample.backends.relational import RelationLaw
 from bulksample.data.hetero import hetero, papers
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
-from bulksample.distributed.matrix.relation_requests import HopForm
+from bulksample.distributed.matrix.requests import HopForm
 from bulksample.graph import Graph
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler

@@ -90,7 +90,7 @@ class Loader(EpochLoader):
     fetch_together : int
         With a graph that ranks share: mini-batches whose rows are fetched at once, each row once.
     edge_ids : bool
-        With a `RankGraph` of partitioned topology: fetch the numbers of sampled edges, `Batch.e_id`, too.
+        With a plain `RankGraph` of partitioned topology: fetch the numbers of sampled edges, `Batch.e_id`, too.
     profile : callable, optional
         Returns a context manager for a name, as ``trainer.profiler.profile`` of Lightning does. The loader enters it for
         "bulksample: sample" and "bulksample: fetch", while you wait for samples and rows. Profilers of torch see both without it.

@@ -56,7 +56,7 @@ Between machines, control left out: topology and features times the share of a p
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `published_cost` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
-Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.answer_rooms`).
+Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.reply_slots`).
 Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; with `rows` 1 for each of p / c^2
 stages and 3 before them (2 with `rows-oblivious`), and 4 where c > 1, LADIES twice as many; 2 a bulk and 1 a mini-batch for features; an
 all-reduce a step. What ranks tell each other once, of entries and counts of rows, is not counted.

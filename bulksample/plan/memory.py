@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..bulk_sizes import COPIES
 from ..distributed.comm.primitives import MOST_ELEMENTS
-from ..distributed.matrix.answer_rooms import RowLaw, is_padded
 from ..distributed.matrix.inference_memory import streamed_bytes
+from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from .evaluation import sampled_request
 from .request import PlanRequest
 from .sizes import Sizes, expected_sizes

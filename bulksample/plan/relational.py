@@ -8,7 +8,7 @@
               answers are not padded, a count of these picks; or the rows of the relations themselves (`relational_rows`)
 
 Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
-Windows of time hold fewer, so on graphs with times these are upper estimates. Padded answers (`matrix.answer_rooms`) are as long as the
+Windows of time hold fewer, so on graphs with times these are upper estimates. Padded answers (`matrix.reply_slots`) are as long as the
 longest row of each relation, which no manifest knows; they take up to twice what is predicted.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.manifest import Manifest
-from ..distributed.matrix.answer_rooms import RowLaw, is_padded
+from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..errors import UsageError
 from .relational_rows import rows_sent
 from .request import PlanRequest, divisors

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from math import expm1
 
-from ..distributed.matrix.answer_rooms import is_padded
 from ..distributed.matrix.grid import Order
+from ..distributed.matrix.reply_slots import is_padded
 from .profiles import NetworkProfile
 from .published_cost import PublishedWords, published_words
 from .request import PlanRequest

@@ -10,7 +10,6 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.hot_rows import by_score
 from ..distributed.matrix.layout import Layout
 from ..distributed.matrix.open_graph import count_references
 from ..distributed.matrix.placement import Placement
@@ -79,7 +78,7 @@ def rows_by_frequency(share: Share, adjacency: Adjacency, seeds: np.ndarray, col
     if groups is None:
         return CachedRows(count_references(column, share.layout, drawn))
     places, counts = np.unique(share.layout.places(drawn), return_counts=True)
-    return CachedRows(wanted=places[by_score(counts)])
+    return CachedRows(wanted=places[_by_score(counts)])
 
 
 def rows_by_inclusion(share: Share, a: CSR, seeds: np.ndarray) -> CachedRows:
@@ -89,4 +88,10 @@ def rows_by_inclusion(share: Share, a: CSR, seeds: np.ndarray) -> CachedRows:
         own = EpochShare(0, share.place, ranks, virtual=share.virtual_ranks, groups=groups.count).own_groups
         seeds = seeds[groups.members(own)]
     score = inclusion_probability(a, share.sampler, seeds, share.config.batch_size)
-    return CachedRows(wanted=share.layout.places(by_score(score)))
+    return CachedRows(wanted=share.layout.places(_by_score(score)))
+
+
+def _by_score(score: np.ndarray) -> np.ndarray:
+    """Return the rows with positive scores, the highest first; of equal ones the lower id first: int64."""
+    order = np.argsort(-score, kind="stable")
+    return order[: np.count_nonzero(score > 0)]

@@ -10,9 +10,8 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.block_rows import BlockRowAdjacency
+from ..distributed.matrix.block_rows import InBlockRows
 from ..distributed.matrix.rank_graph import RankGraph
-from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
 from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
@@ -46,7 +45,7 @@ class LoadingView(View):
 
     def __init__(self, comm: Comm, adjacency: Adjacency, sampling: Comm | None, fetching: list[Comm]) -> None:
         self.adjacency, self.sampling, self._rank, self._fetching = adjacency, sampling, comm.rank, fetching
-        sampled = adjacency.grid.column_comm if isinstance(adjacency, BlockRowAdjacency | PartitionedRelations) else None
+        sampled = adjacency.grid.column_comm if isinstance(adjacency, InBlockRows) else None
         self._sampled, self._fetched = sampled, fetching[0] if fetching else sampled or comm
         self.meets = bool(fetching) or sampling is not None
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from bulksample.adjacency import Adjacency, Entries, KeptEdges
 from bulksample.backends.base import Picks
 from bulksample.backends.layer_draws import LayerPicks
-from bulksample.distributed.matrix.answer_rooms import RowLaw
+from bulksample.distributed.matrix.reply_slots import RowLaw
 from bulksample.rng import Draw
 from bulksample.selection import Selection
 from bulksample.sparse import CSR

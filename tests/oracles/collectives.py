@@ -1,6 +1,6 @@
 """Predict what every rank of a process grid sends in one collective, from the sizes of its parts.
 
-The predictions equal the tally of `Comm` for the collectives of `matrix.selection_exchange` and `matrix.answer_rooms`.
+The predictions equal the tally of `Comm` for the collectives of `matrix.messages`, `matrix.requests` and `matrix.reply_slots`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bulksample.distributed.comm.primitives import SentCount
-from bulksample.distributed.matrix.answer_rooms import Counted, missing
+from bulksample.distributed.matrix.reply_slots import Counted, missing
 
 SENT_KINDS = ("topology", "control")
 GridSent = NDArray[np.int64]  # int64, shape (2, 2, p / c, c): by SENT_KINDS; messages and bytes; of rank (i, j)
@@ -88,6 +88,6 @@ class CollectiveCosts:
         rows, entries = rows.transpose(self._turned), entries.transpose(self._turned)
         return self.alltoall(ID * rows + (ID + VALUE if values else ID) * entries)
 
-    def in_rooms(self, entries: np.ndarray) -> GridSent:
-        """Predict `answer_rows` back to the requesting ranks, in rooms of so many ids in all."""
+    def in_slots(self, entries: np.ndarray) -> GridSent:
+        """Predict replies to the requesting ranks, in slots of so many ids in all."""
         return self.alltoall(ID * entries.transpose(self._turned), counts_known=True)

@@ -12,9 +12,8 @@ import numpy as np
 from bulksample.distributed.comm.primitives import SentCount
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.distributed.matrix.codec import codec_named
-from bulksample.distributed.matrix.feature_exchange import bounds_of_ranks
+from bulksample.distributed.matrix.feature_exchange import bounds_of_ranks, hottest
 from bulksample.distributed.matrix.grid import Order
-from bulksample.distributed.matrix.hot_rows import hottest, own_choice
 
 Cached = np.ndarray | Sequence[np.ndarray] | None  # the ids in every rank's cache, or in that of each rank
 Tallies = list[dict[str, SentCount]]  # for each of p ranks, kind to (messages, bytes)
@@ -32,7 +31,7 @@ def predict_own_caches(
     """Return the places in the cache of each rank, ascending, by the places that it wants. `predict_fetch` of them predicts the filling."""
     room = cache_bytes // max(1, codec_named(codec).row_bytes(width))
     rows = [r // replication for r in range(len(wanted))]
-    return [np.sort(own_choice(one, bounds[i], bounds[i + 1], room)) for i, one in zip(rows, wanted, strict=True)]
+    return [np.sort(one[(one < bounds[i]) | (one >= bounds[i + 1])][:room]) for i, one in zip(rows, wanted, strict=True)]
 
 
 def predict_fetch(

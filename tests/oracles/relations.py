@@ -1,8 +1,8 @@
 """Predict what every rank of a process grid sends when it samples from relations in block rows.
 
 One rank's draws are those of all ranks, so `HopRecorder` records the frontiers and the draws of each hop on one rank that holds the whole
-graph. `predict_hops` predicts the messages of the policy `owner`, which `matrix.relation_requests` describes, and `predict_counts` the
-counts of rows that travel before (`matrix.answer_rooms`). `predict_row_hops` predicts the messages of `rows` and `rows-oblivious`
+graph. `predict_hops` predicts the messages of the policy `owner`, which `matrix.requests` describes, and `predict_counts` the
+counts of rows that travel before (`matrix.reply_slots`). `predict_row_hops` predicts the messages of `rows` and `rows-oblivious`
 (`matrix.relation_rows`), and `predict_links` those of `matrix.relation_links`.
 """
 
@@ -16,11 +16,11 @@ import numpy as np
 from bulksample.backends.base import Backend
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
 from bulksample.data.link_examples import LinkEnds
-from bulksample.distributed.matrix.answer_rooms import count_drawable
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
-from bulksample.distributed.matrix.relation_requests import DrawnRelation, HopForm, route_rows
 from bulksample.distributed.matrix.relation_rows import RowForm
+from bulksample.distributed.matrix.reply_slots import count_drawable
+from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, route_rows
 from bulksample.graph import Graph
 from bulksample.relations.adjacency import By, RelationAdjacency
 from bulksample.relations.draw import Frontier, RowPicks, draw_rows
@@ -37,7 +37,7 @@ class RecordedHop(NamedTuple):
     form: HopForm  # of the policy owner
     row_form: RowForm  # of the policies that send rows
     frontiers: Sequence[Frontier]  # by type
-    edges: Sequence[np.ndarray]  # of each relation of `form`, int64, shape (rows of its destination type,): the rooms; drawn, if ragged
+    edges: Sequence[np.ndarray]  # of each relation of `form`, int64, shape (rows of its destination type,): the slots; drawn, if ragged
 
 
 class HopRecorder(RelationAdjacency):
@@ -72,7 +72,7 @@ class HopRecorder(RelationAdjacency):
             pairs = zip(relations, laws[hop], strict=True)
             drawn = [draw_rows(self.backend, one, frontiers[one.destination], law, trees.moving) for one, law in pairs]
             edges = [
-                np.diff(drawn[one.place].pointers) if forms[0].ragged else _rooms(one, relations[one.place].matrix, frontiers)
+                np.diff(drawn[one.place].pointers) if forms[0].ragged else _slots(one, relations[one.place].matrix, frontiers)
                 for one in forms[0].relations
             ]
             self.hops.append(RecordedHop(*forms, frontiers, edges))
@@ -81,9 +81,9 @@ class HopRecorder(RelationAdjacency):
         return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
 
-def _rooms(one: DrawnRelation, matrix: CSR, frontiers: Sequence[Frontier]) -> np.ndarray:
+def _slots(one: DrawnRelation, matrix: CSR, frontiers: Sequence[Frontier]) -> np.ndarray:
     vertices = frontiers[one.destination].vertices
-    return np.full(len(vertices), one.width) if one.padded else one.rooms(count_drawable(matrix, one.by_weight)[vertices])
+    return np.full(len(vertices), one.width) if one.padded else one.slots(count_drawable(matrix, one.by_weight)[vertices])
 
 
 def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout], replication: int) -> GridSent:
@@ -109,7 +109,7 @@ def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout
 
 
 def predict_counts(hops: Sequence[RecordedHop], layouts: Sequence[Layout], replication: int) -> GridSent:
-    """Predict what ranks send, once, in hops whose rooms need counts of rows: those of its rows, from each to its process column."""
+    """Predict what ranks send, once, in hops whose slots need counts of rows: those of its rows, from each to its process column."""
     rows, widths = layouts[0].blocks, dict[Hashable, int]()
     costs, sent = CollectiveCosts("column", rows, replication), nothing_sent(rows, replication)
     for hop in hops:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from bulksample.adjacency import Entries, LocalAdjacency
 from bulksample.backends.base import Backend
-from bulksample.distributed.matrix.answer_rooms import Counted, RowLaw, count_drawable, is_padded
 from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.reply_slots import Counted, RowLaw, count_drawable, is_padded
 from bulksample.errors import UsageError
 from bulksample.rng import Draw
 from bulksample.selection import Selection
@@ -108,9 +108,9 @@ class OwnerCosts(BlockRowCosts):
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         rows = self._by_owner(asked)
         if is_padded(fanout, self.whole.matrix.nnz, self.layout.n):
-            return self._to_owners(asked, rows) + self.column.in_rooms(fanout * rows)
+            return self._to_owners(asked, rows) + self.column.in_slots(fanout * rows)
         drawn = self._drawn(RowLaw(fanout, draw.law))
-        return self._to_owners(asked, rows) + self.column.in_rooms(self._by_owner(asked, [drawn[q.vertices] for q in asked]))
+        return self._to_owners(asked, rows) + self.column.in_slots(self._by_owner(asked, [drawn[q.vertices] for q in asked]))
 
     def first_rows(self, laws: Sequence[RowLaw] = ()) -> GridSent:
         """Predict the entries of all block rows: each rank sends 8 bytes to the others of its process column.

@@ -65,7 +65,7 @@ class StagedCosts:
     def entries(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
         """Predict the entries of the rows: in each stage one rank of a process column sends."""
         _, entries = self._in_columns(named)
-        return self._column.in_rooms(entries * (3 if values else 1))
+        return self._column.in_slots(entries * (3 if values else 1))
 
     def _in_columns(self, named: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Count the rows, and their entries, that (i, j) receives from each rank of its column: int64, shape (p / c, c, p / c)."""

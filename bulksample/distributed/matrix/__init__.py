@@ -10,16 +10,13 @@ open_graph               opens a stored graph on all ranks, replicated or in blo
 rank_graph               `RankGraph`: a stored graph as one rank holds it, for loaders
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
 owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
-staged_rows              the stages in which rows travel
-answer_rooms             how long answers are, known to all ranks
-selection_exchange       requests for rows of the adjacency, and their answers
+requests                 requests for rows of an adjacency, to their owners
+messages                 messages of several sections, rows of different lengths, and replies to requests
+reply_slots              how long replies are, known to all ranks
 relation_blocks          `PartitionedRelations`: relations of a heterogeneous graph in block rows, for samplers
-relation_owner, relation_rows  its two policies
-relation_requests        the messages of a hop over all relations, to owners and back
+relation_rows            its policy by which rows travel; `owner` has the other
 feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them
 sparse_feature_exchange  the same for sparse features
-row_requests             the ids of rows that ranks request, for one fetch or several at once
-hot_rows                 the cache of rows that are fetched most often
 codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2
 inference_memory         the memory of exact inference on one rank
 halo                     the rows of other ranks that a full-graph layer needs, and their gradients

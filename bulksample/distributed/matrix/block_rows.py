@@ -22,7 +22,7 @@ sample_layer             process column 4 U' in all                          4 U
 ======================== ============== ==================================== ==========================================
 
 C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
-row; owners are the ranks that own one. `answer_rooms.is_padded` says which answers of `sample_rows` are padded.
+row; owners are the ranks that own one. `reply_slots.is_padded` says which replies of `sample_rows` are padded.
 With `rows` the members of the process row are named whose process column works on a row. `rows-oblivious` sends no requests in the process
 column; its U', D' are whole block rows. Each direction is one message to each rank; in the process column lengths and entries of rows are
 two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of answers of `owner:
@@ -41,7 +41,17 @@ from .grid import ProcessGrid
 from .layout import Layout
 
 
-class BlockRowAdjacency(Adjacency):
+class InBlockRows(Adjacency):
+    """An adjacency of any graph in block rows on a process grid; its methods are collective."""
+
+    collective = True
+    grid: ProcessGrid
+
+    def at(self, place: str) -> None:
+        self.grid.column_comm.at(place, f"rank {self.grid.comm.rank} samples {place}")
+
+
+class BlockRowAdjacency(InBlockRows):
     """An `Adjacency` in block rows. Samplers use it like one that is stored in a single process.
 
     Parameters
@@ -59,8 +69,6 @@ class BlockRowAdjacency(Adjacency):
         If the layout or the number of rows of the block does not match the grid.
     """
 
-    collective = True
-
     def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None) -> None:
         self.grid, self.backend, self.block = grid, backend, block
         self.n = block.shape[1]
@@ -74,9 +82,6 @@ class BlockRowAdjacency(Adjacency):
             raise UsageError(f"block row {grid.row} must have {last - self.first} rows; it has {block.shape[0]}")
         self._squares: CSR | None = None
         self.local = LocalAdjacency(block, backend)  # for operations on own rows
-
-    def at(self, place: str) -> None:
-        self.grid.column_comm.at(place, f"rank {self.grid.comm.rank} samples {place}")
 
     def with_entries(self, entries: Entries) -> CSR:
         """Return the block with the given entries (see `Adjacency.left_multiply`). The first call with squares is collective."""

@@ -3,7 +3,7 @@
     E[entry(v, u)]      entry(v, u): the position of u in row v of A; edges are named by their ends, so a rank needs no row pointers
 
 A rank requests every distinct edge of other ranks once: 8 bytes (kind "topology"). It receives d numbers of 4 or 2 bytes (kind "features")
-and, if it asks for numbers, 8 bytes (kind "topology"). The requests of several fetches may travel at once: see `row_requests`.
+and, if it asks for numbers, 8 bytes (kind "topology"). The requests of several fetches may travel at once: see `request_ids`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import PeerLost
 from ...sparse import CSR
 from ..comm.base import Comm, PendingRows
 from .layout import Layout
-from .row_requests import RowRequests, request_rows
+from .messages import RowRequests, request_ids
 
 
 class EdgeExchange:
@@ -56,24 +56,24 @@ class EdgeExchange:
         n = self._layout.n
         named = [np.unique(self._layout.places(v).astype(np.int64) * n + u, return_inverse=True) for v, u in fetches]
         wanted = [np.stack([keys // n, keys % n], axis=1).astype(np.int32) for keys, _ in named]
-        requests = request_rows(self.comm, self._layout.bounds, wanted)
+        requests = request_ids(self.comm, self._layout.bounds, wanted)
         return [partial(self._begin, position, own, numbers) for (_, position), own in zip(named, requests, strict=True)]
 
-    def _begin(self, position: np.ndarray, asked: RowRequests, numbers: bool) -> EdgeFetch:
+    def _begin(self, position: np.ndarray, requests: RowRequests, numbers: bool) -> EdgeFetch:
         """Send the numbers and the features of the requested edges."""
-        (rows, entries), pending = self._entries(asked.requested), []
-        counts, incoming = asked.requested_counts, asked.expected
+        (rows, entries), pending = self._entries(requests.requested), []
+        counts, incoming = requests.requested_counts, requests.expected
         if numbers:
             pending.append(self.comm.start_alltoall_rows(entries + self._shift[rows], counts, "topology", incoming=incoming))
         if self._features is not None:
             pending.append(self.comm.start_alltoall_rows(self._features[entries], counts, "features", incoming=incoming))
         return EdgeFetch(pending, numbers, position)
 
-    def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _entries(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` if this rank does not hold an edge."""
-        rows = asked[:, 0] - np.int32(self._first)
+        rows = ends[:, 0] - np.int32(self._first)
         held = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
-        entries = self._block.find(rows, asked[:, 1]) if held else np.array([-1])
+        entries = self._block.find(rows, ends[:, 1]) if held else np.array([-1])
         if entries.min(initial=0) < 0:
             raise PeerLost(f"rank {self.comm.rank} was asked for an edge that it does not hold")
         return rows, entries

@@ -30,9 +30,8 @@ import numpy as np
 from ...errors import PeerLost, UsageError
 from ..comm.base import Comm, PendingRows
 from .codec import codec_named
-from .hot_rows import HotRows, hottest, no_rows, own_choice
 from .layout import checked_bounds
-from .row_requests import RowRequests, request_rows
+from .messages import RowRequests, request_ids
 
 
 class RowExchange:
@@ -80,7 +79,7 @@ class RowExchange:
             )
         self._rows, self.width, self._names = rows, rows.shape[1], names
         self._agree(cache_bytes, wanted is not None)
-        self.cache = no_rows(self.codec.columns(self.width), self.codec.dtype)
+        self.cache = HotRows(np.empty(0, np.int64), np.empty((0, self.codec.columns(self.width)), self.codec.dtype))
         if cache_bytes:
             room = min(self.n, cache_bytes // max(1, self.codec.row_bytes(self.width)))
             self.cache = self._fill(room, access_count) if wanted is None else self._fill_own(room, np.asarray(wanted))
@@ -123,7 +122,7 @@ class RowExchange:
         8 more for each cached one, and 4 for each row that others request.
         """
         named = [self._named(vertices) for vertices in fetches]
-        requests = request_rows(self.comm, self.bounds, [one.ids[one.away].astype(np.int32) for one in named])
+        requests = request_ids(self.comm, self.bounds, [one.ids[one.away].astype(np.int32) for one in named])
         return [partial(self.begin, one, own) for one, own in zip(named, requests, strict=True)]
 
     def _named(self, vertices: np.ndarray) -> NamedRows:
@@ -196,34 +195,48 @@ class RowExchange:
 
     def _fill_own(self, room: int, wanted: np.ndarray) -> HotRows:
         """Fetch the rows that this rank wants most and does not hold."""
-        ids = np.sort(own_choice(wanted, self._first, self._end, room))
-        (asked,) = request_rows(self.comm, self.bounds, [ids.astype(np.int32)])
+        away = wanted[(wanted < self._first) | (wanted >= self._end)]
+        ids = np.sort(away[:room].astype(np.int64))
+        (asked,) = request_ids(self.comm, self.bounds, [ids.astype(np.int32)])
         requested = self._encoded(asked.requested)
         return HotRows(ids, self.comm.alltoall_rows(requested, asked.requested_counts, self.kind, incoming=asked.expected))
 
 
-class NamedRows(NamedTuple):
-    """The rows of a fetch.
+def hottest(comm: Comm, first: int, access_count: np.ndarray, room: int) -> np.ndarray:
+    """Return the ids of the `room` most often fetched rows of all ranks, ascending: int64, shape (min(room, n),); collective.
 
-    Parameters
-    ----------
-    ids : integers, shape (u,)
-        The distinct rows that this rank asks for, ascending.
-    position : integers, shape (m,), optional
-        Which of them each vertex is; None if the vertices are `ids` themselves.
-    own : slice
-        Those that this rank holds.
-    away : bool, shape (u,)
-        Those that others send; the rest lies in the cache.
-    slots : int64, shape (h,)
-        The slots of these in the cache.
+    Each rank sends the ids and access counts of its own most fetched rows to all others, 16 bytes each (kind "control"). `first`
+    is the id of its first row. Of rows with equal counts the lower id wins.
     """
+    order = np.argsort(-access_count, kind="stable")[:room]
+    counts = comm.allgather(np.array([len(order)]), "control")[:, 0]
+    ids = comm.allgather_rows(order + first, counts, "control")
+    all_counts = comm.allgather_rows(access_count[order], counts, "control")
+    return np.sort(ids[np.lexsort((ids, -all_counts))[:room]])
+
+
+class HotRows(NamedTuple):
+    """Cached rows: their ids (ascending, int64, shape (h,)) and the encoded rows, shape (h, f)."""
 
     ids: np.ndarray
-    position: np.ndarray | None
-    own: slice
-    away: np.ndarray
-    slots: np.ndarray
+    rows: np.ndarray
+
+    def find(self, ids: np.ndarray) -> np.ndarray:
+        """Return the position of each id in the cache, -1 for an id that is not cached: int64, shape of `ids`."""
+        if not len(self.ids):
+            return np.full(ids.shape, -1, np.int64)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[at] == ids, at, -1)
+
+
+class NamedRows(NamedTuple):
+    """The rows of a fetch: own ones, those that others send, and the rest, which lies in the cache."""
+
+    ids: np.ndarray  # integers, shape (u,): the distinct rows that this rank wants, ascending
+    position: np.ndarray | None  # integers, shape (m,): which of them each vertex is; None if the vertices are `ids` themselves
+    own: slice  # those that this rank holds
+    away: np.ndarray  # bool, shape (u,): those that others send
+    slots: np.ndarray  # int64, shape (h,): the slots of cached ones in the cache
 
 
 def divided(ids: np.ndarray, position: np.ndarray | None, first: int, end: int, slot: np.ndarray) -> NamedRows:

@@ -18,9 +18,8 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...relations.adjacency import union_of
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
-from . import partition as partitions
 from .grid import ProcessGrid
-from .partition import Partition, block_bounds
+from .partition import PARTITIONERS, Partition, block_bounds, random, shared_assignment
 from .placement import Placement
 
 
@@ -161,13 +160,13 @@ class TypeLayouts:
         how = placement.partition
         if how == "block":
             return TypeLayouts(grid, {name: Layout.even(count, grid.rows) for name, count in counts.items()})
-        if how not in partitions.PARTITIONERS and is_parts(how):
+        if how not in PARTITIONERS and is_parts(how):
             raise UsageError(f"a folder of parts holds a plain graph; got partition {how} with several vertex types: use a partitioner")
         parts = placement.parts(grid)
         if how == "random":
-            assignments = [partitions.random(count, parts, seed, place).assignment for place, count in enumerate(counts.values())]
+            assignments = [random(count, parts, seed, place).assignment for place, count in enumerate(counts.values())]
         else:
-            of_all = partitions.shared_assignment(grid.comm, how, sum(counts.values()), parts, seed, lambda: _edges(whole()))
+            of_all = shared_assignment(grid.comm, how, sum(counts.values()), parts, seed, lambda: _edges(whole()))
             assignments = np.split(of_all, list(accumulate(counts.values()))[:-1])
         pairs = zip(counts, assignments, strict=True)
         return TypeLayouts(grid, {name: Layout.of_parts(own, parts, grid.rows) for name, own in pairs})

@@ -28,24 +28,15 @@ from .codec import Codec
 from .feature_exchange import Fetch, NamedRows, RowExchange, divided
 from .grid import ProcessGrid
 from .layout import Layout
-from .row_requests import RowRequests, request_rows
+from .messages import RowRequests, request_ids
 
 
 class AskedRows(NamedTuple):
-    """The learned rows of a look-up, which their owners have been asked for.
+    """The learned rows of a look-up, which their owners have been asked for."""
 
-    Parameters
-    ----------
-    rows : NamedRows
-        Distinct, in the order of their places.
-    requests : RowRequests
-    position : int64, shape of the ids
-        The row of each id among them.
-    """
-
-    rows: NamedRows
+    rows: NamedRows  # distinct, in the order of their places
     requests: RowRequests
-    position: np.ndarray
+    position: np.ndarray  # int64, shape of the ids: the row of each id among them
 
 
 def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray]) -> list[AskedRows]:
@@ -58,7 +49,7 @@ def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray
     for ids in lookups:
         unique, position = np.unique(layout.places(ids), return_inverse=True)
         named.append((divided(unique, None, first, end, np.full(len(unique), -1)), position))
-    requests = request_rows(comm, layout.bounds, [rows.ids[rows.away].astype(np.int32) for rows, _ in named])
+    requests = request_ids(comm, layout.bounds, [rows.ids[rows.away].astype(np.int32) for rows, _ in named])
     return [AskedRows(rows, own, position) for (rows, position), own in zip(named, requests, strict=True)]
 
 

@@ -28,11 +28,10 @@ from .block_rows import BlockRowAdjacency
 from .graph_block import GraphBlock, load_block
 from .grid import ProcessGrid
 from .layout import Layout, TypeLayouts
-from .owner import OwnerAdjacency
+from .owner import OwnerAdjacency, OwnerRelations
 from .partition import PARTITIONERS, Partition
 from .placement import Placement
 from .relation_blocks import PartitionedRelations, RelationBlock
-from .relation_owner import OwnerRelations
 from .relation_rows import RowsRelations
 from .spgemm15d import RowsAdjacency
 

@@ -1,39 +1,52 @@
 """The `owner` policy: the owner of a row draws from it, and the owner of a column range adds up its columns. Only picks travel.
 
 Node-wise: requests for rows go to their owners in the process column, and at most s picks a row come back: three collectives, one of them
-the lengths of the requests; those of answers are known (`answer_rooms`). Layer-wise: every member of the column holds its own range of
+the lengths of the requests; those of replies are known (`reply_slots`). Layer-wise: every member of the column holds its own range of
 columns over all rows, so its column sums are complete. The s + 1 smallest keys of each range contain the s + 1 smallest of all. Before and
-after, each rank holds its block row, its column block (made in the first layer-wise call), a count of each row if answers are not padded,
+after, each rank holds its block row, its column block (made in the first layer-wise call), a count of each row if replies are not padded,
 and its own mini-batches.
+
+Relations: the rows of a frontier travel as (tree, window, vertex), and the owner of a row draws from it in all relations. A hop of all
+relations takes the three collectives. Replies of rows that draw from windows of time and are not padded have unknown lengths: they take a
+fourth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, Picks, check_fanout
 from ...backends.layer_draws import LayerPicks
+from ...backends.relational import RelationLaw
+from ...graph import Graph
+from ...relations.draw import Frontier, RowPicks, draw_rows
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
-from .answer_rooms import Counted, RowCounts, RowLaw, count_drawable, is_padded
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
-from .layout import Layout
-from .selection_exchange import (
+from .layout import Layout, TypeLayouts
+from .messages import Reply, Slots, exchange_ragged_rows, exchange_replies, merge_columns
+from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
+from .reply_slots import Counted, RowCounts, RowLaw, count_drawable, is_padded
+from .requests import (
+    DrawnRelation,
+    HopForm,
+    RequestedRows,
     Requests,
-    answer_rows,
-    exchange_ragged_rows,
-    in_request_order,
-    merge_columns,
+    RoutedSelection,
+    RowRuns,
     request_from_all,
+    request_hop,
     request_rows,
     route,
+    route_rows,
     to_places,
 )
 
@@ -54,18 +67,24 @@ class OwnerAdjacency(BlockRowAdjacency):
         return self._counts.nbytes + sum(block.nbytes() for block in self._column_blocks.values())
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if answers are padded, or else 4 bytes a pick."""
+        """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if replies are padded, or else 4 bytes a pick."""
         check_fanout(fanout)
         routed, law = route(q, self.layout), RowLaw(fanout, draw.law)
-        own = self.rooms(q.vertices[routed.order], law)
+        own = self.slots(q.vertices[routed.order], law)
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
         picks = self.backend.sample_rows(self.block, rows, fanout, draw)
-        asked = self.rooms(requests.rows.vertices, law)
-        return Picks(*answer_rows(self._column, picks.pointers, picks.columns, asked, own, requests.counts, routed))
+        slots = Slots(self.slots(requests.rows.vertices, law), own)
+        return Picks(*self._replies(requests, routed, picks.pointers, [picks.columns], slots))
 
-    def rooms(self, vertices: np.ndarray, law: RowLaw) -> np.ndarray:
-        """Return the room of the row of each vertex in an answer: int64, shape (R,).
+    def _replies(
+        self, requests: Requests, routed: RoutedSelection, ends: np.ndarray, arrays: list[np.ndarray], slots: Slots | None = None
+    ) -> list[np.ndarray]:
+        """Send rows back to the ranks that requested them; return row pointers and arrays in the order of the own rows."""
+        return exchange_replies(self._column, [Reply(ends, arrays, requests.counts, routed.order, routed.rows, slots)])[0]
+
+    def slots(self, vertices: np.ndarray, law: RowLaw) -> np.ndarray:
+        """Return the slot of the row of each vertex in a reply: int64, shape (R,).
 
         The first call is collective (see `padded`), and so is the first with a law that needs counts of rows: each rank of
         the process column sends those of its rows to all others, 1, 2 or 4 bytes each (`RowCounts.gather`), and once the length of its
@@ -76,7 +95,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         return np.asarray(law.edges_drawn(self._counts.of(self._gather(law), self.layout.places(vertices))), np.int64)
 
     def padded(self, fanout: int) -> bool:
-        """Return True if answers of this fanout are padded (`is_padded`), the same on every rank.
+        """Return True if replies of this fanout are padded (`is_padded`), the same on every rank.
 
         The first call is collective: each rank of the process column sends its number of entries, 8 bytes, to all others.
         """
@@ -104,18 +123,17 @@ class OwnerAdjacency(BlockRowAdjacency):
         assert requests.columns is not None
         kept = self.local.restrict(to_places(requests.rows, self.layout, self.first), requests.columns, shares)
         entries = [kept.columns] if kept.shares is None else [kept.columns, kept.shares]
-        answers = exchange_ragged_rows(self._column, requests.counts, kept.pointers, entries, routed.rows)
-        ends, *found = in_request_order(routed.order, answers)
-        return KeptEdges(ends, found[0], found[1] if shares else None)
+        ends, *kept_here = self._replies(requests, routed, kept.pointers, entries)
+        return KeptEdges(ends, kept_here[0], kept_here[1] if shares else None)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """Compute Q A: send the frontier to all ranks of the process column; receive 12 bytes for each entry of the product."""
         requests, product = self._multiply_own_range(q, entries)
         columns = self._own[product.indices]
         expected = self._answered(q)
-        answers = exchange_ragged_rows(self._column, requests.minibatches, product.indptr, [columns, product.entries()], expected)
-        ends, found, values = merge_columns(answers, len(q))
-        return CSR(ends, found, values, (len(q), self.n))
+        replies = exchange_ragged_rows(self._column, requests.minibatches, product.indptr, [columns, product.entries()], expected)
+        ends, merged, values = merge_columns(replies, len(q))
+        return CSR(ends, merged, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """Draw s vertices for each mini-batch, as `Adjacency.sample_layer` defines.
@@ -130,10 +148,10 @@ class OwnerAdjacency(BlockRowAdjacency):
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
-        found_sums, expected = sums[place], self._answered(q)
-        answers = exchange_ragged_rows(self._column, requests.minibatches, near.pointers, [near.columns, found_sums], expected)
-        ends, found, values = merge_columns(answers, len(q))
-        return self.backend.smallest_keys(ends, found, race_weights(values, power), fanout, q.minibatches, draw)
+        expected = self._answered(q)
+        replies = exchange_ragged_rows(self._column, requests.minibatches, near.pointers, [near.columns, sums[place]], expected)
+        ends, merged, values = merge_columns(replies, len(q))
+        return self.backend.smallest_keys(ends, merged, race_weights(values, power), fanout, q.minibatches, draw)
 
     @property
     def _column(self) -> Comm:
@@ -171,3 +189,58 @@ class OwnerAdjacency(BlockRowAdjacency):
         values = None if rows.values is None else move(rows.values[order])
         width = int(self.bounds[self.grid.row + 1]) - self.first
         return CSR(ends, move(columns), values, (self.n, width))
+
+
+class OwnerRelations(PartitionedRelations):
+    """Relations in block rows whose owners draw; `expand_trees` is collective in the process column."""
+
+    def __init__(self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
+        super().__init__(graph, backend, blocks, held)
+        self._counts = RowCounts(self.grid.column_comm)
+
+    @property
+    def gathered_bytes(self) -> int:
+        return self._counts.nbytes
+
+    def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
+        form, drawn = HopForm.of(self.facts(rules.by), laws, rules), list[RowPicks | None]([None] * len(laws))
+        if not form.relations:
+            return drawn
+        column = self.grid.column_comm
+        self._counts.gather(form.counted(self.layouts), self._count_own)
+        routed = {t: route_rows(frontiers[t], self.layouts[t]) for t in form.types}
+        requested = request_hop(column, form, frontiers, routed)
+        replies = []
+        for one in form.relations:
+            t = one.destination
+            picks = self._draw_requested(one.place, requested[t], laws[one.place], rules, form)
+            arrays = [picks.columns, *([picks.entries] if form.entries else []), *([picks.times] if one.sends_times else [])]
+            slots = None if form.ragged else self._slots(one, requested[t], frontiers[t], routed[t])
+            replies.append(Reply(picks.pointers, cast(list[np.ndarray], arrays), requested[t].rows, routed[t].order, routed[t].rows, slots))
+        for one, (pointers, columns, *more) in zip(form.relations, exchange_replies(column, replies), strict=True):
+            drawn[one.place] = RowPicks(pointers, columns, more[0] if form.entries else None, more[-1] if one.sends_times else None)
+        return drawn
+
+    def _count_own(self, name: Hashable) -> np.ndarray:
+        """Count the edges that this rank's rows of a relation may draw, by the name of the table."""
+        place, by_weight = cast(tuple[int, bool], name)
+        return count_drawable(self.held[place].matrix, by_weight)
+
+    def _slots(self, one: DrawnRelation, requested: RequestedRows, frontier: Frontier, way: RowRuns) -> Slots:
+        """Return the slots of the rows that are requested of this rank, and of its own."""
+        rows, layout = (requested.frontier.vertices, frontier.vertices[way.order]), self.layouts[one.destination]
+        if one.padded:
+            return Slots(*(np.full(len(vertices), one.width) for vertices in rows))
+        return Slots(*(one.slots(self._counts.of(one.table, layout.places(vertices))) for vertices in rows))
+
+    def _draw_requested(self, place: int, requested: RequestedRows, law: RelationLaw, rules: HopRules, form: HopForm) -> RowPicks:
+        """Draw from own rows that other ranks request; entries are positions in the whole adjacency."""
+        relation, block = self.relations(rules.by)[place], self.held[place]
+        layout, rows = self.layouts[relation.destination], requested.frontier
+        first = int(layout.bounds[self.grid.row])
+        local = rows._replace(vertices=(layout.places(rows.vertices) - first).astype(np.int32))
+        picks = draw_rows(self.backend, relation, local, law, form.named)
+        if not form.entries or picks.entries is None:
+            return picks
+        shift = block.shift if len(block.shift) == 1 else np.repeat(block.shift[local.vertices], np.diff(picks.pointers))
+        return picks._replace(entries=picks.entries + shift)

@@ -30,7 +30,7 @@ from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
-from .block_rows import BlockRowAdjacency
+from .block_rows import InBlockRows
 from .comm_pool import CommPool, Lease, grids
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
 from .grid import Order, ProcessGrid, choose_order
@@ -38,7 +38,7 @@ from .layout import Layout, TypeLayouts
 from .open_graph import OpenBlock, open_layouts, open_relations, part_places
 from .partition import SEEDED
 from .placement import Placement
-from .relation_blocks import PartitionedRelations, RelationBlock, read_blocks
+from .relation_blocks import RelationBlock, read_blocks
 from .verify import verify_together
 
 
@@ -221,7 +221,7 @@ class RankGraph(Unpicklable):
         adjacency = self.sampling_grids.lend(lambda grid: self._in_block_rows(grid, backend))
         return adjacency, adjacency.grid.comm
 
-    def _in_block_rows(self, grid: ProcessGrid, backend: Backend) -> BlockRowAdjacency | PartitionedRelations:
+    def _in_block_rows(self, grid: ProcessGrid, backend: Backend) -> InBlockRows:
         if isinstance(self.held, OpenBlock):
             return replace(self.held, grid=grid).adjacency(backend)
         assert self.rows is not None
@@ -342,26 +342,25 @@ def _plain(
     directory: Any, placement: Placement, rows: TypeLayouts | None, blocks: TypeLayouts | None, label: str | None, target: str | None
 ) -> dict[str, Any]:  # fmt: skip
     """Read this rank's rows of what is in block rows of a plain graph, and map the rest from the store."""
-    own = None if blocks is None else blocks.members(NODE)
     edges, more = None, dict[str, Any]()
     if rows is None:
-        graph = store.load(directory, own is None, check="none").with_label(label, target)
-        held: Graph | OpenBlock = graph
-        if own is None:
-            x, more = graph.features, {"edge_features": graph.edge_features, "part_places": part_places(directory)}
+        held: Any = store.load(directory, blocks is None, check="none").with_label(label, target)
+        if blocks is None:
+            x, more = held.features, {"edge_features": held.edge_features, "part_places": part_places(directory)}
         else:
+            own = blocks.members(NODE)
             x = load_feature_rows(directory, own)
-            if blocks is not None and store.manifest(directory).num_edge_features:
-                edges = BlockEdges(blocks.of[NODE], graph.adjacency.take(own), *load_edge_rows(directory, own, True))
+            if store.manifest(directory).num_edge_features:
+                edges = BlockEdges(blocks.of[NODE], held.adjacency.take(own), *load_edge_rows(directory, own, True))
     else:
-        members, layout = rows.members(NODE), rows.of[NODE]
-        block = load_block(directory, members, blocks is rows, label, target)
+        own, layout = rows.members(NODE), rows.of[NODE]
+        block = load_block(directory, own, blocks is rows, label, target)
         held = OpenBlock(rows.grid, layout, block, placement)
-        edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, members, own is not None))
-        if own is None:
+        edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, own, blocks is not None))
+        if blocks is None:
             x, more = store.load_features(directory), {"edge_features": store.load_edge_features(directory)}
         else:
-            x = block.features if blocks is rows else load_feature_rows(directory, own)
+            x = block.features if blocks is rows else load_feature_rows(directory, blocks.members(NODE))
     return {"held": held, "x": {} if x is None else {NODE: x}, "edges": edges, **more}
 
 

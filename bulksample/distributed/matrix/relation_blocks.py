@@ -1,7 +1,7 @@
 """The relations of a heterogeneous graph in block rows: a rank owns vertices of each type, with their rows in all relations.
 
 Rank (i, j) of a process grid holds block row i of every type: the rows of its vertices in each relation that ends in the type, with edge
-values and times. Samplers draw hop by hop, by one of two policies: owners of rows draw (`relation_owner`), or rows travel to the rank that
+values and times. Samplers draw hop by hop, by one of two policies: owners of rows draw (`owner`), or rows travel to the rank that
 draws (`relation_rows`). Draws are made by the words that one rank would use, so mini-batches are the same. Messages of a hop hold the rows
 of all relations.
 
@@ -28,6 +28,7 @@ from ...relations.draw import Frontier, RelationMatrix, RowPicks
 from ...relations.expand import expand_hops
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
+from .block_rows import InBlockRows
 from .layout import TypeLayouts
 
 
@@ -35,8 +36,12 @@ class RelationBlock(NamedTuple):
     """Some rows of a relation, in memory."""
 
     matrix: CSR  # shape (m, sources)
-    shift: np.ndarray  # int64, shape (m,): what leads from a position here to that in the whole adjacency; (1,) if all rows have one
+    shift: np.ndarray  # int64, shape (m,); (1,) if all rows have one: see `shift_of`
     times: np.ndarray | None  # int64, shape (entries of the rows,)
+
+    def shift_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return what leads from a position in each of some rows to that in the whole adjacency: int64, of their shape or (1,)."""
+        return self.shift if len(self.shift) == 1 else self.shift[rows]
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +101,7 @@ class HopRules(NamedTuple):
     entries: bool  # positions of edges in their adjacencies are asked for
 
 
-class PartitionedRelations(RelationAdjacency):
+class PartitionedRelations(InBlockRows, RelationAdjacency):
     """The relations of a graph in block rows: the part that does not depend on the policy. `expand_trees` is collective.
 
     Parameters
@@ -114,19 +119,14 @@ class PartitionedRelations(RelationAdjacency):
     Making one is collective: each rank sends the others of its process column 16 bytes for each relation.
     """
 
-    collective = True
-
     def __init__(self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
         self.graph, self.backend, self.n = graph, backend, graph.n
         self.blocks, self.grid, self.held = blocks, blocks.grid, list(held)
         self.layouts = [blocks.of[kind.name] for kind in graph.types]
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
         own = [[int(one.matrix.degrees.max(initial=0)), RelationMatrix(0, 0, one.matrix).repeats] for one in self.held]
-        told = self.grid.column_comm.allgather(np.array(own, np.int64).reshape(len(own), 2), "topology").max(axis=0)
-        self._longest, self._parallel = told[:, 0], told[:, 1].astype(bool)
-
-    def at(self, place: str) -> None:
-        self.grid.column_comm.at(place, f"rank {self.grid.comm.rank} samples {place}")
+        of_all = self.grid.column_comm.allgather(np.array(own, np.int64).reshape(len(own), 2), "topology").max(axis=0)
+        self._longest, self._parallel = of_all[:, 0], of_all[:, 1].astype(bool)
 
     @property
     def held_bytes(self) -> int:

@@ -66,28 +66,29 @@ class PartitionedLinks(LinkExamples):
 
     def ends(self, edges: np.ndarray) -> LinkEnds:
         rows = rows_of(self.relation, edges)
-        told = ask_owners(self._comm, self._of[self.relation.destination].blocks_of(rows), edges.astype(np.int64), self._told)
-        sources = (told if told.ndim == 1 else told[:, 0]).astype(np.int64)
+        owners = self._of[self.relation.destination].blocks_of(rows)
+        replies = ask_owners(self._comm, owners, edges.astype(np.int64), self._sources_of)
+        sources = (replies if replies.ndim == 1 else replies[:, 0]).astype(np.int64)
         if not self.timed:
             return LinkEnds(sources, rows, None)
-        return LinkEnds(sources, rows, told[:, 1] if told.ndim == 2 else times_of_ends(self.graph, self.relation, sources, rows))
+        return LinkEnds(sources, rows, replies[:, 1] if replies.ndim == 2 else times_of_ends(self.graph, self.relation, sources, rows))
 
     def negatives(self, ends: LinkEnds, words: np.ndarray) -> np.ndarray:
         existing = self._others.existing(ends.sources, ends.times)
-        asked = np.stack([ends.sources, existing, words], axis=1).astype(np.uint32)
+        requests = np.stack([ends.sources, existing, words], axis=1).astype(np.uint32)
         owners = self._of[self.relation.source].blocks_of(ends.sources)
-        return ask_owners(self._comm, owners, asked, self._drawn).astype(np.int64)
+        return ask_owners(self._comm, owners, requests, self._drawn).astype(np.int64)
 
-    def _told(self, edges: np.ndarray) -> np.ndarray:
+    def _sources_of(self, edges: np.ndarray) -> np.ndarray:
         """Return the sources of own edges, given their positions in the whole adjacency; beside their times if edges have times."""
-        local = edges - self._shift_of(self._local_rows(rows_of(self.relation, edges)))
+        local = edges - self._block.shift_of(self._local_rows(rows_of(self.relation, edges)))
         sources: np.ndarray = self._block.matrix.indices[local]
         if not self.timed or self._block.times is None:
             return sources
         return np.stack([sources.astype(np.int64), self._block.times[local]], axis=1)
 
-    def _drawn(self, asked: np.ndarray) -> np.ndarray:
-        sources, existing, words = asked.astype(np.int64).T
+    def _drawn(self, requests: np.ndarray) -> np.ndarray:
+        sources, existing, words = requests.astype(np.int64).T
         return drawn(self._others, sources, existing, words.astype(np.uint32)).astype(np.int32)
 
     def _local_rows(self, rows: np.ndarray) -> np.ndarray:
@@ -95,26 +96,20 @@ class PartitionedLinks(LinkExamples):
         local: np.ndarray = layout.places(rows) - int(layout.bounds[self._row])
         return local
 
-    def _shift_of(self, local_rows: np.ndarray) -> np.ndarray:
-        """Return what leads from a position in this block row to that in the whole adjacency."""
-        shift = self._block.shift
-        found: np.ndarray = shift if len(shift) == 1 else shift[local_rows]
-        return found
-
     def _shifted(self, local: np.ndarray) -> np.ndarray:
         rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
-        places: np.ndarray = (local + self._shift_of(rows)).astype(np.int64)
+        places: np.ndarray = (local + self._block.shift_of(rows)).astype(np.int64)
         return places
 
 
-def ask_owners(comm: Comm, owners: np.ndarray, asked: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def ask_owners(comm: Comm, owners: np.ndarray, requests: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Send a request for each item to its owner, and return the answers in the order of the items; collective.
 
     Parameters
     ----------
     owners : integers, shape (m,)
         Ranks of `comm`.
-    asked : shape (m, ...)
+    requests : shape (m, ...)
     answer : callable
         Returns one row for each request that others made, in their order; rows of one width and dtype on all ranks.
 
@@ -123,9 +118,9 @@ def ask_owners(comm: Comm, owners: np.ndarray, asked: np.ndarray, answer: Callab
     Sends the bytes of the requests and of the answers (kind "topology"), and 8 bytes to each other rank for the counts.
     """
     order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=comm.size)
-    pending = comm.start_alltoall_rows(asked[order], counts, "topology")
+    pending = comm.start_alltoall_rows(requests[order], counts, "topology")
     received = pending.wait()
-    told = comm.start_alltoall_rows(answer(received), pending.counts, "topology", incoming=counts).wait()
-    out = np.empty_like(told)
-    out[order] = told
+    replies = comm.start_alltoall_rows(answer(received), pending.counts, "topology", incoming=counts).wait()
+    out = np.empty_like(replies)
+    out[order] = replies
     return out

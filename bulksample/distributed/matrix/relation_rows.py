@@ -1,7 +1,7 @@
 """The `rows` policy on relations: rows travel to the rank that draws from them, as in the 1.5D algorithm.
 
 Q selects rows of every type, so its nonzero columns name vertices; the row of a vertex holds its rows in all relations that end in its type
-and draw in this hop. The distinct vertices of all mini-batches of a process row are fetched once, by the stages of `staged_rows`: what a
+and draw in this hop. The distinct vertices of all mini-batches of a process row are fetched once, in the stages of `spgemm15d`: what a
 stage sends does not grow in messages with the number of relations. Places of vertices are those of `StackedPlaces`. A row that travels, in
 words of 4 bytes, with r over these relations in order:
 
@@ -23,16 +23,15 @@ import numpy as np
 
 from ...backends.base import Backend
 from ...backends.relational import RelationLaw
-from ...errors import PeerLost
 from ...graph import Graph
 from ...relations.adjacency import By
 from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...sparse import CSR, row_pointers, runs
-from .answer_rooms import RowLaw
 from .layout import StackedPlaces, TypeLayouts
-from .packed_messages import Section, pack, unpack
+from .messages import MessageReader, Section, pack
 from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts
-from .staged_rows import StagedRows
+from .reply_slots import RowLaw
+from .spgemm15d import StagedRows
 
 
 class SentRelation(NamedTuple):
@@ -140,24 +139,17 @@ class RowsRelations(PartitionedRelations):
         self, form: RowForm, kind: int, fetched: CSR, among: np.ndarray, rules: HopRules
     ) -> list[tuple[RelationMatrix, np.ndarray | None]]:  # fmt: skip
         """Return for each relation into a type its fetched rows, and the first entry of each in the whole adjacency."""
-        relations, at, words = form.into(kind), fetched.indptr[:-1][among], fetched.indices
-        heads = np.full(len(among), len(relations))
-        made = list[tuple[RelationMatrix, np.ndarray | None]]()
-        counts, at = unpack(words, at, heads).reshape(-1, len(relations)), at + heads
-        firsts = None
-        if form.entries:
-            firsts, at = unpack(words, at, heads, np.int64).reshape(-1, len(relations)), at + 2 * heads
+        relations, made = form.into(kind), list[tuple[RelationMatrix, np.ndarray | None]]()
+        heads, reader = np.full(len(among), len(relations)), MessageReader(fetched.indices, fetched.degrees[among], fetched.indptr[among])
+        counts = reader.take(heads).reshape(-1, len(relations))
+        firsts = reader.take(heads, np.int64).reshape(-1, len(relations)) if form.entries else None
         for i, one in enumerate(relations):
-            of_row, found = counts[:, i], list[np.ndarray | None]()
-            for dtype, there in ((np.int32, True), (np.int64, one.weights), (np.int64, one.times)):
-                found.append(unpack(words, at, of_row, dtype) if there else None)
-                at = at + of_row * (np.dtype(dtype).itemsize // 4) * there
-            sources, weights, times = found
-            assert sources is not None
+            of_row = counts[:, i]
+            sources = reader.take(of_row)
+            weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.weights, one.times))
             matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), self.graph.relations[one.place].adjacency.shape[1]))
             made.append((self._relation(one.place, matrix, times, rules.by), None if firsts is None else firsts[:, i]))
-        if (at != fetched.indptr[1:][among]).any():
-            raise PeerLost("rows of relations came with another length than their counts say")
+        reader.finish("rows of relations of another length than their counts say")
         return made
 
     def _relation(self, place: int, rows: CSR, times: np.ndarray | None, by: By | None) -> RelationMatrix:
@@ -175,7 +167,7 @@ def _sections(form: RowForm, kind: int, held: Sequence[RelationBlock], rows: np.
     heads = np.full(len(rows), len(blocks))
     sections = [Section(degrees.astype(np.int32).reshape(-1), heads)]
     if form.entries:
-        firsts = [block.matrix.indptr[:-1][rows] + (block.shift if len(block.shift) == 1 else block.shift[rows]) for _, block in blocks]
+        firsts = [block.matrix.indptr[:-1][rows] + block.shift_of(rows) for _, block in blocks]
         sections.append(Section(np.stack(firsts, axis=1).reshape(-1), heads))
     for (one, block), counts in zip(blocks, degrees.T, strict=True):
         at = runs(block.matrix.indptr[:-1][rows], counts)

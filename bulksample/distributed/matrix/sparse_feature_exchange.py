@@ -1,7 +1,7 @@
 """Fetch rows of a sparse matrix in block rows from the ranks that hold them: X = H[ids] for a sparse n x f matrix H.
 
 Each rank requests every distinct row of another rank once. A fetch sends 4 bytes for each requested id (kind "topology"), then
-4 bytes for each row and 8 bytes for each stored entry (kind "features"). The ids of several fetches may travel at once: see `row_requests`.
+4 bytes for each row and 8 bytes for each stored entry (kind "features"). The ids of several fetches may travel at once: see `request_ids`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ...errors import PeerLost, UsageError
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
 from .layout import checked_bounds
-from .row_requests import RowRequests, request_rows
-from .selection_exchange import PendingRaggedRows, start_ragged_rows
+from .messages import PendingRaggedRows, RowRequests, RowsToSend, request_ids, start_ragged_rows
 
 
 class SparseRowExchange:
@@ -51,7 +50,7 @@ class SparseRowExchange:
         for unique, _ in named:
             if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
                 raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
-        requests = request_rows(self.comm, self.bounds, [unique.astype(np.int32) for unique, _ in named])
+        requests = request_ids(self.comm, self.bounds, [unique.astype(np.int32) for unique, _ in named])
         return [partial(self._begin, position, own) for (_, position), own in zip(named, requests, strict=True)]
 
     def _begin(self, position: np.ndarray, requests: RowRequests) -> SparseFetch:
@@ -59,9 +58,8 @@ class SparseRowExchange:
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
         sent, counts = self._rows.take(local), requests.requested_counts
-        entries = [sent.indices, sent.entries()]
-        pending = start_ragged_rows(self.comm, counts, sent.indptr, entries, requests.expected, "features")
-        return SparseFetch(pending, position, self._rows.shape[1])
+        part = RowsToSend(counts, sent.indptr, [sent.indices, sent.entries()], requests.expected)
+        return SparseFetch(start_ragged_rows(self.comm, [part], "features"), position, self._rows.shape[1])
 
 
 class SparseFetch:
@@ -72,6 +70,6 @@ class SparseFetch:
 
     def wait(self) -> CSR:
         """Return the rows in the requested order: float32, shape (m, f)."""
-        found = self._pending.wait()  # owners ascend as ids do
+        found = self._pending.wait()[0]  # owners ascend as ids do
         columns, values = found.arrays
         return CSR(row_pointers(found.counts), columns, values, (len(found.counts), self._width)).take(self._position)

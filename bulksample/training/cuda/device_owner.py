@@ -23,8 +23,8 @@ from ...backends.cuda.products import restrict, spgemm
 from ...backends.cuda.tables import HeldVertices, Numbering
 from ...backends.hops import Expansion
 from ...backends.layer_draws import SharedDraws
-from ...distributed.matrix.answer_rooms import RowLaw
 from ...distributed.matrix.owner import OwnerAdjacency
+from ...distributed.matrix.reply_slots import RowLaw
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR

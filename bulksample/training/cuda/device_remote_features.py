@@ -74,7 +74,7 @@ class DeviceRemoteFeatures(FeatureSource):
         return self.ask([cast(Any, vertices)])[0]()
 
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
-        """See `FeatureSource.ask`; the messages are those of `distributed.matrix.row_requests`."""
+        """See `FeatureSource.ask`; the messages are those of `distributed.matrix.messages.request_ids`."""
         with self._cuda.streams.fetch.on("fetch"):
             named = [self._named(self._cuda.put(vertices).int()) for vertices in fetches]
             return [partial(self._start, one, own) for one, own in zip(named, self._requested(named), strict=True)]

@@ -1,7 +1,7 @@
 """Messages between the GPUs of a process column: selections to the owners of their rows or to all members, and answers.
 
 Tensors stay on the GPUs; the host reads only counts. Messages, their order and their bytes are those of
-`distributed.matrix.selection_exchange`.
+`distributed.matrix.requests` and `distributed.matrix.messages`.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class OwnerMessages:
 
 
 def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> list[torch.Tensor]:
-    """Put the owners' answers into the order of the rows; see `distributed.matrix.selection_exchange.in_request_order`."""
+    """Put the owners' answers into the order of the rows; see `distributed.matrix.messages.in_request_order`."""
     own, start, came = torch.empty_like(ends[:-1]), torch.empty_like(ends[:-1]), len(arrays[0])
     own[order], start[order] = ends.diff(), ends[:-1]
     pointers = pointers_of(own)
@@ -244,7 +244,7 @@ def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> 
 def merged(rows: int, n: int, ends: torch.Tensor, columns: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
     """Merge the pieces of so many rows from all ranks, or no pieces; columns ascend.
 
-    See `distributed.matrix.selection_exchange.merge_columns`.
+    See `distributed.matrix.messages.merge_columns`.
     """
     parts = (len(ends) - 1) // max(1, rows)
     row = row_of_entry(ends, len(columns)) % max(1, rows)

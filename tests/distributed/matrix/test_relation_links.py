@@ -16,10 +16,10 @@ from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import TypeLayouts
+from bulksample.distributed.matrix.owner import OwnerRelations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.distributed.matrix.relation_links import PartitionedLinks
-from bulksample.distributed.matrix.relation_owner import OwnerRelations
 
 BUYS, KNOWS = ("user", "buys", "item"), ("user", "knows", "user")
 KINDS = [{}, {"times": True}, {"edge_times": True}]

@@ -23,12 +23,12 @@ from bulksample.data import store
 from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition
-from bulksample.distributed.matrix.answer_rooms import RowLaw
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.open_graph import open_for_sampling
 from bulksample.distributed.matrix.placement import Placement
+from bulksample.distributed.matrix.reply_slots import RowLaw
 
 GRIDS = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2)]
 NOTHING = dict.fromkeys(KINDS, SentCount(0, 0))
@@ -212,11 +212,11 @@ def test_counts_are_gathered_again_where_they_were_cut_off():
 
     def rank(comm):
         made, before = distributed(comm, 1, "owner", star), comm.tally["topology"].bytes
-        found = [made.rooms(np.array([0, 299]), law).tolist() for law in laws]
+        found = [made.slots(np.array([0, 299]), law).tolist() for law in laws]
         return found, comm.tally["topology"].bytes - before
 
-    rooms = [[255, 0], [300, 0], [99, 0], [40, 0], [299, 0], [299, 0]]
-    assert on_threads(2, rank) == [(rooms, 8 + sent[-1])] * 2
+    slots = [[255, 0], [300, 0], [99, 0], [40, 0], [299, 0], [299, 0]]
+    assert on_threads(2, rank) == [(slots, 8 + sent[-1])] * 2
 
 
 @pytest.mark.parametrize(("setting", "fanouts"), [

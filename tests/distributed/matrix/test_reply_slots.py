@@ -1,4 +1,4 @@
-"""Rooms of answers are as long as the reference draws, for every law; rows that draw less leave the end of a room empty."""
+"""Slots of replies are as long as the reference draws, for every law; rows that draw less leave the end of a slot empty."""
 
 import numpy as np
 import pytest
@@ -7,20 +7,12 @@ from zoo import ZOO
 from bulksample import Selection, Stream
 from bulksample.backends.reference import Reference
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.matrix.answer_rooms import (
-    Counted,
-    RowCounts,
-    RowLaw,
-    count_drawable,
-    fill_rooms,
-    is_padded,
-    read_rooms,
-)
 from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.reply_slots import Counted, RowCounts, RowLaw, count_drawable, fill_slots, is_padded, read_slots
 from bulksample.rng import Law
 
 
-def test_which_answers_are_padded():
+def test_which_replies_are_padded():
     assert is_padded(15, 650, 100)  # 2 (1 + 6.5) = 15
     assert not is_padded(15, 649, 100)
     assert is_padded(32, 10**6, 100)
@@ -31,7 +23,7 @@ def test_which_answers_are_padded():
 
 @pytest.mark.parametrize("name", ["weighted", "skewed"])
 @pytest.mark.parametrize("law", list(Law))
-def test_rooms_are_as_long_as_rows_draw(law, name):
+def test_slots_are_as_long_as_rows_draw(law, name):
     matrix = ZOO[name]
     n, draw = matrix.shape[0], Stream(5).draw(law, layer=0, epoch=0)
     for fanout in (-1, 0, 1, 7, 40, 300):
@@ -71,8 +63,8 @@ def test_tables_of_several_matrices_travel_in_one_collective():
     assert on_threads(3, rank) == [([1, 0, 1], 4 * 100 + 9)] * 3
 
 
-def test_a_row_that_draws_less_leaves_the_end_of_its_room_empty():
-    filled = fill_rooms(np.array([2, 0, 3, 1]), np.array([2, 0, 1, 0]), np.array([7, 0, 9], np.int32))
+def test_a_row_that_draws_less_leaves_the_end_of_its_slot_empty():
+    filled = fill_slots(np.array([2, 0, 3, 1]), np.array([2, 0, 1, 0]), np.array([7, 0, 9], np.int32))
     assert filled.tolist() == [7, 0, 9, -1, -1, -1]
-    counts, used = read_rooms(np.array([2, 0, 3, 1]), filled)
+    counts, used = read_slots(np.array([2, 0, 3, 1]), filled)
     assert (counts.tolist(), filled[used].tolist()) == ([2, 0, 1, 0], [7, 0, 9])

@@ -1,9 +1,9 @@
-"""The room of each row in an answer: as many entries as the row may draw, so that no lengths go ahead of answers.
+"""Fixed-size reply slots, so replies need no length header.
 
-All ranks know the rooms. Padded answers have one room for all rows, the fanout s. Where these would be mostly empty, the room of a row is
-the number of edges that its law may draw from it, mostly min(s, degree). A rank holds its own rows alone, so the ranks of a process column
-first gather a count for each row, once. A row that draws fewer edges leaves -1 at the end of its room.
-In windows of time, of which a room would stay mostly empty, only padded answers are in rooms.
+A slot has as many entries as its row may draw, and all ranks know it. Padded replies have one slot size for all rows, the fanout s. Where
+these would be mostly empty, the slot of a row is the number of edges that its law may draw from it, mostly min(s, degree). A rank holds its
+own rows alone, so the ranks of a process column first gather a count for each row, once. A row that draws fewer edges leaves -1 at the end
+of its slot. In windows of time, of which a slot would stay mostly empty, only padded replies are in slots.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST_PADDED = 32  # picks a row
 
 
 def is_padded(fanout: int, entries: int, n: int) -> bool:
-    """Return True if answers of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree.
+    """Return True if replies of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree.
 
-    A padded answer takes 4 s bytes a row; others take 4 bytes an edge, but all ranks must know how many edges rows may draw.
+    A padded reply takes 4 s bytes a row; others take 4 bytes an edge, but all ranks must know how many edges rows may draw.
     """
     return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
 
@@ -144,16 +144,16 @@ class RowCounts:
         return sum(table.nbytes for table in self.tables.values())
 
 
-def fill_rooms(rooms: np.ndarray, counts: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """Write consecutive rows of ``counts[r]`` entries each into rooms, and -1 into what is left of a room."""
-    if len(entries) == rooms.sum():
+def fill_slots(slots: np.ndarray, counts: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Write consecutive rows of ``counts[r]`` entries each into slots, and -1 into what is left of a slot."""
+    if len(entries) == slots.sum():
         return entries
-    filled = np.full(int(rooms.sum()), -1, entries.dtype)
-    filled[runs(row_pointers(rooms)[:-1], counts)] = entries
+    filled = np.full(int(slots.sum()), -1, entries.dtype)
+    filled[runs(row_pointers(slots)[:-1], counts)] = entries
     return filled
 
 
-def read_rooms(rooms: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many entries each room holds (int64), and which of the words of all rooms these are (bool), by a column of ids."""
+def read_slots(slots: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many entries each slot holds (int64), and which of the words of all slots these are (bool), by a column of ids."""
     used = columns >= 0
-    return np.diff(row_pointers(used)[row_pointers(rooms)]), used
+    return np.diff(row_pointers(used)[row_pointers(slots)]), used

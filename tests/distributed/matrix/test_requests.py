@@ -1,4 +1,4 @@
-"""Messages of several sections equal those that a loop over ranks packs; requests and answers come back as they were sent."""
+"""Messages of several sections equal those that a loop over ranks packs; requests and replies come back as they were sent."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 from bulksample import PeerLost, Selection
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.distributed.matrix.packed_messages import Section, pack, unpack
-from bulksample.distributed.matrix.selection_exchange import (
-    answer_rows,
-    request_from_all,
-    request_rows,
-    route,
+from bulksample.distributed.matrix.messages import (
+    MessageReader,
+    Reply,
+    RowsToSend,
+    Section,
+    Slots,
+    exchange_replies,
+    pack,
+    request_ids,
     start_ragged_rows,
 )
+from bulksample.distributed.matrix.requests import request_from_all, request_rows, route
 from bulksample.sparse import row_pointers
 
 
@@ -33,12 +37,12 @@ def test_messages_are_those_of_a_loop_over_ranks(ranks, seed):
     ]
     assert message.tobytes() == b"".join(expected)
     assert lengths.tolist() == [len(one) // 4 for one in expected]
-    at = row_pointers(lengths)[:-1]
+    reader = MessageReader(message, lengths)
     for section in sections:
-        found = unpack(message, at, section.counts, section.entries.dtype)
+        found = reader.take(section.counts, section.entries.dtype)
         assert found.dtype == section.entries.dtype
         np.testing.assert_array_equal(found, section.entries)
-        at = at + section.counts * section.entries.itemsize // 4
+    reader.finish("more")
 
 
 LAYOUT = Layout(np.array([0, 4, 4, 10]))  # the second rank owns nothing
@@ -83,10 +87,10 @@ def test_a_whole_selection_arrives_everywhere():
     assert on_threads(3, rank) == [([[9, 0, 4], [], [3], [5]], [3, 1, 0])] * 3
 
 
-@pytest.mark.parametrize("room", [lambda vertices: np.full(len(vertices), 3), lambda vertices: np.minimum(vertices, 3)])
+@pytest.mark.parametrize("slot", [lambda vertices: np.full(len(vertices), 3), lambda vertices: np.minimum(vertices, 3)])
 @pytest.mark.parametrize("drawn", [3, 2])
-def test_answers_in_rooms_take_one_collective(room, drawn):
-    """The picks of row v are 0 .. v - 1, at most three (or two, less than its room); the second rank owns no row."""
+def test_replies_in_slots_take_one_collective(slot, drawn):
+    """The picks of row v are 0 .. v - 1, at most three (or two, less than its slot); the second rank owns no row."""
 
     def rank(comm):
         q = Selection.of(LISTS[comm.rank], 10)
@@ -94,8 +98,9 @@ def test_answers_in_rooms_take_one_collective(room, drawn):
         got = request_rows(comm, q, routed)
         counts = np.minimum(got.rows.vertices, drawn)
         columns = np.concatenate([np.empty(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)])
-        before, rooms = dict(comm.collectives), (room(got.rows.vertices), room(q.vertices[routed.order]))
-        ends, picks = answer_rows(comm, row_pointers(counts), columns, *rooms, got.counts, routed)
+        before, slots = dict(comm.collectives), Slots(slot(got.rows.vertices), slot(q.vertices[routed.order]))
+        reply = Reply(row_pointers(counts), [columns], got.counts, routed.order, routed.rows, slots)
+        ((ends, picks),) = exchange_replies(comm, [reply])
         assert {kind: n - before[kind] for kind, n in comm.collectives.items() if n > before[kind]} == {"topology": 1}
         return [picks[ends[i] : ends[i + 1]].tolist() for i in range(len(q.vertices))]
 
@@ -114,6 +119,59 @@ def test_messages_of_another_length_are_refused():
     q = Selection.of([[1, 2]], 10)
     with pytest.raises(PeerLost, match="rank 0 sent a request of another length than its sizes say"):
         request_from_all(Lying(), q)
-    pending = start_ragged_rows(Lying(), np.array([1]), np.array([0, 2]), [np.array([5, 6], np.int32)], np.array([1]))
+    part = RowsToSend(np.array([1]), np.array([0, 2]), [np.array([5, 6], np.int32)], np.array([1]))
+    pending = start_ragged_rows(Lying(), [part])
     with pytest.raises(PeerLost, match="rank 0 sent an answer of another length than its counts say"):
         pending.wait()
+
+
+BOUNDS = np.array([0, 4, 4, 10])
+
+
+def wanted(rank, fetches):
+    rng = np.random.default_rng([rank, fetches])
+    return [np.flatnonzero(rng.random(10) < 0.4).astype(np.int32) for _ in range(fetches)]
+
+
+@pytest.mark.parametrize("fetches", [1, 2, 5])
+def test_every_owner_gets_the_ids_of_each_fetch(fetches):
+    everyone = [wanted(rank, fetches) for rank in range(3)]
+    found = on_threads(3, lambda comm: request_ids(comm, BOUNDS, everyone[comm.rank]))
+    for owner, requests in enumerate(found):
+        first, end = BOUNDS[owner], BOUNDS[owner + 1]
+        for w, request in enumerate(requests):
+            of_rank = [[v for v in own[w].tolist() if first <= v < end] for own in everyone]
+            assert request.requested.tolist() == [v for own in of_rank for v in own]
+            assert request.requested_counts.tolist() == [len(own) for own in of_rank]
+            mine = everyone[owner][w]
+            assert request.expected.tolist() == [sum(BOUNDS[q] <= v < BOUNDS[q + 1] for v in mine) for q in range(3)]
+
+
+def test_nothing_is_sent_where_nothing_is_wanted():
+    def rank(comm):
+        requests = request_ids(comm, BOUNDS, [np.empty(0, np.int32)] * 3)
+        return comm.tally["topology"], [one.requested_counts.sum() for one in requests]
+
+    assert on_threads(3, rank) == [((0, 0), [0, 0, 0])] * 3
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ([1], "shorter than its counts"),
+        ([5, 1, 0], "do not add up"),
+        ([-1, 1, 3], "do not add up"),
+        ([2**31 - 1, 9, 1], "do not add up"),
+    ],
+)
+def test_a_request_that_does_not_add_up_is_refused(message, why):
+    """Rank 1 sends words of its own to rank 0, where three fetches are expected."""
+
+    def rank(comm):
+        if comm.rank == 0:
+            with pytest.raises(PeerLost, match=f"rank 1 sent a request .*{why}"):
+                request_ids(comm, np.array([0, 10, 10]), [np.empty(0, np.int32)] * 3)
+        else:
+            comm.alltoall_rows(np.array(message, np.int32), np.array([len(message), 0]), "topology")
+
+    on_threads(2, rank)
