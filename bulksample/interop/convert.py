@@ -43,11 +43,11 @@ def from_pyg(
     DataError
         If an attribute has the wrong dtype or length, such as a mask of several splits.
     """
-    from .pyg.edge_lists import check_input, edge_ends, edge_values
+    from .pyg.read_graph import check_plain, edge_ends, edge_values
 
     if hasattr(data, "edge_types"):
         return hetero_from_pyg(data, weight_attr, time_attr, name, target)
-    check_input(data)
+    check_plain(data)
     source, destination = edge_ends(data)
     given = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
     found = [key for key in given if key == "edge_weight" or one_each(data[key], len(source))]  # other edge_attr are no weights

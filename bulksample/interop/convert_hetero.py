@@ -23,7 +23,7 @@ def one_each(values: Any, edges: int) -> bool:
 
 def hetero_from_pyg(data: Any, weight_attr: str | None, time_attr: str | None, name: str, target: str | None) -> Graph:
     """Convert a `torch_geometric.data.HeteroData`."""
-    from .pyg.edge_lists import edge_ends, edge_values
+    from .pyg.read_graph import edge_ends, edge_values
 
     stores = {tuple(key): data[key] for key in data.edge_types}
     ends = {key: edge_ends(own) for key, own in stores.items() if "edge_index" in own or "adj_t" in own}

@@ -16,7 +16,7 @@ import torch
 from ..errors import UsageError, instead_of
 from ..minibatch import Block
 from . import require
-from .dgl.loader import INSTALL
+from .dgl.blocks import INSTALL
 from .tensors import shared
 
 EdgeLayout = Literal["edge_index", "EdgeIndex", "adj_t", "SparseTensor"]

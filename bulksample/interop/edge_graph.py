@@ -1,65 +1,69 @@
-"""A graph that maps every entry of its adjacency A back to the user's edges.
+"""Sample a graph of one relation by the plain samplers, and name the user's edges, of which several may be parallel.
 
-    A[v, u] = 1, or the weight, of the edges u -> v;    entry i of A stands for edges[pointers[i] : pointers[i + 1]]
+    A[v, u] = 1, or the weight, of the edges u -> v;    entry i of A stands for the edges pointers[i] : pointers[i + 1] of the relation
 
-torch_geometric and DGL allow parallel edges. A holds such edges as one entry, so the edges themselves are kept beside it.
+torch_geometric and DGL allow parallel edges, which are entries of their own in a `Relation`. Plain samplers draw from A, which holds them
+as one entry. GraphSAGE draws among the edges themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import torch
 
+from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..backends.hops import Expansion, Hop, hop_by_hop
-from ..errors import DataError, UsageError
+from ..errors import DataError
+from ..graph import Key, Relation
+from ..minibatch import Block
 from ..pickled import Rebuilt
+from ..relations.minibatch import HeteroMiniBatch, TypeRows
 from ..rng import Stream
-from ..samplers import NodeWise
+from ..samplers import NodeWise, Sampler
 from ..selection import Selection
-from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers, runs
+from ..sparse import CSR, MAX_VERTICES, row_pointers, runs
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeGraph(Rebuilt):
-    """An adjacency, with the positions of its edges in the user's edge list.
+    """The edges of a relation, and the adjacency A that holds parallel ones as one entry.
 
     Parameters
     ----------
-    matrix : CSR, shape (n, n), canonical
-        Ones if no edge repeats and edges have no weights; else int64: the sum of the weights, or the number, of parallel edges.
-    edges : int64, shape (m,)
-        The position of each edge in the user's `edge_index`, sorted by (destination, source, position).
-    pointers : int64, shape (nnz + 1,), optional
-        Position of the first edge of each entry; None if no edge repeats.
-    weights : int64, shape (m,), optional
-        Weight of each edge, in the order of `edges`.
+    relation : Relation
     """
 
-    matrix: CSR
-    edges: np.ndarray
-    pointers: np.ndarray | None
-    weights: np.ndarray | None
+    relation: Relation
+
+    @cached_property
+    def pointers(self) -> np.ndarray | None:
+        """The first edge of each entry of A: int64, shape (nnz + 1,); None if no edge repeats."""
+        a = self.relation.adjacency
+        first = np.ones(a.nnz + 1, bool)
+        first[1:-1] = a.indices[1:] != a.indices[:-1]
+        first[a.indptr] = True
+        return None if first.all() else np.flatnonzero(first)
+
+    @cached_property
+    def matrix(self) -> CSR:
+        """A: ones if no edge repeats and edges have no weights; else int64, the sum of the weights, or the number, of parallel edges."""
+        a, pointers = self.relation.adjacency, self.pointers
+        if pointers is None:
+            return a
+        values = np.diff(pointers) if a.values is None else np.add.reduceat(a.values, pointers[:-1])
+        return CSR(np.searchsorted(pointers, a.indptr), a.indices[pointers[:-1]], values, a.shape)
 
     @cached_property
     def incidence(self) -> CSR:
-        """The incidence of destinations and edges: shape (n, m); column e stands for ``edges[e]``."""
-        if len(self.edges) > MAX_VERTICES:
-            raise DataError(f"{len(self.edges)} edges do not fit int32; use a graph without parallel edges, or with fewer than 2**31 edges")
-        starts = self._starts[self.matrix.indptr]
-        return CSR(starts, np.arange(len(self.edges), dtype=np.int32), self.weights, (self.matrix.shape[0], len(self.edges)))
-
-    @cached_property
-    def sources(self) -> np.ndarray:
-        """The source of each edge, in the order of `edges`: int32, shape (m,)."""
-        return np.repeat(self.matrix.indices, np.diff(self._starts))
-
-    def user_edges(self, edges: np.ndarray) -> np.ndarray:
-        """Convert positions in `edges` to positions in the user's `edge_index`: int64."""
-        return edges if self._in_order else self.edges[edges]
+        """The incidence of destinations and edges: shape (n, m)."""
+        a = self.relation.adjacency
+        if a.nnz > MAX_VERTICES:
+            raise DataError(f"{a.nnz} edges do not fit int32; use a graph without parallel edges, or with fewer than 2**31 edges")
+        return CSR(a.indptr, np.arange(a.nnz, dtype=np.int32), a.values, (a.shape[0], a.nnz))
 
     def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return all edges of some entries of A, if edges repeat; those of weight 0 are none.
@@ -67,93 +71,93 @@ class EdgeGraph(Rebuilt):
         Returns
         -------
         edges : int64
-            Positions in `edges`.
+            Entries of the relation.
         counts : int64, shape (len(entries),)
             Number of edges of each entry, 0 where its weight is 0.
         shares : float32
             The share of each edge in the weight of its entry.
         """
         assert self.pointers is not None
+        weights = self.relation.adjacency.values
         counts = self.pointers[entries + 1] - self.pointers[entries]
         edges = runs(self.pointers[entries], counts)
-        if self.weights is not None:
-            kept = self.weights[edges] > 0
+        if weights is not None:
+            kept = weights[edges] > 0
             edges, counts = edges[kept], np.diff(row_pointers(kept)[row_pointers(counts)])
         total = np.repeat(self.matrix.entries()[entries], counts)
-        own = np.ones(len(edges), np.int64) if self.weights is None else self.weights[edges]
+        own = np.ones(len(edges), np.int64) if weights is None else weights[edges]
         return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)
 
-    @cached_property
-    def _in_order(self) -> bool:
-        return bool((np.diff(self.edges) == 1).all()) and (not len(self.edges) or self.edges[0] == 0)
 
-    @property
-    def _starts(self) -> np.ndarray:
-        return np.arange(self.matrix.nnz + 1) if self.pointers is None else self.pointers
-
-
-def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: np.ndarray | None = None, name: str = "") -> EdgeGraph:
-    """Build the graph of edges in any order.
+class EdgeSampler:
+    """A plain sampler on a graph of one type and one relation; the entries of its mini-batches are the user's edges.
 
     Parameters
     ----------
-    sources, destinations : int64, shape (m,)
-    n : int
-    weights : float64, shape (m,) or (m, 1), optional
-    name : str
-        The user's name of the weights, for messages.
-
-    Raises
-    ------
-    DataError
-        If an edge names no vertex, or a weight is negative or not finite.
-    UsageError
-        If the number of weights is not the number of edges.
-
-    Notes
-    -----
-    Sorts m keys, unless they are sorted already.
+    relation : Relation
+    base : Sampler
+        It draws from `EdgeGraph.matrix`, except that GraphSAGE draws among parallel edges.
     """
-    if n > MAX_VERTICES:
-        raise DataError(f"there are {n} vertices, by num_nodes or the largest id of the edges; number them from 0, fewer than 2**31")
-    for end, vertices in (("source", sources), ("destination", destinations)):
-        bad = np.flatnonzero((vertices < 0) | (vertices >= n))
-        if len(bad):
-            raise DataError(f"edge {bad[0]} names {end} {vertices[bad[0]]}; vertices run from 0 to {n - 1}")
-    keys = destinations * n + sources
-    if (keys[1:] >= keys[:-1]).all():
-        edges = np.arange(len(keys))
-    else:
-        ordered, order = torch.sort(torch.from_numpy(keys), stable=True)
-        keys, edges = ordered.numpy(), order.numpy()
-    integers = None if weights is None else _fixed(weights, name, sources, destinations)[edges]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    indptr = np.searchsorted(keys[first], np.arange(n + 1) * n) if n else np.zeros(1, np.int64)
-    values, pointers = integers, None
-    if len(first) < len(keys):
-        pointers = np.append(first, len(keys))
-        values = np.diff(pointers) if integers is None else np.add.reduceat(integers, first)
-    return EdgeGraph(CSR(indptr.astype(np.int64), (keys[first] % max(n, 1)).astype(np.int32), values, (n, n)), edges, pointers, integers)
+
+    def __init__(self, relation: Relation, base: Sampler) -> None:
+        self.edges, self.base, self.key = EdgeGraph(relation), base, relation.key
+        self.by_edge = base.name == "sage" and self.edges.pointers is not None
+        self.identity, self.settings = base.identity, base.settings
+
+    def check(self, adjacency: Adjacency) -> None:
+        """See `Sampler.check`."""
+        self.base.check(adjacency)
+
+    def table_bytes(self, adjacency: Adjacency, k: int, like: HeteroMiniBatch) -> int:
+        """See `Sampler.table_bytes`."""
+        return self.base.table_bytes(adjacency, k, like.as_homogeneous())
+
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[HeteroMiniBatch]:
+        """See `Sampler.sample_bulk`."""
+        if self.by_edge:
+            parts = expand_edges(self.edges, adjacency.backend, self.base, seeds, stream, epoch)  # type: ignore[arg-type]
+        else:
+            parts = self.base.expand(adjacency, seeds, stream, epoch)
+        return [self._minibatch(adjacency, seeds, j, epoch, part) for j, part in enumerate(parts)]
+
+    def _minibatch(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> HeteroMiniBatch:
+        """Return mini-batch j of a bulk, with a block for each hop."""
+        drawn = [self._named(adjacency, part.vertices, hop) for hop in part.hops] * (len(self.base.fanouts) // len(part.hops))
+        blocks: list[dict[Key, Block]] = []
+        entries: list[dict[Key, Any]] = []
+        for hop, rows, sources in zip(drawn, part.held, part.held[1:], strict=False):
+            edges = slice(hop.pointers[rows])
+            weights = None if hop.weights is None else hop.weights[edges]
+            blocks.insert(0, {self.key: Block(hop.pointers[: rows + 1], hop.columns[edges], weights, sources)})
+            entries.insert(0, {self.key: None if hop.entries is None else hop.entries[edges]})
+        own = seeds.part(j)
+        rows_of_type = {self.key[0]: TypeRows(part.vertices, np.array(part.held), own, part.seed_rows, np.arange(len(own)))}
+        nested = self.base.frontier == "new"
+        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows_of_type, tuple(blocks), tuple(entries), nested)
+
+    def _named(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop) -> Hop:
+        """Return the edges of a hop as entries of the relation; an entry of A becomes all its parallel edges, which share its weight."""
+        entries = hop.entries
+        if self.by_edge:
+            return hop
+        if entries is None:
+            rows = vertices[: len(hop.pointers) - 1]
+            entries = adjacency.backend.locate(self.edges.matrix, rows, hop.pointers, vertices[hop.columns])
+        if self.edges.pointers is None:
+            return hop._replace(entries=entries)
+        edges, counts, shares = self.edges.edges_of(entries)
+        weights = None if hop.weights is None else np.repeat(hop.weights, counts) * shares
+        return Hop(row_pointers(counts)[hop.pointers], np.repeat(hop.columns, counts), weights, edges)
 
 
 def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
     """Sample the hops of k mini-batches by GraphSAGE; a vertex draws among its edges, not among its distinct neighbors.
 
     P = Q B,  B the n x m incidence of destinations and edges;    each pick is an edge, whose source is the neighbor
-
-    `Hop.weights` holds the drawn edges: int64, positions in ``graph.edges``.
     """
 
     def draw_hop(frontier: Selection, hop: int) -> Hop:
         picks = backend.sample_rows(graph.incidence, frontier, sampler.fanouts[hop], sampler.draw(stream, hop, epoch))
-        return Hop(picks.pointers, graph.sources[picks.columns], picks.columns.astype("int64"))
+        return Hop(picks.pointers, graph.relation.adjacency.indices[picks.columns], None, picks.columns.astype(np.int64))
 
     return hop_by_hop(backend.relabel, seeds, draw_hop, len(sampler.fanouts), sampler.frontier == "new")
-
-
-def _fixed(weights: np.ndarray, name: str, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-    """Return fixed-point weights of the edges, in the user's order: int64, shape (m,)."""
-    if weights.shape not in ((len(sources),), (len(sources), 1)):
-        raise UsageError(f"weight {name!r} must have one number for each of the {len(sources)} edges; its shape is {weights.shape}")
-    most = max(int(np.bincount(ends, minlength=1).max(initial=0)) for ends in (sources, destinations))
-    return fixed_point(weights.reshape(-1), most)[0]

@@ -36,7 +36,6 @@ from bulksample.interop.pyg import (
     LinkNeighborLoader,
     NeighborLoader,
     ShaDowKHopSampler,
-    TypedSampler,
 )
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -175,7 +174,7 @@ ENTRIES = {  # a call, what is refused on one rank, and a part of the words
     "GraphSAINTEdgeSampler": (lambda comm, _, steps=4: GraphSAINTEdgeSampler(DATA, 4, steps, comm=comm), {"steps": 0}, "num_steps"),
     "BulkSampler": (lambda comm, _, **own: BulkSampler(DATA, [2], comm=comm, **own), {"sampler": "none"}, "sampler must be one of"),
     "BulkSampler, a fault": (lambda comm, _, data=DATA: BulkSampler(data, [2], comm=comm), {"data": object()}, "got a"),
-    "TypedSampler": (lambda comm, _, **own: TypedSampler(TYPED, [2], comm=comm, **own), {"time_attr": "none"}, "none"),
+    "BulkSampler in time": (lambda comm, _, **own: BulkSampler(TYPED, [2], comm=comm, **own), {"time_attr": "none"}, "none"),
     "HGTSampler": (lambda comm, _, data=TYPED: HGTSampler(data, [2], comm=comm), {"data": DATA}, "without types"),
     "dgl.DataLoader": (
         lambda comm, _, ids=(0, 1): DataLoader(dgl_graph(), torch.tensor(ids), NeighborSampler([2]), comm=comm), {"ids": (0, 0)}, "indices"

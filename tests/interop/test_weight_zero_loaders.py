@@ -11,7 +11,8 @@ from torch_geometric.utils import subgraph
 from bulksample import Selection, Stream, UsageError, backends
 from bulksample.adjacency import LocalAdjacency
 from bulksample.interop.dgl import FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
-from bulksample.interop.dgl.edge_sampler import EdgeSampler
+from bulksample.interop.dgl.blocks import read_graph
+from bulksample.interop.edge_graph import EdgeSampler
 from bulksample.interop.pyg import BulkSampler, FastGCNLoader, LadiesLoader, LinkNeighborLoader, NeighborLoader
 
 
@@ -104,7 +105,7 @@ def test_typed_neighbors_by_weight(form, times):
 
 
 class DglLike:
-    """A stand-in for the part of a DGLGraph that `EdgeSampler` reads; DGL is not needed for that."""
+    """A stand-in for the part of a DGLGraph that `read_graph` reads; DGL is not needed for that."""
 
     is_homogeneous = True
 
@@ -132,11 +133,14 @@ def test_dgl_samplers_by_weight_or_mask(simple, name):
     found = []
     for data in hiding(simple):
         graph = DglLike(data)
-        sampler = EdgeSampler(graph, DGL[name]())
+        given = DGL[name]()
+        (relation,) = read_graph(graph, given.prob).relations
+        sampler = EdgeSampler(relation, given.sampler)
         adjacency = LocalAdjacency(sampler.edges.matrix, backends.make("native"), entries=True)
         (minibatch,) = sampler.sample_bulk(adjacency, Selection.of([np.arange(25)], data.num_nodes), Stream(2))
-        found.append([sorted(data.edge_attr[hop.edges].tolist()) for hop in minibatch.hops])
-        assert all((data.weight[hop.edges] > 0).all() for hop in minibatch.hops)
+        edges = [relation.ids_of(layer[relation.key]) for layer in minibatch.entries]
+        found.append([sorted(data.edge_attr[own].tolist()) for own in edges])
+        assert all((data.weight[own] > 0).all() for own in edges)
     assert found[0] == found[1]
 
 
@@ -147,5 +151,5 @@ def test_a_mask_and_weights_are_refused_together():
 
 def test_the_full_sampler_reads_given_weights():
     data, _ = hiding(True)
-    assert BulkSampler(data, [-1], sampler="full", weight_attr="weight").sampler.weighted
-    assert BulkSampler(data, [-1], sampler="full").sampler.name == "full"
+    assert BulkSampler(data, [-1], sampler="full", weight_attr="weight").sampler.base.weighted
+    assert BulkSampler(data, [-1], sampler="full").sampler.base.name == "full"

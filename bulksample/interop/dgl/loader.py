@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
-
-import numpy as np
-import torch
 
 from ... import backends
 from ...adjacency import LocalAdjacency
@@ -16,15 +13,16 @@ from ...errors import UsageError
 from ...loader import BulkLoader
 from ...pickled import Uncached
 from ...position import Positioned
+from ...relations.adjacency import RelationAdjacency
+from ...relations.loader import RelationLoader
+from ...relations.seeds import SeedList
 from .. import require
-from ..feature_gather import FeatureGather, can_gather
+from ..edge_graph import EdgeSampler
 from ..hand_split import warn_of_equal_draws
 from ..made_together import OwnComm, made_together
-from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
+from .blocks import INSTALL, Blocks, is_plain, read_graph, typed_sampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
-from .typed_blocks import TypedBlocks
 
-INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
 _NOT_NEEDED = {
     "num_workers", "persistent_workers", "use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "pin_memory",
     "prefetch_factor",
@@ -105,23 +103,23 @@ class DataLoader(OwnComm, Positioned, Uncached):
             **graph_sampler.sampler.settings, "fanouts": repr(graph_sampler.by_type or graph_sampler.sampler.fanouts),
             "prob": graph_sampler.prob, "batch_size": batch_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last,
         }  # fmt: skip
-        self._typed: TypedBlocks | None = None
-        if not getattr(graph, "is_homogeneous", True):
-            self._typed = TypedBlocks(graph, indices, graph_sampler, backend, **options)
-            self._loader = self._typed.loader
+        relations = read_graph(graph, graph_sampler.prob)
+        self._blocks = Blocks(graph, relations, graph_sampler.features)
+        if is_plain(graph):
+            if graph_sampler.by_type is not None:
+                raise UsageError("fanouts are dicts by edge type, but the graph has one type; use numbers")
+            sampler: Any = EdgeSampler(relations.relations[0], graph_sampler.sampler)
+            adjacency = LocalAdjacency(sampler.edges.matrix, backends.make(backend), entries=True)
+            self._loader = BulkLoader(adjacency, sampler, distinct_vertices(indices, adjacency.n), **options)
             return
-        for name in graph_sampler.features:
-            if name not in graph.ndata:
-                raise UsageError(f"the graph has no vertex feature {name!r}; it has {', '.join(graph.ndata) or 'none'}")
-        self._features = tuple(name for name in graph_sampler.features if can_gather(graph.ndata[name]))
-        self._gather = FeatureGather()
-        self._drawn = EdgeSampler(graph, graph_sampler)
-        adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
-        self._loader = BulkLoader(
-            adjacency,
-            self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
-            distinct_vertices(indices, adjacency.n), **options,
-        )  # fmt: skip
+        if not isinstance(indices, Mapping):
+            raise UsageError(
+                f"indices: got a {type(indices).__name__}; the graph has types {', '.join(graph.ntypes)}: use {{type: vertices}}"
+            )
+        counts = {name: relations.type(name).count for name in indices}
+        lists = {name: distinct_vertices(given, counts[name], f"indices of type {name!r}") for name, given in indices.items()}
+        law = typed_sampler(graph, graph_sampler)
+        self._loader = RelationLoader(RelationAdjacency(relations, backends.make(backend)), law, SeedList.of(relations, lists), **options)
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
@@ -141,38 +139,13 @@ class DataLoader(OwnComm, Positioned, Uncached):
             begin_together(self._comm, self._loader.coming)
         elif not self._seeded:
             warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}")
+        place = self.graph.device if self._device is None else self._device
         for found in self._loader:
-            if found is not None and self._typed is not None:
-                yield self._placed(*self._typed.blocks(cast(Any, found)))
-            elif found is not None:
-                yield self._blocks(found)  # type: ignore[arg-type]
+            if found is not None:
+                inputs, outputs, blocks = self._blocks.of(cast(Any, found))
+                yield _on(inputs, place), _on(outputs, place), blocks if self._device is None else [one.to(place) for one in blocks]
 
-    def _placed(self, inputs: dict[str, Any], outputs: dict[str, Any], blocks: list[Any]) -> tuple[Any, Any, list[Any]]:
-        """Return a mini-batch of a heterograph on the device of the loader."""
-        place = self.graph.device if self._device is None else self._device
-        there = [{name: ids.to(place) for name, ids in one.items()} for one in (inputs, outputs)]
-        return there[0], there[1], blocks if self._device is None else [block.to(self._device) for block in blocks]
 
-    def _blocks(self, found: EdgeMiniBatch) -> tuple[Any, Any, list[Any]]:
-        vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
-        blocks = [self._block(vertices[: hop.num_sources], hop) for hop in found.blocks]
-        for name in self._features:
-            blocks[0].srcdata[name] = self._gather(self.graph.ndata[name], found.vertices)
-        if self._device is not None:
-            blocks = [block.to(self._device) for block in blocks]
-        place = self.graph.device if self._device is None else self._device
-        return vertices.to(place), vertices[: len(found.seeds)].to(place), blocks
-
-    def _block(self, vertices: Any, hop: EdgeHop) -> Any:
-        """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
-        dgl, idtype = require("dgl", None, INSTALL), self.graph.idtype
-        indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))
-        no_names = torch.empty(0, dtype=idtype)
-        block = dgl.create_block(("csc", (indptr, indices, no_names)), len(vertices), hop.num_destinations, device=self.graph.device)
-        vertices, edges = vertices.to(self.graph.device), torch.from_numpy(hop.edges).to(idtype).to(self.graph.device)
-        nodes = dgl.utils.extract_node_subframes_for_block(self.graph, [vertices], [vertices[: hop.num_destinations]])
-        dgl.utils.set_new_frames(block, node_frames=nodes, edge_frames=dgl.utils.extract_edge_subframes(self.graph, [edges]))
-        block.srcdata[dgl.NID], block.dstdata[dgl.NID], block.edata[dgl.EID] = vertices, vertices[: hop.num_destinations], edges
-        if hop.weights is not None:
-            block.edata["weight"] = torch.from_numpy(hop.weights).to(self.graph.device)
-        return block
+def _on(ids: Any, device: Any) -> Any:
+    """Return vertices, or a dict of them by type, on a device."""
+    return {name: own.to(device) for name, own in ids.items()} if isinstance(ids, dict) else ids.to(device)

@@ -6,22 +6,31 @@ Batches are those of torch_geometric: a vertex is expanded once (the frontier ru
 destination. A mini-batch depends on (graph, seed, epoch, mini-batch id) alone, not on the bulk size, the threads or the ranks.
 """
 
+import warnings
+from typing import Any
+
 from .. import require
 
 for _module in ("torch", "torch_geometric"):
     require(_module, "pyg")
 
 from .cluster import ClusterData, ClusterLoader  # noqa: E402
-from .hgt import HGTLoader, HGTSampler  # noqa: E402
 from .link import LinkNeighborLoader  # noqa: E402
-from .node import FastGCNLoader, LaborLoader, LadiesLoader, NeighborLoader  # noqa: E402
+from .node import FastGCNLoader, HGTLoader, LaborLoader, LadiesLoader, NeighborLoader  # noqa: E402
 from .saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler  # noqa: E402
-from .sampler import BulkSampler  # noqa: E402
+from .sampler import BulkSampler, HGTSampler  # noqa: E402
 from .shadow import ShaDowKHopSampler  # noqa: E402
-from .typed_sampler import TypedSampler  # noqa: E402
 
 __all__ = [
     "BulkSampler", "ClusterData", "ClusterLoader", "FastGCNLoader", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler", "HGTLoader", "HGTSampler", "LaborLoader", "LadiesLoader", "LinkNeighborLoader", "NeighborLoader",
-    "ShaDowKHopSampler", "TypedSampler",
+    "ShaDowKHopSampler",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Return `BulkSampler` by its name of earlier versions, with a warning."""
+    if name != "TypedSampler":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("TypedSampler goes with version 0.3; use BulkSampler", DeprecationWarning, stacklevel=2)
+    return BulkSampler

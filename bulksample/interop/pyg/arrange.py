@@ -1,7 +1,6 @@
-"""Convert sampled hops to the layout of torch_geometric: vertices hop by hop, seeds in their order, one list of edges.
+"""Convert mini-batches to the layout of torch_geometric: per type, seeds in their order, then hop by hop; one list of edges a relation.
 
-A mini-batch is one tree; with disjoint subgraphs, each seed has its own tree. The trees are merged hop by hop: all vertices
-of a hop stand together, so `trim_to_layer` can cut off the last hop.
+All vertices and all edges of a hop stand together, so `trim_to_layer` can cut off the last hop.
 """
 
 from __future__ import annotations
@@ -10,86 +9,142 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch_geometric.sampler import HeteroSamplerOutput
 
-from ...backends.hops import Expansion
+from ...backends.base import Backend
+from ...graph import Graph
+from ...relations.minibatch import HeteroMiniBatch, TypeRows
+from ...selection import Selection
 from ...sparse import row_pointers, runs
+from ..edge_graph import EdgeGraph
 
 
-class TreeBatch(NamedTuple):
-    """The trees of a mini-batch in local vertex numbers; row r holds the edges into vertex r."""
+class _Order(NamedTuple):
+    """The vertices of a type as torch_geometric lists them: a repeated seed stands in the list as often as it was asked for."""
 
-    vertices: np.ndarray  # int32, shape (N,)
-    pointers: np.ndarray  # int64, shape (R + 1,); the first R vertices were expanded
-    columns: np.ndarray  # int64, shape (E,): local sources
-    carried: np.ndarray | None  # shape (E,): the weight, or the drawn edge, of each entry
-    entries: np.ndarray | None  # int64, shape (E,): positions in A, if the back end returned them
-    held: np.ndarray  # int64, shape (L + 1,): number of vertices before the first hop and after each hop
-    tree: np.ndarray  # int64, shape (N,): the tree of each vertex
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The vertex of each row: int32, shape (R,)."""
-        return self.vertices[: len(self.pointers) - 1]
-
-    def nodes_by_hop(self) -> list[int]:
-        """Return the number of vertices that each hop added: L + 1 numbers with the sum N."""
-        return [int(count) for count in np.diff(self.held, prepend=0)]
-
-    def edges_by_hop(self) -> list[int]:
-        """Return the number of edges of each hop: L numbers with the sum E."""
-        return [int(count) for count in np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])])]
-
-    def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> TreeBatch:
-        """Repeat every edge by its number in `copies`."""
-        ends = row_pointers(copies)
-        return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried, entries=None)
+    order: np.ndarray | None  # int64, shape (N + r,): positions in the vertices of the mini-batch; None: as they are
+    place: np.ndarray | None  # int64, shape (N,): the first position of each vertex in `order`
+    held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
 
 
-def arrange(trees: Sequence[Expansion]) -> TreeBatch:
-    """Merge trees hop by hop. A repeated seed stands in the result as often as in the input, with the same edges."""
-    parts = [_with_seeds_first(tree) for tree in trees]
-    if len(parts) == 1:
-        return parts[0]
-    first = row_pointers([len(part.vertices) for part in parts])
-    first_row = row_pointers([len(part.pointers) - 1 for part in parts])
-    first_edge = row_pointers([len(part.columns) for part in parts])
-    hop = np.concatenate([np.repeat(np.arange(len(part.held)), part.nodes_by_hop()) for part in parts])
-    tree = np.repeat(np.arange(len(parts)), np.diff(first))
-    order = np.argsort(hop, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    sizes = np.concatenate([np.diff(part.pointers) for part in parts])
-    starts = np.concatenate([part.pointers[:-1] + edge for part, edge in zip(parts, first_edge, strict=False)])
-    last = len(parts[0].held) - 1
-    rows = order[: np.count_nonzero(hop < last)]
-    rows = rows - first[tree[rows]] + first_row[tree[rows]]
-    entry = runs(starts[rows], sizes[rows])
-    columns = place[np.concatenate([part.columns + start for part, start in zip(parts, first, strict=False)])][entry]
-    carried, entries = (_taken(found, entry) for found in ([part.carried for part in parts], [part.entries for part in parts]))
-    pointers = row_pointers(sizes[rows])
-    held = np.sum([part.held for part in parts], axis=0)
-    return TreeBatch(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, entries, held, tree[order])
+def arranged(graph: Graph, minibatch: HeteroMiniBatch, hops: int | None) -> HeteroSamplerOutput:
+    """Return a mini-batch of the frontier rule ``new`` with every type and every relation of its graph, met or not.
+
+    `hops` is the number of hops that count in it; None stands for a subgraph whose edges belong to no hop, so there are no counts.
+    `metadata` holds the weights of the edges of each relation that has some.
+    """
+    orders = {name: _order_of(part) for name, part in minibatch.rows.items()}
+    disjoint = any(part.trees is not None for part in minibatch.rows.values())
+    out = HeteroSamplerOutput({}, {}, {}, {}, {} if disjoint else None, *((None, None) if hops is None else ({}, {})), metadata={})
+    assert minibatch.entries is not None
+    for name, part in minibatch.rows.items():
+        own = orders[name]
+        out.node[name] = _tensor(part.vertices, own.order)
+        if out.num_sampled_nodes is not None and hops is not None:
+            out.num_sampled_nodes[name] = np.diff(own.held, prepend=0)[: hops + 1].tolist()
+        if out.batch is not None:
+            assert part.trees is not None
+            out.batch[name] = _tensor(part.trees, own.order)
+    for relation in graph.relations:
+        key, block = relation.key, minibatch.blocks[0][relation.key]
+        into, place, entry, pointers = orders[key[2]], orders[key[0]].place, None, block.indptr
+        if into.order is not None:
+            rows = into.order if hops is None else into.order[: into.held[-2]]  # those that were expanded
+            sizes = np.diff(block.indptr)[rows]
+            entry, pointers = runs(block.indptr[rows], sizes), row_pointers(sizes)
+        columns = block.indices if entry is None else block.indices[entry]
+        out.row[key] = _tensor(columns) if place is None else torch.from_numpy(place[columns])
+        out.col[key] = torch.from_numpy(np.repeat(np.arange(len(pointers) - 1), np.diff(pointers)))
+        out.edge[key] = _tensor(relation.ids_of(_taken(minibatch.entries[0][key], entry)))
+        if block.weights is not None:
+            out.metadata[key] = torch.from_numpy(np.array(_taken(block.weights, entry)))
+        if out.num_sampled_edges is not None and hops is not None:
+            out.num_sampled_edges[key] = np.diff(pointers[np.concatenate([[0], into.held[:-1]])])[:hops].tolist()
+    return out
 
 
-def _with_seeds_first(tree: Expansion) -> TreeBatch:
-    """Convert one tree, so that its first vertices are the seeds in the user's order, repetitions included."""
-    hop, seeds, held = tree.hops[0], tree.seed_rows, np.array(tree.held)
-    if len(seeds) == held[0]:
-        pointers, columns, carried, entries = hop.pointers, hop.columns.astype(np.int64), hop.weights, hop.entries
-        vertices = tree.vertices
+def _order_of(part: TypeRows) -> _Order:
+    repeated = len(part.seeds) - int(part.sizes[0])
+    if not repeated:
+        return _Order(None, None, part.sizes)
+    order = np.concatenate([part.seed_rows.astype(np.int64), np.arange(part.sizes[0], len(part.vertices))])
+    place = np.empty(len(part.vertices), np.int64)
+    place[order[::-1]] = np.arange(len(order))[::-1]
+    return _Order(order, place, part.sizes + repeated)
+
+
+def _taken(array: np.ndarray, entry: np.ndarray | None) -> np.ndarray:
+    return array if entry is None else array[entry]
+
+
+def _tensor(array: np.ndarray, entry: np.ndarray | None = None) -> torch.Tensor:
+    """Return a copy of an array, or of some entries of it, as int64."""
+    return torch.from_numpy(np.array(_taken(array, entry), np.int64))
+
+
+def induced(edges: Sequence[EdgeGraph], out: HeteroSamplerOutput, backend: Backend) -> HeteroSamplerOutput:
+    """Return the vertices of an output with every edge among them; of disjoint trees, with every edge within a tree. Weight 0 is no edge.
+
+    Reads the whole rows of the vertices. Hops have no edges of their own then, so there are no counts.
+    """
+    found = HeteroSamplerOutput(out.node, {}, {}, {}, out.batch)
+    trees = 1 + max((int(own.max()) for own in (out.batch or {}).values() if len(own)), default=0)
+    for own in edges:
+        relation, matrix = own.relation, own.matrix
+        into, rows = _by_tree(out, relation.destination, trees, matrix.shape[0])
+        outof, columns = _by_tree(out, relation.source, trees, matrix.shape[1], distinct=True)
+        kept = backend.restrict(matrix, into, outof)
+        sizes = np.diff(kept.pointers)
+        local = columns[np.repeat(outof.pointers[into.minibatch_of_row()], sizes) + kept.columns]
+        back = np.argsort(rows)
+        entry = runs(kept.pointers[back], sizes[back])
+        row, col, entries = local[entry], np.repeat(np.arange(len(rows)), sizes[back]), kept.entries[entry]
+        if own.pointers is not None:
+            entries, copies, _ = own.edges_of(entries)
+            row, col = np.repeat(row, copies), np.repeat(col, copies)
+        elif matrix.values is not None:
+            weighs = matrix.values[entries] > 0
+            row, col, entries = row[weighs], col[weighs], entries[weighs]
+        found.row[relation.key], found.col[relation.key] = torch.from_numpy(row), torch.from_numpy(col)
+        found.edge[relation.key] = _tensor(relation.ids_of(entries))
+    return found
+
+
+def _by_tree(out: HeteroSamplerOutput, name: str, trees: int, n: int, distinct: bool = False) -> tuple[Selection, np.ndarray]:
+    """Return the vertices of a type tree by tree, and their positions in the output; a repeated seed once if they must be `distinct`."""
+    nodes = out.node[name].numpy()
+    if out.batch is not None:
+        owner = out.batch[name].numpy()
+        order, pointers = np.argsort(owner, kind="stable"), row_pointers(np.bincount(owner, minlength=trees))
     else:
-        order = np.concatenate([seeds, np.arange(held[0], len(tree.vertices))])
-        place = np.empty(len(tree.vertices), np.int64)
-        place[order[::-1]] = np.arange(len(order))[::-1]  # the first position of a repeated seed
-        rows = order[: len(hop.pointers) - 1 + len(seeds) - held[0]]
-        sizes = np.diff(hop.pointers)[rows]
-        entry = runs(hop.pointers[rows], sizes)
-        pointers, columns = row_pointers(sizes), place[hop.columns[entry]]
-        carried, entries = (_taken([part], entry) for part in (hop.weights, hop.entries))
-        vertices, held = tree.vertices[order], held + len(seeds) - held[0]
-    return TreeBatch(vertices, pointers, columns, carried, entries, held, np.zeros(len(vertices), np.int64))
+        order = np.sort(np.unique(nodes, return_index=True)[1]) if distinct else np.arange(len(nodes))
+        pointers = np.array([0, len(order)])
+    return Selection(np.arange(trees), pointers, nodes[order].astype(np.int32), n), order
 
 
-def _taken(parts: Sequence[np.ndarray | None], entry: np.ndarray) -> np.ndarray | None:
-    """Concatenate arrays and take some entries; None if there are no arrays."""
-    return None if parts[0] is None else np.concatenate(parts)[entry]  # type: ignore[arg-type]  # all are there, or none is
+def side_by_side(outs: Sequence[HeteroSamplerOutput]) -> HeteroSamplerOutput:
+    """Merge trees that were sampled as mini-batches of their own, hop by hop."""
+    made = HeteroSamplerOutput({}, {}, {}, {}, {}, {}, {}, metadata={})
+    places, firsts = {}, {}
+    for name in outs[0].node:
+        made.num_sampled_nodes[name], order = _hop_by_hop([out.num_sampled_nodes[name] for out in outs])
+        firsts[name] = row_pointers([len(out.node[name]) for out in outs])
+        made.node[name] = torch.cat([out.node[name] for out in outs])[order]
+        made.batch[name] = torch.from_numpy(np.repeat(np.arange(len(outs)), np.diff(firsts[name]))[order])
+        places[name] = torch.from_numpy(np.argsort(order))
+    for key in outs[0].edge:
+        made.num_sampled_edges[key], order = _hop_by_hop([out.num_sampled_edges[key] for out in outs])
+        for end, name in (("row", key[0]), ("col", key[2])):
+            local = torch.cat([getattr(out, end)[key] + int(first) for out, first in zip(outs, firsts[name], strict=False)])
+            getattr(made, end)[key] = places[name][local[order]]
+        made.edge[key] = torch.cat([out.edge[key] for out in outs])[order]
+        if key in outs[0].metadata:
+            made.metadata[key] = torch.cat([out.metadata[key] for out in outs])[order]
+    return made
+
+
+def _hop_by_hop(counts: list[list[int]]) -> tuple[list[int], np.ndarray]:
+    """Return the totals of each hop, and the order that puts what stands tree by tree hop by hop."""
+    hops = np.concatenate([np.repeat(np.arange(len(own)), np.array(own, np.int64)) for own in counts])
+    return [sum(own) for own in zip(*counts, strict=True)], np.argsort(hops, kind="stable")

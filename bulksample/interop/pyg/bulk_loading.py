@@ -11,23 +11,26 @@ from typing import Any, Literal
 import torch
 from torch_geometric.data import Data
 from torch_geometric.sampler import HeteroSamplerOutput
+from torch_geometric.sampler.base import SubgraphType
 
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
 from ..feature_gather import FeatureGather, can_gather
-from .bulk_sampler import Sampled, SamplerOfBulks
 from .epoch_loading import EpochLoading
+from .sampler import STRIDE, BulkSampler, Sampled
 
 
 class BulkLoading(EpochLoading):
     """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`; see `EpochLoading`."""
 
-    _sampler: SamplerOfBulks
+    _sampler: BulkSampler
     data: Any
     input_data: Any
     filter_per_worker: bool
     transform: Callable[[Data], Any] | None
     transform_sampler_output: Callable[[Any], Any] | None
 
-    def set_up(self, sampler: SamplerOfBulks, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
+    def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
         """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
         self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None, sampler.seeded)
@@ -82,3 +85,42 @@ def hashed(examples: dict[str, Any]) -> str:
         found = value.detach().cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else None
         sha.update(f"{name} {value}".encode() if found is None else f"{name} {found.dtype.str} {found.shape}".encode() + found.tobytes())
     return sha.hexdigest()
+
+
+def sampler_for(
+    given: Any,
+    data: Any,
+    num_neighbors: Any,
+    subgraph_type: SubgraphType | str,
+    directed: bool,
+    *,
+    seeds: Any,
+    comm: Comm | None,
+    grid: int | None,
+    **options: Any,
+) -> BulkSampler:
+    """Return the user's `neighbor_sampler`, or make one from the other options.
+
+    `seeds` is the number of seeds of a mini-batch, or None if it is not known.
+
+    Raises
+    ------
+    UsageError
+        If the sampler is of another library, or the graph or an option is not supported.
+    """
+    if given is not None:
+        if not isinstance(given, BulkSampler):
+            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(given).__name__}")
+        pairs = {"comm": (comm, given.comm), "grid": (grid, given.grid), "seed": (options["seed"], given.stream.seed)}
+        if several := [name for name, (asked, own) in pairs.items() if asked is not None and asked != own]:
+            raise UsageError(f"{', '.join(several)}: the neighbor_sampler has its own; give them to it, and leave them out here")
+        return given
+    stride = STRIDE if seeds is None else max(1, int(seeds))
+    return BulkSampler(
+        data, num_neighbors, subgraph_type=subgraph_type if directed else "induced", stride=stride, comm=comm, grid=grid, **options
+    )
+
+
+def seeds_of_batch(options: dict[str, Any]) -> Any:
+    """Return the batch size of the options of a `DataLoader`; None if a sampler of the user's makes the batches."""
+    return None if options.get("batch_sampler") is not None else options.get("batch_size", 1)

@@ -23,11 +23,11 @@ from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError
 from ...rng import Stream
 from ...sparse import CSR
+from ..edge_graph import EdgeGraph
 from ..made_together import made_together
 from .bulk_loading import hashed
-from .edge_lists import check_input, graph_of
 from .epoch_loading import EpochLoading
-from .stores import is_pair
+from .read_graph import check_edge_index, edges_of
 
 
 class ClusterData(TheirData):
@@ -71,15 +71,13 @@ class ClusterData(TheirData):
         *,
         seed: int = 0,
     ) -> None:
-        check_input(data)
-        if is_pair(data) or getattr(data, "edge_index", None) is None:
-            raise UsageError("ClusterData needs a Data with an edge_index")
+        check_edge_index("ClusterData", data)
         if sparse_format not in ("csr", "csc"):
             raise UsageError(f"sparse_format must be 'csr' or 'csc'; got {sparse_format!r}")
         self.num_parts, self.recursive, self.keep_inter_cluster_edges = num_parts, recursive, keep_inter_cluster_edges
         self.sparse_format = sparse_format
         found = None if save_dir is None else Path(save_dir) / f"part_{num_parts}" / (filename or "metis.npz")
-        adjacency = graph_of(data).matrix
+        adjacency = EdgeGraph(edges_of(data)).matrix
         parts = metis(adjacency, num_parts, seed) if found is None else _kept(found, adjacency, num_parts, seed)
         self.partition = self._partition(data.edge_index, torch.from_numpy(parts.assignment.astype(np.int64)))
         self.data = self._permute_data(data, self.partition)

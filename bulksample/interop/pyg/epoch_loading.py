@@ -29,7 +29,7 @@ from ...rng import Stream
 from ...seed_groups import Ungrouped
 from ..hand_split import warn_of_equal_draws
 from ..made_together import OwnComm
-from .bulk_sampler import SamplerOfBulks
+from .sampler import BulkSampler
 from .user_order import distributed_sampler, given_steps, has_length, place_of, shared_steps
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
@@ -65,7 +65,7 @@ class EpochLoading(OwnComm, Epochs[Any]):
     num_workers: int
     prefetch_factor: int | None
     dataset: Sequence[Any]
-    _sampler: SamplerOfBulks | None = None  # its options and its graph are compared with those of the loader
+    _sampler: BulkSampler | None = None  # its options and its graph are compared with those of the loader
 
     def set_up_epochs(
         self,

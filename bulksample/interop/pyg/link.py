@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.loader import LinkLoader
@@ -15,13 +16,10 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..made_together import made_together
-from .bulk_loading import BulkLoading, hashed
-from .bulk_sampler import Sampled, SamplerOfBulks
-from .choose_sampler import sampler_for, seeds_of_batch
-from .edge_lists import check_attributes, column, compressed, vertex_pairs
-from .stores import is_pair, stored_edges
-from .typed_graph import has_types
-from .typed_sampler import TypedSampler
+from .bulk_loading import BulkLoading, hashed, sampler_for, seeds_of_batch
+from .inputs import check_attributes, column, vertex_pairs
+from .read_graph import compressed, edge_ends, has_types, is_pair
+from .sampler import BulkSampler, Sampled
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):
@@ -46,7 +44,7 @@ transform_sampler_output, filter_per_worker
         If options contradict each other, or the graph.
     """
 
-    link_sampler: SamplerOfBulks
+    link_sampler: BulkSampler
 
     @made_together
     def __init__(
@@ -68,7 +66,7 @@ transform_sampler_output, filter_per_worker
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: SamplerOfBulks | None = None,
+        neighbor_sampler: BulkSampler | None = None,
         directed: bool = True,
         *,
         bulk_size: int | Literal["auto"] = "auto",
@@ -117,15 +115,14 @@ transform_sampler_output, filter_per_worker
         return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)
 
 
-def _links(data: Any, sampler: SamplerOfBulks, given: Any) -> Any:
+def _links(data: Any, sampler: BulkSampler, given: Any) -> Any:
     """Return the links as torch_geometric takes them, their ends checked; the edge type stands before the pairs of types and of stores."""
     if not has_types(data):
         n = int(sampler.num_nodes)
         if not is_pair(data):
             return None if given is None else vertex_pairs("edge_label_index", given, n)
         pairs = given[1] if isinstance(given, tuple) else given  # torch_geometric names the type of the edges of a store, None here
-        return None, torch.stack(stored_edges(data)) if pairs is None else vertex_pairs("edge_label_index", pairs, n)
-    assert isinstance(sampler, TypedSampler)
+        return None, torch.from_numpy(np.stack(edge_ends(data))) if pairs is None else vertex_pairs("edge_label_index", pairs, n)
     keys = [relation.key for relation in sampler.graph.relations]
     named = isinstance(given, tuple | list) and len(given) in (2, 3)
     key, pairs = (given, None) if named and isinstance(given[0], str) else given if named and len(given) == 2 else (None, None)

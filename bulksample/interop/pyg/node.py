@@ -18,15 +18,11 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..made_together import made_together
-from .bulk_loading import BulkLoading
-from .bulk_sampler import Sampled, SamplerOfBulks
-from .choose_sampler import sampler_for, seeds_of_batch
-from .edge_lists import check_attributes, check_input, column, compressed, ids_or_mask
-from .filtering import with_compressed_rows, with_edge_index
-from .sampler import BulkSampler
-from .stores import is_pair
-from .typed_graph import has_types
-from .typed_sampler import TypedSampler
+from .attributes import with_compressed_rows, with_edge_index
+from .bulk_loading import BulkLoading, sampler_for, seeds_of_batch
+from .inputs import check_attributes, column, ids_or_mask
+from .read_graph import check_plain, compressed, has_types, is_pair
+from .sampler import BulkSampler, HGTSampler, Sampled
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
@@ -35,7 +31,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
     Parameters
     ----------
     data : Data or HeteroData of torch_geometric, or a (FeatureStore, GraphStore) pair
-    node_sampler : BulkSampler or TypedSampler
+    node_sampler : BulkSampler
     input_nodes : bool mask, indices, or None for all vertices; of a graph with types a type, or a type and one of these
     input_time : int64, shape (m,), optional
         The time at which each of the input nodes is asked about.
@@ -47,12 +43,12 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         Options of `torch.utils.data.DataLoader`.
     """
 
-    node_sampler: SamplerOfBulks
+    node_sampler: BulkSampler
 
     def __init__(
         self,
         data: Data | HeteroData | tuple[FeatureStore, GraphStore],
-        node_sampler: SamplerOfBulks,
+        node_sampler: BulkSampler,
         input_nodes: Any = None,
         input_time: torch.Tensor | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -67,7 +63,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         input_time = column("input_time", input_time)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
-        if input_time is not None and not (isinstance(node_sampler, TypedSampler) and node_sampler.sampler.time is not None):
+        if input_time is not None and not node_sampler.timed:
             raise UsageError("input_time was given without times of the graph; give time_attr too")
         NodeLoader.__init__(  # that of torch_geometric's NeighborLoader would make a sampler of its own
             self, with_edge_index(data), node_sampler, _inputs(data, node_sampler, input_nodes), input_time=input_time, transform=transform,
@@ -85,12 +81,11 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         return batch if self._values is None else with_compressed_rows(batch, self._values)
 
 
-def _inputs(data: Any, sampler: SamplerOfBulks, given: Any) -> Any:
+def _inputs(data: Any, sampler: BulkSampler, given: Any) -> Any:
     """Return the input nodes as torch_geometric takes them, checked: ids or a mask, with their type if the graph has types."""
-    if isinstance(sampler, BulkSampler) or not has_types(data):
+    if not has_types(data):
         n = int(sampler.num_nodes)
         return ids_or_mask(given, n) if given is not None else torch.arange(n) if is_pair(data) else None
-    assert isinstance(sampler, TypedSampler)
     name, chosen = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else ("", None)
     if not isinstance(name, str) or not name:
         names = ", ".join(kind.name for kind in sampler.graph.types)
@@ -140,7 +135,7 @@ transform_sampler_output, filter_per_worker
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: SamplerOfBulks | None = None,
+        neighbor_sampler: BulkSampler | None = None,
         directed: bool = True,
         *,
         bulk_size: int | Literal["auto"] = "auto",
@@ -174,7 +169,7 @@ class _LawLoader(BulkNodeLoader):
         grid: int | None = None, comm: Comm | None = None, seed: int | None = None, backend: str = "auto", weight_attr: str | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
-        check_input(data, weight_attr, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
+        check_plain(data, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
         chosen = {name: options.pop(name) for name in self.own if name in options}
         sampler = BulkSampler(
             data, num_neighbors, sampler=self.law, weight_attr=weight_attr, seed=seed, backend=backend, comm=comm, grid=grid, **chosen
@@ -215,3 +210,38 @@ class FastGCNLoader(_LawLoader):
 
     law = "fastgcn"
     own = ("debias", "renormalise")
+
+
+class HGTLoader(BulkNodeLoader):
+    """A drop-in for `torch_geometric.loader.HGTLoader`: about as many vertices of each type, and every edge among them.
+
+    Parameters
+    ----------
+    data : HeteroData, or a (FeatureStore, GraphStore) pair with types
+    num_samples : list of int, or dict of such by vertex type
+        How many vertices of each type a hop draws; -1 takes every neighbor, 0 none.
+    input_nodes, transform, transform_sampler_output, filter_per_worker
+        See torch_geometric.
+    is_sorted
+        Ignored.
+    bulk_size, memory_budget, comm
+        See `BulkLoading`.
+    seed : int, optional
+        The order of every epoch and all draws are a function of it; 0 unless given.
+    backend : {"auto", "native", "reference", "cuda"}
+
+    Raises
+    ------
+    UsageError, DataError
+        See `HGTSampler`.
+    """
+
+    @made_together
+    def __init__(
+        self, data: HeteroData | tuple[FeatureStore, GraphStore], num_samples: Sequence[int] | Mapping[str, Sequence[int]],
+        input_nodes: str | tuple[str, torch.Tensor | None], is_sorted: bool = False, transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None, filter_per_worker: bool | None = None, *, comm: Comm | None = None,
+        seed: int | None = None, backend: str = "auto", **options: Any,
+    ) -> None:  # fmt: skip
+        sampler = HGTSampler(data, num_samples, seed=seed, backend=backend, comm=comm)
+        super().__init__(data, sampler, input_nodes, None, transform, transform_sampler_output, filter_per_worker, **options)

@@ -32,14 +32,14 @@ from ...samplers.saint import walk
 from ...samplers.saint_coefficients import Coefficients, count
 from ...selection import Selection
 from ...sparse import CSR, fixed_point, row_pointers
-from ..edge_graph import EdgeGraph, edge_graph
+from ..edge_graph import EdgeGraph
 from ..feature_gather import FeatureGather
 from ..made_together import made_together
 from .attributes import attributes_of
 from .bulk_loading import hashed
-from .edge_lists import check_input, edge_ends, num_nodes_of, whole
 from .epoch_loading import EpochLoading
-from .stores import is_pair
+from .inputs import whole
+from .read_graph import check_edge_index, edge_ends, edges_of, num_nodes_of
 
 _COUNTED = MAX_EPOCHS - 1  # the epoch of the subgraphs in which coefficients are counted
 
@@ -99,9 +99,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data)
-        if is_pair(data) or getattr(data, "edge_index", None) is None:
-            raise UsageError(f"{type(self).__name__} needs a Data with an edge_index")
+        check_edge_index(type(self).__name__, data)
         self._draws, self.num_steps = whole("batch_size", batch_size, 1), whole("num_steps", num_steps, 1)
         self.sample_coverage, self.save_dir = whole("sample_coverage", sample_coverage, 0), save_dir
         taken = [name for name in ("node_norm", "edge_norm") if name in data]
@@ -110,9 +108,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         self.data, self.N, self.E = data, num_nodes_of(data), data.num_edges
         if self._draws_edges and not self.E:
             raise UsageError(f"{type(self).__name__} draws edges, and the graph has none")
-        source, destination = edge_ends(data)
-        self._graph: EdgeGraph = edge_graph(destination, source, self.N)  # row v: the edges that leave v
-        self._ends = source, destination
+        self._graph, self._ends = EdgeGraph(edges_of(data, leaving=True)), edge_ends(data)
         self._gather, self._backend = FeatureGather(), backend
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
@@ -137,9 +133,9 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         held = Selection.of(lists, self.N, np.asarray(ids, np.int64))
         kept = self._on.restrict(self._graph.matrix, held, held)
         if self._graph.pointers is None:
-            return held, kept.pointers, kept.columns, self._graph.user_edges(kept.entries)
+            return held, kept.pointers, kept.columns, self._graph.relation.ids_of(kept.entries)
         edges, copies, _ = self._graph.edges_of(kept.entries)
-        return held, row_pointers(copies)[kept.pointers], np.repeat(kept.columns, copies), self._graph.user_edges(edges)
+        return held, row_pointers(copies)[kept.pointers], np.repeat(kept.columns, copies), self._graph.relation.ids_of(edges)
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         held, pointers, columns, edges = self._subgraphs(np.array(ids), epoch, Substream.SAINT_ROOT)
@@ -164,7 +160,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     @cached_property
     def _order_of_edges(self) -> str:
         """The SHA-256 of the user's order of the edges, in which vertices and edges are drawn and `edge_norm` is given."""
-        return hashed({"edges": torch.from_numpy(self._graph.edges)})
+        return hashed({"edges": torch.from_numpy(self._graph.relation.ids_of(np.arange(self.E)))})
 
     def _collated(self, index: list[int]) -> Any:
         """Sample one subgraph; used as `collate_fn`, which iteration over the loader does not call."""
@@ -233,7 +229,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
             if self._graph.pointers is None:
                 return self._on.sample_rows(self._graph.matrix, at, 1, law)
             picks = self._on.sample_rows(self._graph.incidence, at, 1, law)  # parallel edges count one by one
-            return picks._replace(columns=self._graph.sources[picks.columns])
+            return picks._replace(columns=self._graph.relation.adjacency.indices[picks.columns])
 
         return walk(draw, Selection.of(starts, self.N, np.asarray(ids, np.int64)), self.walk_length)
 

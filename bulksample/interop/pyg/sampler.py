@@ -8,64 +8,96 @@ The sampler draws vertices and edges; the loader slices features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
-from typing import Any
+from collections.abc import Mapping, Sequence, Sized
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from torch_geometric.data import Data, FeatureStore, GraphStore
-from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler import (
+    BaseSampler,
+    EdgeSamplerInput,
+    HeteroSamplerOutput,
+    NegativeSampling,
+    NodeSamplerInput,
+    SamplerOutput,
+)
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from ... import backends, samplers
 from ...adjacency import Adjacency, LocalAdjacency
-from ...backends.hops import Expansion
+from ...backends.base import Backend
 from ...distributed.comm.base import Comm
+from ...distributed.matrix.grid import ProcessGrid
+from ...distributed.matrix.layout import Layout
+from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
-from ...rng import MAX_MINIBATCHES, Stream
-from ...samplers import LayerWise
-from ...selection import Selection
-from ...sparse import row_pointers, runs
-from ..edge_graph import expand_edges
+from ...graph import Key
+from ...graph.times import given_times
+from ...process_lock import process_lock
+from ...relations.adjacency import RelationAdjacency, kind_of_times
+from ...relations.hgt import HGSampler
+from ...relations.rule import TimeRule
+from ...relations.sampler import RelationSampler
+from ...relations.seeds import HeteroSeeds
+from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
+from ...samplers import LayerWise, whole_fanouts
+from ...sparse import CSR, row_pointers
+from ..edge_graph import EdgeGraph, EdgeSampler
 from ..made_together import made_together
-from .arrange import TreeBatch, arrange
-from .bulk_sampler import Sampled, SamplerOfBulks
-from .distribute_rows import distribute_rows
-from .edge_lists import check_input, check_times, graph_of, num_nodes_of
+from .arrange import arranged, induced, side_by_side
 from .negatives import SeededNegatives
+from .read_graph import NODE, check_plain, has_types, read_graph
 
 LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
+STRIDE = 4096  # the most seeds of a mini-batch with disjoint trees, where a loader does not say it
+_COUNTING = process_lock()
+Sampled: TypeAlias = SamplerOutput | HeteroSamplerOutput
+Seeds: TypeAlias = Mapping[str, np.ndarray]  # by type
+Times: TypeAlias = Mapping[str, np.ndarray | None]
 
 
-class BulkSampler(SamplerOfBulks):
-    """A sampler of mini-batches of a homogeneous graph.
+class BulkSampler(BaseSampler):
+    """A sampler whose mini-batches are a function of (graph, seed, epoch, mini-batch id).
 
     Parameters
     ----------
-    data : torch_geometric.data.Data, or a (FeatureStore, GraphStore) pair
-    num_neighbors : list of int
-        Number of draws of each hop, from the seeds outwards; -1 takes all. An empty list leaves the seeds alone, without edges.
+    data : Data or HeteroData of torch_geometric, or a (FeatureStore, GraphStore) pair
+    num_neighbors : list of int, dict of such by edge type, or NumNeighbors
+        Number of draws of each hop, row and relation, from the seeds outwards; -1 takes all. An empty list leaves the seeds alone, without
+        edges. A dict is for a graph with types, and names every edge type.
     sampler : {"sage", "labor", "ladies", "fastgcn", "full"}
+        With types or times it is "sage".
     weight_attr : str, optional
         The edge attribute with the weights of draws. An edge of weight 0 is in no batch, also where all neighbors are taken, nor in an
         induced subgraph.
+    time_attr : str, optional
+        The attribute with the times of vertices, or of edges. A neighbor or an edge later than its seed is never drawn; the seed's time
+        is the bound in all hops. Subgraphs are then disjoint.
+    temporal_strategy : {"uniform", "last"}
+        ``last`` takes the newest neighbors.
     replace, disjoint, subgraph_type
-        See torch_geometric.
+        See torch_geometric. Subgraphs in time are not induced.
+    stride : int
+        The most seeds of a mini-batch with disjoint subgraphs: tree i of mini-batch m has the name ``m * stride + i``.
     seed : int, optional
         0 unless given.
     backend : {"auto", "native", "reference", "cuda"}
     comm : Comm, optional
         The ranks that share the mini-batches of a loader; all make this call, with equal arguments but for `backend`.
     grid : int, optional
-        c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective.
+        c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective. Not with types or times.
     options
         Options of the sampler: `importance`, `debias`, `renormalise`, `layer_dependent`.
 
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or temporal, or options contradict each other. On all ranks of `comm`, if they were given other ones.
+        If an option or an attribute does not fit the graph, or options contradict each other. On all ranks of `comm`, if they were given
+        other ones.
+    DataError
+        If edges, weights or times are malformed.
 
     Notes
     -----
@@ -73,200 +105,346 @@ class BulkSampler(SamplerOfBulks):
     all its parallel edges. The batches of a `NodeLoader` lack the weights of layer-wise samplers; use `LadiesLoader` or `FastGCNLoader`.
     """
 
+    sampler: EdgeSampler | RelationSampler | HGSampler
+    comm: Comm | None
+    num_neighbors: Any  # the draws of each hop, which `inference` of torch_geometric's models asks for
+    grid: int | None = None
+    _hops: int | None  # None: edges belong to no hop
+    _calls = 0
+
     @made_together
     def __init__(
         self,
-        data: Data | tuple[FeatureStore, GraphStore],
-        num_neighbors: Sequence[int] | NumNeighbors,
+        data: Any,
+        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
         *,
         sampler: str = "sage",
         replace: bool = False,
         weight_attr: str | None = None,
+        time_attr: str | None = None,
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         disjoint: bool = False,
         subgraph_type: SubgraphType | str = "directional",
+        stride: int = STRIDE,
         seed: int | None = None,
         backend: str = "auto",
         comm: Comm | None = None,
         grid: int | None = None,
         **options: Any,
     ) -> None:
-        check_input(data, weight_attr)
+        relational = has_types(data) or time_attr is not None
+        if not relational or sampler != "sage":
+            check_plain(data, time_attr=time_attr)
         if sampler not in LAWS:
             raise UsageError(f"sampler must be one of {', '.join(LAWS)}; got {sampler!r}")
         if sampler != "sage" and replace:
             raise UsageError(f"replace is an option of sampler 'sage'; got {sampler!r}")
-        hops = _fanouts(num_neighbors)
-        if sampler == "full" and weight_attr is not None:  # all by weight
-            sampler, hops = "sage", [-1] * len(hops)
-        if sampler == "sage":
-            options |= {"replace": replace, "weighted": weight_attr is not None}
-        no_hops = isinstance(hops, Sized) and len(hops) == 0
-        self.sampler = samplers.make(sampler, (0,) if no_hops else hops, frontier="new", **options)  # no hop: one that draws nothing
-        self._hops = len(hops)
-        self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
-        self.num_nodes, self.stream, self.backend = num_nodes_of(data), Stream(0 if seed is None else seed), backend
-        self.seeded = seed is not None
-        self.graph = graph_of(data, weight_attr)
-        self._by_edge = sampler == "sage" and self.graph.pointers is not None
+        if relational and grid is not None:
+            raise UsageError("got a grid of ranks and a graph with types or times; leave out grid: each rank then holds the graph")
         if grid is not None and comm is None:
             raise UsageError("got a grid without ranks; use comm=bulksample.distributed.comm.world.world()")
-        if self._by_edge and grid is not None:
-            raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
-        self.comm, self.grid = comm, grid
-        self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
-        engine = backends.make(backend)  # also where ranks make the adjacency together: it fails on one of them alone
-        if grid is None:
-            self.sampler.check(LocalAdjacency(self.graph.matrix, engine, entries=True))
+        self._hold(data, seed, backend, comm, weight_attr, time_attr)
+        rule = None if time_attr is None else TimeRule(strategy=temporal_strategy)
+        self.subgraph_type, self.disjoint, self.grid, self._stride = SubgraphType(subgraph_type), disjoint or rule is not None, grid, stride
+        if self.subgraph_type == SubgraphType.induced and rule is not None:
+            raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")
+        fanouts: Any = None
+        if relational:
+            fanouts, hops = _of_relations(num_neighbors, [relation.key for relation in self.graph.relations])
+            self.num_neighbors, draws = fanouts, [0] * hops
+        else:
+            self.num_neighbors = draws = _of_hops(num_neighbors)
+        if sampler == "full" and weight_attr is not None:  # all by weight
+            sampler, draws = "sage", [-1] * len(draws)
+        if sampler == "sage":
+            options |= {"replace": replace, "weighted": weight_attr is not None}
+        no_hops = isinstance(draws, Sized) and len(draws) == 0
+        base = samplers.make(sampler, (0,) if no_hops else draws, frontier="new", **options)  # no hop: one that draws nothing
+        self._hops = 0 if no_hops else len(base.fanouts)
+        if not relational:
+            self.num_neighbors, self.sampler = list(base.fanouts)[: self._hops], EdgeSampler(self.graph.relations[0], base)
+            if self.sampler.by_edge and grid is not None:
+                raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
+            self._edges = [self.sampler.edges]
+            shares_numbers = sampler == "labor" and self._edges[0].pointers is not None  # parallel edges would share one
+            relational = disjoint and not isinstance(base, LayerWise) and grid is None and not shares_numbers
+        if relational:
+            self.sampler = RelationSampler(base, fanouts, rule, self.disjoint, stride, entries=True)  # type: ignore[arg-type]
+        self._check(backend)
 
-    @property
-    def fingerprint(self) -> str:
-        """See `SamplerOfBulks.fingerprint`."""
-        return self.graph.matrix.fingerprint
+    def _hold(
+        self, data: Any, seed: int | None, backend: str, comm: Comm | None, weight_attr: str | None = None, time_attr: str | None = None
+    ) -> None:
+        """Read the graph, and keep the options that all samplers have."""
+        self.graph, self._typed = read_graph(data, weight_attr, time_attr), has_types(data)
+        self.stream, self.seeded, self.backend, self.comm = Stream(0 if seed is None else seed), seed is not None, backend, comm
+        self._edges = [EdgeGraph(relation) for relation in self.graph.relations]
+        self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
+
+    def _check(self, backend: str) -> None:
+        backends.make(backend)  # also where ranks make the adjacency together: it fails on one of them alone
+        if self.grid is None:
+            self.sampler.check(self.adjacency)  # type: ignore[arg-type]
 
     def connect(self) -> None:
-        """Make the adjacency of ranks that share it; collective."""
+        """Make the adjacency of ranks that share it; collective. See `made_together.Shared`."""
         if self.grid is not None:
-            self.sampler.check(self.adjacency)
+            self.sampler.check(self.adjacency)  # type: ignore[arg-type]
 
-    @property
-    def num_neighbors(self) -> list[int]:
-        """The draws of each hop, which `inference` of torch_geometric's models asks for."""
-        return list(self.sampler.fanouts)[: self._hops]
+    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `made_together.Shared`."""
+        return {**self.settings, "seed": int(self.stream.seed), "grid": self.grid}, {"graph": self.fingerprint}
 
     @property
     def adjacency(self) -> Adjacency:
-        """The adjacency that this process samples. Worker processes use one thread: they share the processors."""
+        """What this process samples from. Worker processes use one thread: they share the processors."""
         threads = None if torch.utils.data.get_worker_info() is None else 1
         if threads not in self._adjacencies:
-            backend = backends.make(self.backend, threads)
-            if self.comm is None or self.grid is None:
-                self._adjacencies[threads] = LocalAdjacency(self.graph.matrix, backend, entries=True)
-            else:
-                self._adjacencies[threads] = distribute_rows(self.graph.matrix, self.comm, self.grid, backend)
+            self._adjacencies[threads] = self._adjacency(backends.make(self.backend, threads))
         return self._adjacencies[threads]
+
+    def _adjacency(self, backend: Backend) -> Adjacency:
+        if not isinstance(self.sampler, EdgeSampler):
+            return RelationAdjacency(self.graph, backend)
+        matrix = self._edges[0].matrix
+        if self.comm is None or self.grid is None:
+            return LocalAdjacency(matrix, backend, entries=True)
+        return _block_rows(matrix, self.comm, self.grid, backend)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a worker process, without back ends, which cannot be copied."""
         return {**self.__dict__, "_adjacencies": {}}
 
     @property
+    def num_nodes(self) -> int:
+        """Number of vertices of all types."""
+        return self.graph.n
+
+    @property
+    def timed(self) -> bool:
+        """True if time counts in the draws."""
+        return getattr(self.sampler, "time", None) is not None
+
+    @property
+    def by(self) -> Literal["vertices", "edges"] | None:
+        """Which times count: those of vertices, those of edges, or none."""
+        return kind_of_times(self.graph, "auto") if self.timed else None
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the graph."""
+        return self._edges[0].matrix.fingerprint if isinstance(self.sampler, EdgeSampler) else str(self.adjacency.fingerprint)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """See `SamplerOfBulks.settings`."""
-        own = self.sampler.settings
-        shape = {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
-        del own["fanouts"]
-        return {"num_neighbors": self.num_neighbors, **own, **shape}
+        """The options on which mini-batches depend, by the names that a user gives them, for messages that compare two samplers."""
+        own, shape = dict(self.sampler.settings), {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
+        if of_relations := own.pop("fanouts of relations", None):
+            own = {"num_neighbors": of_relations, **own}
+        elif "fanouts" in own:
+            own = {**own, "num_neighbors": self.num_neighbors}
+            del own["fanouts"]
+        return own | shape
 
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""
-        form = "disjoint " * self.disjoint + str(self.subgraph_type.value)
-        return {"sampler": f"{self.sampler.identity} {form}", "graph": self.graph.matrix.fingerprint}
+        form = "disjoint " * (self.disjoint and isinstance(self.sampler, EdgeSampler)) + str(self.subgraph_type.value)
+        return {"sampler": f"{self.sampler.identity} {form}", "graph": self.fingerprint}
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> Sampled:
+        """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
+        return self.sample_nodes([index], *self._next_name())[0]
+
+    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> Sampled:
+        """Sample one mini-batch of edges; see `sample_from_nodes`."""
+        return self.sample_edges([index], neg_sampling, *self._next_name())[0]
+
+    @property
+    def edge_permutation(self) -> None:
+        """None, because the positions of edges in an output are those of the user's `edge_index`."""
+        return None
+
+    def _next_name(self) -> tuple[list[int], int]:
+        worker = torch.utils.data.get_worker_info()
+        with _COUNTING:  # no two threads have one mini-batch
+            number, self._calls = self._calls, self._calls + 1
+        return [number], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
 
     def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[Sampled]:
-        """Sample a bulk of mini-batches; `metadata` ends with the weights of the edges, or None for the mean."""
-        outputs = self.sample_trees([index.node.numpy() for index in inputs], ids, epoch)
+        """Sample a bulk of mini-batches; without `input_time` a seed is asked about at its own time.
+
+        `metadata` ends with the weights of the edges, or None for the mean.
+        """
+        lists, times = [], []
+        for index in inputs:
+            name = NODE if index.input_type is None else str(index.input_type)
+            lists.append({name: index.node.numpy()})
+            times.append({name: self._time_of(name, index)})
+        outputs = self.sample_seeds(lists, ids, epoch, times)
         for index, out in zip(inputs, outputs, strict=True):
-            check_times(input_time=index.time)
             out.metadata = (index.input_id, index.time, out.metadata)
         return outputs
+
+    def _time_of(self, name: str, index: NodeSamplerInput) -> np.ndarray | None:
+        if not self.timed:
+            if index.time is not None:
+                raise UsageError("input_time was given without times of the graph; give time_attr too")
+            return None
+        if index.time is not None:
+            return given_times("input_time", index.time, len(index.node))
+        own = self.graph.type(name).times
+        if own is None:
+            what = "the edges have times" if self.by == "edges" else f"type {name!r} has no times"
+            raise UsageError(f"the seeds need times, since {what}; give input_time")
+        times: np.ndarray = own[index.node.numpy()]
+        return times
 
     def sample_edges(
         self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
     ) -> list[Sampled]:
-        """Sample a bulk of mini-batches of edges; negatives depend on (epoch, id, position) alone."""
-        if isinstance(self.sampler, LayerWise):
-            raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; use a node-wise sampler")
-        drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
-        seed_lists: list[torch.Tensor] = []
-        prepared = [self._edge_seeds(index, own, seed_lists) for index, own in zip(inputs, drawn, strict=True)]
-        outputs = self.sample_trees([seed.numpy() for seed in seed_lists], ids, epoch)
-        for out, metadata, index in zip(outputs, prepared, inputs, strict=True):
-            out.metadata = metadata
-            if out.batch is not None:
-                out.batch = out.batch % len(index.row)
+        """Sample a bulk of mini-batches of edges; negatives depend on (epoch, id, position) alone.
+
+        With times of vertices a negative exists at the time of its edge.
+        """
+        if isinstance(self.sampler, EdgeSampler) and isinstance(base := self.sampler.base, LayerWise):
+            raise UsageError(f"links with sampler {base.name!r} would lose its weights; use a node-wise sampler")
+        lists: list[Seeds] = []
+        times: list[Times] = []
+        metadata = []
+        for index, id in zip(inputs, ids, strict=True):
+            metadata.append(self._edge_seeds(index, self._negatives(negatives, index, id, epoch), lists, times))
+        outputs = self.sample_seeds(lists, ids, epoch, times)
+        for out, found, index, seeds in zip(outputs, metadata, inputs, lists, strict=True):
+            out.metadata = found
+            if out.batch is not None:  # both ends and the negatives of a link have its number
+                halves = 2 if len(seeds) == 1 and negatives is not None and negatives.is_binary() else 1  # sources, then destinations
+                spans = [torch.arange(len(own) // halves) % max(1, len(index.row)) for own in seeds.values() for _ in range(halves)]
+                number = torch.cat(spans)
+                typed = isinstance(out.batch, dict)
+                out.batch = {name: number[trees] for name, trees in out.batch.items()} if typed else number[out.batch]
         return outputs
 
-    def _edge_seeds(self, index: EdgeSamplerInput, negatives: NegativeSampling | None, seed_lists: list[torch.Tensor]) -> Any:
-        """Append the seeds of a mini-batch of edges to `seed_lists`, and return its metadata; torch_geometric's code computes both."""
-        check_times(edge_label_time=index.time)
+    def _negatives(self, law: NegativeSampling | None, index: EdgeSamplerInput, id: int, epoch: int) -> SeededNegatives | None:
+        if law is None:
+            return None
+        ends = (NODE, NODE) if index.input_type is None else (index.input_type[0], index.input_type[-1])
+        own = [self.graph.type(end).times for end in ends] if self.by == "vertices" and index.time is not None else [None, None]
+        until = None if index.time is None else given_times("edge_label_time", index.time, len(index.row))
+        return SeededNegatives(law, self.stream, id, epoch, (own[0], own[1]), until)
 
-        def nothing_yet(seed: torch.Tensor, _: Any) -> SamplerOutput:
-            seed_lists.append(seed)
+    def _edge_seeds(self, index: EdgeSamplerInput, negatives: Any, lists: list[Seeds], times: list[Times]) -> Any:
+        """Append the seeds of a mini-batch of edges and their times, and return its metadata; torch_geometric's code computes them."""
+
+        def nothing_yet(seed: Any, time: Any) -> Sampled:
+            seeds, stamps = (seed, time) if isinstance(seed, dict) else ({NODE: seed}, {NODE: time})
+            lists.append({name: ids.numpy() for name, ids in seeds.items()})
+            known = stamps or {}
+            times.append({name: None if known.get(name) is None else given_times("edge_label_time", known[name]) for name in seeds})
+            if isinstance(seed, dict):
+                return HeteroSamplerOutput(dict(seed), {}, {}, {}, batch=dict(seed))
             return SamplerOutput(seed, seed, seed, None, batch=seed)
 
-        return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
+        if self.timed and index.time is None:
+            raise UsageError("the edges need times; give edge_label_time")
+        counts: Any = {kind.name: kind.count for kind in self.graph.types} if self._typed else self.graph.n
+        return edge_sample(index, nothing_yet, counts, self.disjoint, None, negatives).metadata
 
-    def sample_trees(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[Sampled]:
-        """Sample mini-batches from lists of seed vertices; `metadata` of each holds the weights of its edges."""
-        disjoint = self.disjoint and all(len(seeds) for seeds in lists)
-        trees = [np.atleast_1d(seed) for seeds in lists for seed in seeds] if disjoint else lists
-        names = [_name_of_tree(id, i) for id, seeds in zip(ids, lists, strict=True) for i in range(len(seeds))] if disjoint else list(ids)
-        selection = Selection.of(trees, self.num_nodes, np.array(names, np.int64))
-        found = iter(self._expand(selection, epoch))
-        sizes = [len(seeds) if disjoint else 1 for seeds in lists]
-        return [self._output(arrange([next(found) for _ in range(size)]), disjoint) for size in sizes]
+    def sample_seeds(self, lists: Sequence[Seeds], ids: Sequence[int], epoch: int, times: Sequence[Times] = ()) -> list[Any]:
+        """Sample mini-batches from seeds by type, and their times; `metadata` of each holds the weights of its edges, if it has some."""
+        sizes = [sum(len(nodes) for nodes in seeds.values()) for seeds in lists]
+        parts = [self.graph.offsets[self.graph.place(name)] + nodes for seeds in lists for name, nodes in seeds.items()]
+        vertices = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int32)
+        stamps: list[Any] = [stamp for of_batch in times for stamp in of_batch.values()]
+        when = np.concatenate([np.empty(0, np.int64), *stamps]) if self.timed else None
+        names, pointers = np.array(ids, np.int64), row_pointers(sizes)
+        trees = self.disjoint and isinstance(self.sampler, EdgeSampler) and all(sizes)  # each as a mini-batch of its own
+        spans = np.arange(len(vertices) + 1) if trees else pointers
+        if trees:
+            names = (np.repeat(names * self._stride - pointers[:-1], sizes) + spans[:-1]) % MAX_MINIBATCHES
+        seeds = HeteroSeeds(names, spans, vertices, self.graph.n, None, None, when)
+        sampled = self.sampler.sample_bulk(self.adjacency, seeds, self.stream, epoch)  # type: ignore[arg-type]
+        outs = [arranged(self.graph, one, self._hops) for one in sampled]
+        if trees:
+            outs = [side_by_side(outs[first:last]) for first, last in pairwise(pointers)]
+        return [self._output(out) for out in outs]
 
-    def _expand(self, seeds: Selection, epoch: int) -> list[Expansion]:
-        if self._by_edge:
-            return expand_edges(self.graph, self.adjacency.backend, self.sampler, seeds, self.stream, epoch)  # type: ignore[arg-type]
-        return self.sampler.expand(self.adjacency, seeds, self.stream, epoch)
-
-    def _output(self, found: TreeBatch, disjoint: bool) -> SamplerOutput:
-        induced = self.subgraph_type == SubgraphType.induced
-        if induced:
-            found, edges = self._induced(found)
-        elif self._by_edge:
-            assert found.carried is not None
-            edges = found.carried
-        else:
-            entries = found.entries
-            if entries is None:
-                entries = self.adjacency.backend.locate(self.graph.matrix, found.rows, found.pointers, found.vertices[found.columns])
-            found, edges = self._all_copies(found, entries)
-        weights = None if found.carried is None or self._by_edge or induced else torch.from_numpy(np.ascontiguousarray(found.carried))
-        destinations = np.repeat(np.arange(len(found.rows)), np.diff(found.pointers))
-        out = SamplerOutput(
-            node=torch.from_numpy(found.vertices.astype(np.int64)),
-            row=torch.from_numpy(found.columns),
-            col=torch.from_numpy(destinations),
-            edge=torch.from_numpy(self.graph.user_edges(edges)),
-            batch=torch.from_numpy(found.tree) if disjoint else None,
-            num_sampled_nodes=None if induced else found.nodes_by_hop()[: self._hops + 1],
-            num_sampled_edges=None if induced else found.edges_by_hop()[: self._hops],
-            metadata=weights,
-        )
-        return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
-
-    def _all_copies(self, found: TreeBatch, entries: np.ndarray) -> tuple[TreeBatch, np.ndarray]:
-        """Replace drawn entries by all their parallel edges, which share the weight of the entry."""
-        if self.graph.pointers is None:
-            return found, entries
-        edges, counts, shares = self.graph.edges_of(entries)
-        carried = None if found.carried is None else np.repeat(found.carried, counts) * shares
-        return found.with_edges(counts, carried), edges
-
-    def _induced(self, found: TreeBatch) -> tuple[TreeBatch, np.ndarray]:
-        """Return all edges among the vertices of each tree; those of weight 0 are none."""
-        order = np.argsort(found.tree, kind="stable")
-        trees = row_pointers(np.bincount(found.tree))
-        within = Selection(np.arange(len(trees) - 1), trees, found.vertices[order], self.num_nodes)
-        kept = self.adjacency.backend.restrict(self.graph.matrix, within, within)
-        sizes = np.diff(kept.pointers)
-        local = order[np.repeat(trees[within.minibatch_of_row()], sizes) + kept.columns]
-        back = np.argsort(order)
-        entry = runs(kept.pointers[back], sizes[back])
-        weighs = self.graph.matrix.entries()[kept.entries[entry]] > 0
-        pointers, entry = row_pointers(weighs)[row_pointers(sizes[back])], entry[weighs]
-        return self._all_copies(found._replace(pointers=pointers, columns=local[entry], carried=None), kept.entries[entry])
+    def _output(self, out: HeteroSamplerOutput) -> Sampled:
+        """Return a mini-batch in the form of the subgraph that was asked for, without types if the graph has none."""
+        if self.subgraph_type == SubgraphType.induced and self._hops is not None:
+            out = induced(self._edges, out, self.adjacency.backend)
+        made: Any = out
+        out.metadata = out.metadata or None
+        if not self._typed:
+            made = SamplerOutput(
+                **{name: next(iter(part.values()), None) if isinstance(part, dict) else part for name, part in vars(out).items()}
+            )
+        return made.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else made
 
 
-def _name_of_tree(minibatch: int, tree: int) -> int:
-    """Return the mini-batch id of a disjoint tree; distinct for up to 2**20 mini-batches of 2**12 seeds, beyond that ids may repeat."""
-    return (minibatch + (tree << 20)) % MAX_MINIBATCHES
+class HGTSampler(BulkSampler):
+    """HGSampling of torch_geometric's graphs: every hop draws vertices of each type by their budgets, and all edges among them are kept.
+
+    Parameters
+    ----------
+    data : HeteroData, or a (FeatureStore, GraphStore) pair with types
+    num_samples : list of int, or dict of such by vertex type
+        See `HGSampler`.
+    seed, backend, comm
+        See `BulkSampler`.
+
+    Raises
+    ------
+    UsageError
+        If the graph has no types, or `num_samples` does not name each of them.
+    DataError
+        If edges are malformed.
+    """
+
+    @made_together
+    def __init__(
+        self, data: Any, num_samples: Sequence[int] | Mapping[str, Sequence[int]], *, seed: int | None = None, backend: str = "auto",
+        comm: Comm | None = None,
+    ) -> None:  # fmt: skip
+        if not has_types(data):
+            raise UsageError(f"HGSampling draws from each vertex type; got a {type(data).__name__} without types; use a HeteroData")
+        self._hold(data, seed, backend, comm)
+        self.subgraph_type, self.disjoint, self._hops = SubgraphType.induced, False, None
+        self.sampler = HGSampler(num_samples)
+        self._check(backend)
+
+    def sample_edges(
+        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
+    ) -> list[Sampled]:
+        """Raise `UsageError`: HGSampling begins at vertices, here as in torch_geometric."""
+        raise UsageError("HGSampling begins at vertices; use HGTLoader, or another sampler for links")
 
 
-def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> Sequence[int]:
+def _of_hops(num_neighbors: Any) -> Any:
+    """Return the fanouts of the hops of a graph without types."""
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     if isinstance(values, dict):
         raise UsageError("num_neighbors was given by edge type; use a list with a number for each hop")
     return values
+
+
+def _of_relations(num_neighbors: Any, relations: list[Key]) -> tuple[dict[Key, tuple[int, ...]], int]:
+    """Return the fanouts of each relation, and the number of hops; without hops, one that draws nothing."""
+    try:
+        given = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
+        values = given._get_values(relations)
+    except (ValueError, AssertionError) as error:
+        named = ", ".join(map(str, relations))
+        raise UsageError(f"num_neighbors: {str(error) or f'got a {type(num_neighbors).__name__}'}; the edge types are {named}") from None
+    hops = len(next(iter(values.values()), getattr(given, "values", [])))
+    return {key: whole_fanouts(fanouts) or (0,) for key, fanouts in values.items()}, hops
+
+
+def _block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
+    """Distribute A in even block rows on a p/c x c grid, with the `owner` policy. Collective; each rank samples its own rows."""
+    grid = ProcessGrid(comm, replication)
+    layout = Layout.even(matrix.shape[0], grid.rows)
+    first, last = (int(bound) for bound in layout.bounds[grid.row : grid.row + 2])
+    rows = slice(matrix.indptr[first], matrix.indptr[last])
+    values = None if matrix.values is None else matrix.values[rows]
+    block = CSR(matrix.indptr[first : last + 1] - matrix.indptr[first], matrix.indices[rows], values, (last - first, matrix.shape[1]))
+    return OwnerAdjacency(grid, block, backend, layout)

@@ -17,13 +17,12 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..feature_gather import FeatureGather
 from ..made_together import made_together
-from .attributes import attributes_of
-from .bulk_loading import hashed
-from .edge_lists import check_input, compressed, ids_or_mask, whole
+from .attributes import attributes_of, with_compressed_rows
+from .bulk_loading import hashed, seeds_of_batch
 from .epoch_loading import EpochLoading
-from .filtering import with_compressed_rows
-from .sampler import BulkSampler
-from .stores import is_pair
+from .inputs import ids_or_mask, whole
+from .read_graph import NODE, check_plain, compressed, is_pair
+from .sampler import STRIDE, BulkSampler
 
 
 class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of ids as well
@@ -78,22 +77,16 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data)
+        check_plain(data)
         if is_pair(data):
             raise UsageError("ShaDowKHopSampler: got a pair of stores; use a Data")
         self.depth = whole("depth", depth, 1)
         self.num_neighbors = whole("num_neighbors", num_neighbors, -1 if num_neighbors == -1 else 1)
         self.data, self.replace = data, replace
         self._sampler = BulkSampler(
-            data,
-            [self.num_neighbors] * self.depth,
-            replace=replace,
-            disjoint=True,
-            subgraph_type="induced",
-            seed=seed,
-            backend=backend,
-            comm=comm,
-        )
+            data, [self.num_neighbors] * self.depth, replace=replace, disjoint=True, subgraph_type="induced", seed=seed, backend=backend,
+            comm=comm, stride=seeds_of_batch(options) or STRIDE,
+        )  # fmt: skip
         chosen = torch.arange(self._sampler.num_nodes) if node_idx is None else ids_or_mask(node_idx, self._sampler.num_nodes)
         self.node_idx = chosen.nonzero().view(-1) if chosen.dtype == torch.bool else chosen
         self._gather = FeatureGather()
@@ -103,7 +96,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         roots = self.node_idx.numpy()
-        return [_ascending(out) for out in self._sampler.sample_trees([roots[np.asarray(index)] for index in indices], ids, epoch)]
+        return [_ascending(out) for out in self._sampler.sample_seeds([{NODE: roots[np.asarray(index)]} for index in indices], ids, epoch)]
 
     def _describe(self) -> dict[str, Any]:
         return {"inputs": hashed({"roots": self.node_idx}), **self._sampler.describe()}
