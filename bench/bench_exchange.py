@@ -12,7 +12,7 @@ another rank, with d entries in its row of A:
     rows            sends 1 word and gets 1 + d words back, once per process row; for c > 1 again within the process row
     rows-oblivious  sends nothing and gets all rows of A
     published       k b / c + k b d / c + c k b d / p words for one process, summed over layers of k b, k b s, k b s^2 rows; all
-                    processes together move k b + k b d, and c k b d more for c > 1 (see `plan.published_cost`). The formula
+                    processes together move k b + k b d, and c k b d more for c > 1 (see `plan.traffic`). The formula
                     covers P only; LADIES also fetches rows for its edges. "With the rows asked" replaces k b s^l and d by the
                     deduplicated frontiers and the lengths of their rows.
 """
@@ -39,7 +39,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
-from bulksample.plan.published_cost import published_words
+from bulksample.plan.traffic import published_words
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")

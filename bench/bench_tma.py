@@ -25,8 +25,8 @@ import torch
 from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
-from bulksample.data import npz, store
-from bulksample.data.edge_split import split_edges
+from bulksample.data import npz
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
@@ -94,10 +94,8 @@ def tma(
             graph = hard_sbm(seed) if name == "hard-sbm-5" else npz.read(data / f"{name}.npz")
             degree = graph.adjacency.nnz / graph.n
             if task == "links":
-                graph, held = split_edges(graph, 0.05, 0.1, 100, seed)
-            store.save(graph, Path(folder) / "graph")
-            if task == "links":
-                held.save(Path(folder) / "graph")
+                graph = hold_out(graph, "to", 0.05, 0.1, 100, seed)
+            graph.save(Path(folder) / "graph")
             for row in wanted:
                 found = rows.setdefault((name, row), {"graph": name, "degree": degree, "row": row, "task": task, "scores": {}})
                 if str(seed) not in found["scores"]:

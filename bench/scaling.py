@@ -24,9 +24,8 @@ from typing import Annotated, Any
 from harness import some_of
 
 from bulksample.plan import PlanRequest
-from bulksample.plan.choice import predict
+from bulksample.plan.choice import GridPrediction, predict
 from bulksample.plan.measured import Measured, measure
-from bulksample.plan.prediction import GridPrediction
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid
 from bulksample.report.drawing import COLOURS, new_figure

@@ -173,40 +173,40 @@ def split_edges(
     json_file: JsonOption = None,
 ) -> None:
     """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
-    from ..data import edge_split as links
     from ..data import store as stores
     from ..data.describe import summary
+    from ..data.held_out_links import FILE, HELD_OUT
     from ..data.link_split import hold_out, reverses_left
 
-    if (store / links.FILE).exists():
+    if (store / FILE).exists():
         raise UsageError(f"{store} holds out edges already; split the store that it was made of")
     if out.exists() and out.samefile(store):
         raise UsageError(f"{out} is the store that is split, and would lose its held-out edges; use another folder")
     start = begin(out, overwrite, json_file)
-    whole, shares = stores.load(store, check=check), (val, test, negatives, seed, direction == HoldOut.both)
-    titles, warnings = dict[str, Any](), list[str]()
+    whole = stores.load(store, check=check)
+    split = hold_out(whole, _relation_to_split(whole, store, relation), val, test, negatives, seed, direction == HoldOut.both)
+    held, titles, warnings = split.held_out, dict[str, Any](), list(split.warnings)
+    assert held is not None
+    manifest = stores.save(split, out, overwrite, held.save)
     if whole.plain:
-        if relation is not None:
-            raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
-        graph, edges = links.split_edges(whole, *shares)
-        manifest, pairs, left = stores.save(graph, out, overwrite, edges.save), edges.pairs, links.reverses_left(graph, edges)
+        left = {part: sum(reverses_left(split, [part]).values()) for part in HELD_OUT}
     else:
-        split = hold_out(whole, _relation_to_split(whole, store, relation), *shares)
-        held = split.held_out
-        assert held is not None
-        manifest, pairs, warnings = stores.save(split, out, overwrite, held.save), held.pairs, list(split.warnings)
         left = {":".join(key): share for key, share in reverses_left(split).items()}
         reverses = [":".join(key) for key in held.reverses]
         titles = {"relation": ":".join(held.relation), "reverses": reverses, "by_time": held.times is not None}
     tell_reverses(max(left.values(), default=0.0), ", ".join(left) if titles else "")
     warn(*warnings)
-    figures = titles | {f"{part}_edges": len(pairs[part]) for part in links.HELD_OUT}
+    figures = titles | {f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}
     figures |= {"negatives": negatives, "reverses_left": left, **({"warnings": warnings} if warnings else {})}
     emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 
 
 def _relation_to_split(graph: Graph, store: Path, relation: str | None) -> Key:
-    """Return the key of the relation that the user names."""
+    """Return the key of the relation that the user names; a plain graph has one alone."""
+    if graph.plain:
+        if relation is not None:
+            raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
+        return graph.relations[0].key
     known = ", ".join(":".join(one.key) for one in graph.relations) or "it has none"
     if relation is None:
         raise UsageError(f"{store} holds a heterogeneous graph; name the relation to predict with --relation: {known}")

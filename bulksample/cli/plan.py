@@ -13,10 +13,10 @@ from ..data import store as stores
 from ..data.manifest import Manifest
 from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
-from ..plan.as_json import as_json
+from ..plan.explain import as_json
 from ..plan.locality import sample_locality
 from ..plan.measured import measure
-from ..plan.network_file import network_named
+from ..plan.profiles import network_named
 from ..plan.relational import plan_relations
 from .configured import Requested, configured
 from .output import Check, CheckOption, JsonOption, OverwriteOption, emit, hold_outputs

@@ -5,7 +5,7 @@
     npz, edgelist, matrixmarket, ogb        readers of other formats; ogb_types reads OGB sets of several types
     tables                                  graphs from tables with primary and foreign keys
     rmat, dcsbm, hetero                     synthetic graphs from counter-based random numbers
-    edge_split, link_split                  hold out edges for link prediction: of a plain graph, of a relation
+    link_split                              hold out edges of a relation for link prediction
 
 Nothing here unpickles, and every graph that leaves this folder has been validated.
 """

@@ -1,4 +1,8 @@
-"""Held-out edges of one relation of a heterogeneous graph: their file in the store of the graph for training, which lacks them."""
+"""Held-out edges of one relation of a graph: their file in the store of the graph for training, which lacks them.
+
+A split holds out edges, not vertices: each is listed with the negatives that it is ranked among. A plain graph has the one relation
+``node:to:node``. Its files of earlier versions, which name no relation, are read too.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,17 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph, Key, Relation, spelled
+from ..graph.graph import EDGE, NODE
 from ..sparse import runs
-from .edge_split import FILE, HELD_OUT
+from .manifest import Manifest
+from .npy import Archive
 from .parts_manifest import graph_manifest
 from .sealed import read_sealed, save_sealed
 
+FILE, HELD_OUT = "links.npz", ("val", "test")
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
+_PLAIN: Key = NODE, EDGE, NODE
 
 
 class EdgeRows(NamedTuple):
@@ -69,37 +77,41 @@ class HeldOutLinks:
         save_sealed(Path(folder) / FILE, arrays, store)
 
     @staticmethod
-    def load(folder: str | os.PathLike[str], graph: Graph, absent: bool = True) -> HeldOutLinks:
-        """Read the file that `save` wrote beside a graph; nothing is unpickled. Without `absent` the edges of the graph are not read.
+    def load(folder: str | os.PathLike[str]) -> HeldOutLinks:
+        """Read the held-out edges of a store; see `read`, and `checked` for what else is raised."""
+        return HeldOutLinks.read(folder).checked(graph_manifest(Path(folder), plain=False))
+
+    @staticmethod
+    def read(folder: str | os.PathLike[str]) -> HeldOutLinks:
+        """Read the file that `save` wrote; nothing is unpickled.
 
         Raises
         ------
         UsageError
-            If the store has no held-out edges.
+            If the folder has no held-out edges.
         DataError
-            If the file is damaged, was changed, belongs to another store, or does not fit the graph.
+            If the file is damaged, was changed, or belongs to another store than the one beside it.
         """
         path = Path(folder) / FILE
         if not path.is_file():
-            raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER} --relation` wrote")
-        names = ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)]
-        found = read_sealed(path, names, f"{_WRITER} --relation", lambda: graph_manifest(Path(folder), plain=False).digest)
-        try:
-            schema = json.loads(found["schema"].astype(np.uint8).tobytes())
-            relation, reverses = _key(schema["relation"]), tuple(map(_key, schema["reverses"]))
-            timed = bool(schema["timed"])
-        except (ValueError, TypeError, KeyError):
-            raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER} --relation`") from None
-        pairs, negatives, times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in _ARRAYS)
-        return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph, absent)
+            raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER}` wrote")
+        with Archive(path) as archive:
+            unnamed = "schema" not in archive
+        first, columns = ("n", _ARRAYS[:2]) if unnamed else ("schema", _ARRAYS)
+        names = [first, *(f"{split}_{name}" for split in HELD_OUT for name in columns)]
+        found = read_sealed(path, names, _WRITER, lambda: graph_manifest(Path(folder), plain=False).digest)
+        relation, reverses, timed = (_PLAIN, (), False) if unnamed else _schema(found["schema"])
+        pairs, negatives, *times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in columns)
+        return HeldOutLinks(relation, reverses, pairs, negatives, times[0] if timed else None)
 
-    def checked(self, graph: Graph, absent: bool = True) -> HeldOutLinks:
-        """Return self; raises `DataError` if an edge does not fit the graph."""
-        known = {relation.key for relation in graph.relations}
+    def checked(self, manifest: Manifest) -> HeldOutLinks:
+        """Return self; raises `DataError` if an edge does not fit the types and relations of a store."""
+        known = {relation.key for relation in manifest.relations}
         unknown = [key for key in (self.relation, *self.reverses) if key not in known]
         if unknown:
-            raise DataError(f"{FILE}: graph {graph.name!r} has no relation {spelled(unknown[0])}")
-        sources, destinations = graph.type(self.relation[0]).count, graph.type(self.relation[2]).count
+            raise DataError(f"{FILE}: graph {manifest.name!r} has no relation {spelled(unknown[0])}")
+        counts = {kind.name: kind.vertices for kind in manifest.types}
+        sources, destinations = counts[self.relation[0]], counts[self.relation[2]]
         for split in HELD_OUT:
             pairs, negatives = self.pairs[split], self.negatives[split]
             if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
@@ -111,21 +123,22 @@ class HeldOutLinks:
                     raise DataError(f"{FILE}: {split}: {what} must name vertices from 0 to {count - 1}")
             if self.times is not None and (self.times[split].dtype != np.int64 or self.times[split].shape != (len(pairs),)):
                 raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
-        if absent:
-            self.check_absent(graph, {key: EdgeRows.of(graph.relation(key)) for key in (self.relation, *self.reverses)})
         return self
 
-    def check_absent(self, graph: Graph, rows: Mapping[Key, EdgeRows]) -> None:
-        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph, among the rows of each relation that are here."""
+    def check_absent(self, graph: Graph, rows: Mapping[Key, EdgeRows] | None = None) -> None:
+        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph: among the rows of each relation that are here."""
         for split in HELD_OUT:
             source, destination = self.pairs[split].astype(np.int64).T
             ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
             for key, by, to in ends:
+                relation = graph.relation(key)
                 times = None if self.times is None or graph.relation(self.relation).times is None else self.times[split]
-                if count := int(_joined(rows[key], graph.type(key[0]).count, by, to, times).sum()):
+                here = EdgeRows.of(relation) if rows is None else rows[key]
+                if count := int(joined(here, graph.type(key[0]).count, by, to, times).sum()):
+                    where = "the graph" if graph.plain else f"{relation} of graph {graph.name!r}"
                     raise DataError(
-                        f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {graph.relation(key)} of graph "
-                        f"{graph.name!r}, so the file is that of another store; write both with `{_WRITER} --relation`"
+                        f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {where}, "
+                        f"so the file is that of another store; write both with `{_WRITER}`"
                     )
 
 
@@ -134,7 +147,7 @@ def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
     return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
 
 
-def _joined(rows: EdgeRows, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+def joined(rows: EdgeRows, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
     """Return True for each pair that is an edge of some rows of a relation; if both have times, at its time."""
     keys, wanted = (to * sources + by for by, to in ((rows.sources, rows.destinations), (source, destination)))
     first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
@@ -144,6 +157,15 @@ def _joined(rows: EdgeRows, sources: int, source: np.ndarray, destination: np.nd
     pair = np.repeat(np.arange(len(wanted)), last - first)
     same = rows.times[runs(first, last - first)] == times[pair]
     return np.bincount(pair[same], minlength=len(wanted)) > 0
+
+
+def _schema(found: np.ndarray) -> tuple[Key, tuple[Key, ...], bool]:
+    """Return the relation that a file names, its reverses, and True if its edges have times."""
+    try:
+        schema = json.loads(found.astype(np.uint8).tobytes())
+        return _key(schema["relation"]), tuple(map(_key, schema["reverses"])), bool(schema["timed"])
+    except (ValueError, TypeError, KeyError):
+        raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER}`") from None
 
 
 def _key(given: Any) -> Key:

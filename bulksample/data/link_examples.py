@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Relation
+from ..graph import Graph, Key, Relation
 from ..relations.links import NonNeighbors, link_times
+from .held_out_links import EdgeRows
 from .random_words import scaled
 
 
@@ -42,6 +43,16 @@ class LinkExamples:
         self.graph, self.relation, self.timed = graph, relation, timed
         self.times, a = link_times(graph, relation) if timed else None, relation.adjacency
         self.edges = np.arange(a.nnz) if relation.source != relation.destination else np.flatnonzero(a.indices != a.row_of_entry())
+
+    @staticmethod
+    def of(graph: Graph) -> LinkExamples:
+        """Return the edges of a graph with one relation, without times."""
+        return LinkExamples(graph, graph.relations[0], timed=False)
+
+    @property
+    def rows(self) -> dict[Key, EdgeRows] | None:
+        """The edges that are here; None if all are."""
+        return None
 
     def prepare(self) -> None:
         """Sort the pairs that edges join, before the first negative; collective if relations lie in block rows."""

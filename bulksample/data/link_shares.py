@@ -42,12 +42,12 @@ def cut(
         spans = {"val": slice(left, middle), "test": slice(middle, m)}
     if left < 1:
         of = "" if times is None else " of one time go together, and those"
-        raise UsageError(f"{relation}: {m} edges{of} leave none for training with shares {val} and {test}; use lower ones")
+        raise UsageError(f"{m} edges{of} leave none for training with shares {val} and {test}; use lower ones")
     held, warnings = {split: np.sort(ordered[span]) for split, span in spans.items()}, []
     for split, asked in (("val", val), ("test", test)):
         got = len(held[split]) / m
         if asked and not counts[split]:
-            raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges of {relation}; use {share_of(1, m)} or more, or 0")
+            raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges; use {share_of(1, m)} or more, or 0")
         if asked and not got:
             assert times is not None
             raise UsageError(_none_between(times, asked, spans["test"].start, relation))

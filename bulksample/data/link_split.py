@@ -1,7 +1,8 @@
-"""Hold out edges of one relation of a heterogeneous graph for link prediction.
+"""Hold out edges of one relation of a graph for link prediction; that of a plain graph is named `to`.
 
 Edges that have times, or whose ends have, are held out by time: the latest for the test, those before them for validation. Other edges are
-held out at random. The graph for training lacks them, and their reverse edges in the relations that are the reverse of this one.
+held out at random. The graph for training lacks them, and their reverse edges in the relations that are the reverse of this one: in both
+directions if it is undirected. Random numbers depend on the seed and the edge, so a split is the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..graph import Graph, Key, Relation
 from ..relations.links import NonNeighbors, link_times
 from ..rng import Substream
 from . import store
-from .held_out_links import HeldOutLinks, ends_of
+from .held_out_links import HELD_OUT, HeldOutLinks, ends_of
 from .link_shares import check_room, check_shares, cut
 from .random_words import Words, scaled
 
@@ -43,8 +44,11 @@ class LinkGraph(Graph):
 
 
 def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
-    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
-    return LinkGraph(HeldOutLinks.load(folder, graph, absent), types=graph.types, relations=graph.relations, name=graph.name)
+    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`. `absent` checks that it lacks them."""
+    held = HeldOutLinks.load(folder)
+    if absent:
+        held.check_absent(graph)
+    return LinkGraph(held, types=graph.types, relations=graph.relations, name=graph.name)
 
 
 def hold_out(
@@ -105,26 +109,26 @@ def hold_out(
         stamped = None if times is None else times[split]
         drawn[split] = _negatives(others, pairs[split][:, 0], stamped, negatives, words, first * negatives)
         first += len(chosen)
-    gone = [column[np.concatenate(list(held.values()))] for column in columns]
-    relations = [_without(one, gone) if one.key == own.key else one for one in graph.relations]
-    relations = [_without(one, [gone[1], gone[0], *gone[2:]]) if one.key in reverses else one for one in relations]
+    gone, named = [column[np.concatenate(list(held.values()))] for column in columns], not graph.plain
+    relations = [_without(one, gone, named) if one.key == own.key else one for one in graph.relations]
+    relations = [_without(one, [gone[1], gone[0], *gone[2:]], named) if one.key in reverses else one for one in relations]
     held_out = HeldOutLinks(own.key, reverses, pairs, drawn, times)
     if both:
         near = reverses_left(LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name))
-        relations = [_without(one, [gone[1], gone[0]]) if one.key in near else one for one in relations]
+        relations = [_without(one, [gone[1], gone[0]], named) if one.key in near else one for one in relations]
         if not next(one for one in relations if one.key == own.key).edges:
-            raise UsageError(f"{own} has no edges for training without the reverses of {sum(map(len, held.values()))}; use lower shares")
+            raise UsageError(f"{len(event)} edges leave none for training without the reverses of {first}; use lower shares")
     return LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name)
 
 
-def reverses_left(graph: LinkGraph) -> dict[Key, float]:
-    """Return the share of all held-out edges whose reverse is an edge of the graph for training, at any time, by relation.
+def reverses_left(graph: LinkGraph, splits: Sequence[str] = HELD_OUT) -> dict[Key, float]:
+    """Return the share of the held-out edges of some splits whose reverse is an edge of the graph for training, at any time, by relation.
 
     Relations between the same types, the other way; other relations than that of the held-out edges from a share of 10 % on.
     """
     assert graph.held_out is not None
     own, shares = graph.relation(graph.held_out.relation), {}
-    pairs = np.concatenate(list(graph.held_out.pairs.values())).astype(np.int64)
+    pairs = np.concatenate([graph.held_out.pairs[split] for split in splits]).astype(np.int64)
     for other in graph.relations:
         if (other.source, other.destination) == (own.destination, own.source):
             count = graph.type(other.source).count
@@ -186,13 +190,16 @@ def _negatives(
     return others.at(source, existing, scaled(bits, 32, eligible)).reshape(len(sources), count).astype(np.int32)
 
 
-def _without(relation: Relation, gone: Sequence[np.ndarray]) -> Relation:
-    """Return a relation without the entries of some events, whose columns are source, destination and, if there is one, time."""
+def _without(relation: Relation, gone: Sequence[np.ndarray], named: bool) -> Relation:
+    """Return a relation without the entries of some events, whose columns are source, destination and, if there is one, time.
+
+    `named` entries keep their positions in the user's list of edges.
+    """
     columns = [*ends_of(relation), *(() if relation.times is None or len(gone) < 3 else (relation.times,))]
     event, _ = _distinct_rows([np.concatenate(pair) for pair in zip(columns, gone, strict=False)])
     marked = np.zeros(len(event), bool)
     marked[event[relation.edges :]] = True
     kept = ~marked[event[: relation.edges]]
-    ids = relation.ids_of(np.arange(relation.edges))[kept]
+    ids = relation.ids_of(np.arange(relation.edges))[kept] if named else None
     times, features = (None if column is None else column[kept] for column in (relation.times, relation.features))
     return replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=ids, times=times, features=features)

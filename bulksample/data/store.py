@@ -22,9 +22,8 @@ from ..vertex_table import SPLITS
 from .atomic import check_writable, new_folder
 from .columns import named
 from .describe import summary
-from .edge_split import FILE as LINKS
-from .edge_split import HeldOutEdges
 from .files import folder_of, write_npy, write_synced
+from .held_out_links import FILE as LINKS
 from .held_out_links import HeldOutLinks
 from .manifest import Manifest, layout_of, manifest_of
 from .manifest_file import FILE, ArrayEntry, file_of, signed
@@ -186,10 +185,7 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
     """
     graph = load(directory, check="full")
     if (Path(directory) / LINKS).exists():
-        if graph.plain:
-            HeldOutEdges.load(directory).check_absent(graph.adjacency)
-        else:
-            HeldOutLinks.load(directory, graph)
+        HeldOutLinks.load(directory).check_absent(graph)
     return manifest(directory)
 
 

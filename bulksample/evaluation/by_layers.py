@@ -23,7 +23,7 @@ from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
 from ..views.relational import RelationalView
 from ..views.view import mean_weights
-from .exact import fair_memory
+from .inference import fair_memory
 
 _EDGES = 2**20  # of the rows that a relation adds to at once
 _FEATURES = 2**24  # numbers that a rank fetches at once, 64 MiB

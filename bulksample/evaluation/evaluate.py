@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
-from .exact import exact_rows
+from .inference import exact_rows
 from .metrics import ogb_score, score, score_columns
 
 _NO_CLASS = -1  # stands for the class of a vertex whose logits are not finite

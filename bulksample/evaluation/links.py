@@ -1,30 +1,43 @@
-"""Link prediction scores: the rank of a held-out edge among sampled negatives.
+"""Link prediction scores: the rank of a held-out edge among its negatives, all asked about at the time of the edge if there is one.
 
     rank = 1 + #(negatives that score more) + 1/2 #(negatives that score the same)
     MRR = mean 1 / rank,   Hits@k = share of ranks <= k
 
 Ties count half, so a decoder that gives every pair the same score ranks in the middle. (The published code of TMA counts ties
 against the edge; OGB's evaluator takes the mean of both, which for MRR is the rank used here.)
+
+Without times a vertex has one row for all edges, which exact scores compute layer by layer: of a plain graph all at once. With times it has
+one for each time at which it is asked about: rows then come from mini-batches of their neighborhoods, as those of sampled neighbors do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import cast
 
 import numpy as np
 import torch
 
-from ..data.edge_split import HELD_OUT, HeldOutEdges
+from ..data.held_out_links import HELD_OUT, HeldOutLinks
 from ..distributed.comm.base import Comm
+from ..graph.times import with_times
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, evaluation_mode
+from ..nn.relational import RelationalGnn
+from ..rng import Stream
+from ..shuffle import Shuffle
+from ..sparse import runs
 from ..views.inference_share import InferenceShare
+from ..views.relational_links import RelationalLinkView
+from ..views.view import View, as_index
+from .by_batches import BatchScoring, with_rows
+from .by_layers import fits_layers, gathered, infer_by_layers
 from .inference import infer
 
 _CHUNK_NUMBERS = 2**20  # of the rows of a chunk of negatives: a processor's cache holds them
 _DEVICE_CHUNK_NUMBERS = 2**22
 _UNIT = 2.0**40  # of sums of 1 / rank
+_ENDS = 2**17  # rows of ends in memory at once, if each is that of one time
 
 
 @torch.no_grad()
@@ -41,35 +54,58 @@ def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.nd
     return np.concatenate(found)
 
 
+@torch.no_grad()
 def evaluate_links(
-    model: LinkModel, share: InferenceShare, links: HeldOutEdges, comm: Comm, at: Sequence[int], splits: Collection[str] = ()
+    model: LinkModel, view: View, links: HeldOutLinks, comm: Comm, at: Sequence[int], scoring: BatchScoring, splits: Collection[str] = ()
 ) -> dict[str, float]:
-    """Compute MRR and Hits@k of the held-out edges from exact embeddings, on every rank; collective.
+    """Compute MRR and Hits@k of held-out edges, on every rank; collective.
 
     Parameters
     ----------
-    share : InferenceShare
-        This rank's rows; the shares of all ranks, in the order of ranks, are the whole graph.
+    view : View
+        With the shares of all ranks, or the mini-batches that they share.
     at : sequence of int
         The values of k in Hits@k.
+    scoring : BatchScoring
+        The mini-batches that give rows where exact rows of a relation do not fit in memory; `most` counts edges of a split.
     splits : collection of str
         The held-out edges to score; by default val and test.
 
     Notes
     -----
-    All ranks gather the embeddings (kind "activations"). Each rank ranks a part of the pairs, and sums are added (kind "control").
+    All ranks gather the embeddings (kind "activations"). Each ranks a part of the edges, and sums are added (kind "control"). With times,
+    edges are scored in groups whose rows fit in memory.
     """
-    inferred = infer(cast(Gnn, model.encoder), share).contiguous()
-    own = inferred.cpu().numpy()
-    counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-    z = torch.from_numpy(comm.allgather_rows(own, counts, "activations")).to(inferred.device)
+    typed = view if isinstance(view, RelationalLinkView) else None
+    z = None if typed else _all_rows(cast(Gnn, model.encoder), view.share, comm)
     scores: dict[str, float] = {}
-    for split in (split for split in HELD_OUT if not splits or split in splits):
-        pairs, negatives = (arrays[split][comm.rank :: comm.size] for arrays in (links.pairs, links.negatives))
-        with evaluation_mode(model):
-            found = ranks(model, z, pairs, negatives)
-        scores |= scores_of_sums(split, comm.allreduce(sums_of_ranks(found, at), "control"), at)
+    for number, split in enumerate(HELD_OUT):
+        if splits and split not in splits:
+            continue
+        sums = np.zeros(2 + len(at), np.int64)
+        for edges in _groups(typed, links, split, _chosen(links, split, scoring, number)):
+            with evaluation_mode(model):
+                if typed:
+                    rows, pairs, negatives = _rows_of(model, typed, links, split, edges, comm, scoring)
+                else:
+                    assert z is not None
+                    rows, pairs, negatives = z, *(view.share.places(ends[split][edges]) for ends in (links.pairs, links.negatives))
+                own = slice(comm.rank, None, comm.size)
+                found = ranks(model, rows.to(view.where), pairs[own], negatives[own])
+            sums += sums_of_ranks(found, at)
+        scores |= scores_of_sums(split, comm.allreduce(sums, "control"), at)
     return scores
+
+
+def _all_rows(model: Gnn, share: InferenceShare, comm: Comm) -> torch.Tensor:
+    """Return the exact rows of all vertices in the order of their places, on every rank; collective."""
+    inferred = infer(model, share).contiguous()
+    counts, firsts = comm.allgather(np.array([share.rows, share.first]), "control").T
+    z = comm.allgather_rows(inferred.cpu().numpy(), counts, "activations")
+    if (np.diff(firsts) < 0).any():
+        parts = np.split(z, np.cumsum(counts)[:-1])
+        z = np.concatenate([parts[rank] for rank in np.argsort(firsts, kind="stable")])
+    return torch.from_numpy(z).to(inferred.device)
 
 
 def sums_of_ranks(found: np.ndarray, at: Sequence[int]) -> np.ndarray:
@@ -86,3 +122,65 @@ def scores_of_sums(split: str, sums: np.ndarray, at: Sequence[int]) -> dict[str,
     if not edges:
         return {}
     return {f"{split}_mrr": reciprocal / _UNIT / edges, **{f"{split}_hits@{k}": hit / edges for k, hit in zip(at, hits, strict=True)}}
+
+
+def _chosen(links: HeldOutLinks, split: str, scoring: BatchScoring, number: int) -> np.ndarray:
+    """Return the held-out edges of a split to score, ascending: all, or `most` of them."""
+    m = len(links.pairs[split])
+    return np.sort(Shuffle(Stream(scoring.seed), m, number).at(np.arange(scoring.most))) if 0 < scoring.most < m else np.arange(m)
+
+
+def _groups(view: RelationalLinkView | None, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:
+    step = len(edges) if view is None or view.rule is None else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
+    for first in range(0, len(edges), max(1, step)):
+        yield edges[first : first + step]
+
+
+def _rows_of(
+    model: LinkModel, view: RelationalLinkView, links: HeldOutLinks, split: str, edges: np.ndarray, comm: Comm, scoring: BatchScoring
+) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """Return the rows of all ends of some edges, and the positions among them of their pairs and of their negatives."""
+    first, other = view.first_of_ends
+    pairs, negatives = links.pairs[split][edges].astype(np.int64), links.negatives[split][edges].astype(np.int64)
+    ends = np.concatenate([pairs[:, :1] + first, pairs[:, 1:] + other, negatives + other], axis=1)
+    asked = 0 if view.rule is None or links.times is None else links.times[split][edges][:, None]
+    distinct, place = np.unique(with_times(ends, asked), return_inverse=True)
+    times = None if view.rule is None else np.ascontiguousarray(distinct["time"])
+    vertices = np.ascontiguousarray(distinct["key"])
+    encoder = cast(RelationalGnn, model.encoder)
+    if scoring.takes_all and times is None and fits_layers(encoder, view, comm, scoring.memory):
+        z = _rows_by_layers(encoder, view, vertices, comm)
+    else:
+        z = _rows_by_batches(model, view, vertices, times, comm, scoring)
+    place = place.reshape(ends.shape)
+    return z, place[:, :2], place[:, 2:]
+
+
+def _rows_by_layers(model: RelationalGnn, view: RelationalLinkView, vertices: np.ndarray, comm: Comm) -> torch.Tensor:
+    """Return the row of each vertex, ascending in the numbering of all types, on every rank: float32, shape (m, width)."""
+    offsets = view.graph.offsets
+    bounds = np.searchsorted(vertices, offsets)
+    wanted = {kind.name: vertices[bounds[t] : bounds[t + 1]] - offsets[t] for t, kind in enumerate(view.graph.types)}
+    rows = gathered(infer_by_layers(model, view, comm, wanted).outputs, comm)
+    return torch.cat([rows[kind.name] for kind in view.graph.types if kind.name in rows])
+
+
+def _rows_by_batches(
+    model: LinkModel, view: RelationalLinkView, vertices: np.ndarray, times: np.ndarray | None, comm: Comm, scoring: BatchScoring
+) -> torch.Tensor:
+    """Return the row of each vertex at its time, on every rank: float32, shape (m, width)."""
+    loader = view.ends_loader(scoring.sampler, vertices, times, **scoring.options(view, comm))
+    found = []
+    for minibatch, x in with_rows(loader, view, model):
+        rows = model(minibatch.blocks, x, view.degrees(minibatch.seeds))
+        found.append(rows[as_index(minibatch.seed_rows)].float().cpu().numpy())
+    b, m = scoring.batch_size, len(vertices)
+    starts = [np.arange(rank * b, m, comm.size * b) for rank in range(comm.size)]
+    order = np.concatenate([runs(own, np.minimum(own + b, m) - own) for own in starts])
+    width = found[0].shape[1] if found else 0
+    width = int(comm.allgather(np.array([width]), "control").max())
+    own_rows = np.concatenate([np.empty((0, width), np.float32), *found])
+    counts = comm.allgather(np.array([len(own_rows)]), "control")[:, 0]
+    z = torch.empty(m, width)
+    z[torch.from_numpy(order)] = torch.from_numpy(comm.allgather_rows(own_rows, counts, "activations"))
+    return z

@@ -55,9 +55,6 @@ class TrainConfig(
             raise ValueError(f"seed_locality groups the seeds that all ranks share, by method 'sync'; got {self.method!r}: leave it out")
         if self.task == "links" and self.method not in _LINKS:
             raise ValueError(f"link prediction is possible with the methods {', '.join(_LINKS)}; got {self.method!r}")
-        for name in ("graph", "topology", "features") if self.task == "links" and self.method == "sync" and not self.is_relational else ():
-            if getattr(self, name) == "partitioned":
-                raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
 
     def _check_relational(self) -> None:

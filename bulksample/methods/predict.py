@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from ..config.metrics import METRICS
@@ -17,23 +16,15 @@ from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies, overlap_warnings, score_logits
-from ..evaluation.exact import exact_rows
 from ..graph import Graph, VertexType
 from ..log import warn
-from ..nn.decoders import LinkModel
-from ..nn.model import Gnn, build
 from ..training import checkpoint
-from ..training.setup import make_sampler
 from ..training.shards import whole_tables
 from ..training.sound_state import check_state
-from ..training.source import Source, load_graph, shared_fingerprint
-from ..views.features import Features
-from ..views.whole import WholeShare
+from ..training.source import Source, shared_fingerprint
 from .config import TrainConfig
-from .predict_own import own_logits
-from .predict_relational import OfType, relational_outputs
+from .predict_rows import Checkpoint, Floats, TypeOutputs, own_outputs, plain_outputs, typed_outputs
 
-Floats = NDArray[Any]
 _OTHER_ROWS = "the run had another graph, or this one before a change; types without features ({}) take its embedding of each vertex number"
 
 
@@ -96,56 +87,39 @@ def predict(
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
     weights |= whole_tables(folder, state, "best" if best else "model")
-    if config.is_relational:
-        if model is not None or memory is not None:
-            raise UsageError(f"model and memory are for plain graphs; the checkpoint {folder} holds a {config.model}: leave them out")
-        typed = graph if isinstance(graph, Graph) else store.load(graph, check=check)
-        return _typed_prediction(config, typed, relational_outputs(config, weights, state, typed, folder, threads, at), state, folder)
-    if at is not None:
+    kept = Checkpoint(config, weights, state, folder)
+    if config.is_relational and (model is not None or memory is not None):
+        raise UsageError(f"model and memory are for plain graphs; the checkpoint {folder} holds a {config.model}: leave them out")
+    if not config.is_relational and at is not None:
         raise UsageError("at is for heterogeneous graphs with times; leave it out")
-    before = load_graph(graph, None, check=check)
-    opened = before if before.labels is None else before.with_label(config.label, config.target)
-    step = int(state["progress"]["steps"])
-    hidden: torch.Tensor | None = None
-    if config.is_own_model:
-        logits = own_logits(config, model, weights, state, opened, folder, threads)
+    if model is not None and not config.is_own_model:
+        raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
+    opened = graph if isinstance(graph, Graph) else store.load(graph, check=check)
+    if config.is_relational:
+        found = typed_outputs(kept, opened, threads, at)
     else:
-        if model is not None:
-            raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
-        features = Features(opened, config.feature_norm, config.feature_storage)
-        share = WholeShare(opened, features, SerialComm(), make_sampler(config).estimates_weighted_means)
-        made = _model(config, weights, opened, folder)
-        if isinstance(made, LinkModel):
-            return Prediction(None, exact_rows(cast(Gnn, made.encoder), share, memory)[1].numpy(), {}, config, step, folder)
-        hidden, logits = exact_rows(made, share, memory)
-    _refuse_not_finite(logits)
-    scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
-    warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
-    embeddings = None if hidden is None else hidden.numpy()
-    return Prediction(logits.numpy(), embeddings, scores, config, step, folder, warnings=_warned(warnings))
+        found = [own_outputs(kept, model, opened, threads) if config.is_own_model else plain_outputs(kept, opened, memory)]
+    return _prediction(kept, opened, found, _may_be_graph_of_run(graph, opened, state))
 
 
-def _typed_prediction(
-    config: TrainConfig, graph: Graph, found: list[OfType], state: dict[str, Any], folder: Path
-) -> Prediction:  # fmt: skip
-    """Return the prediction of the target type, or of links the embeddings of both ends."""
-    step, times = int(state["progress"]["steps"]), found[0].outputs.times
-    more: dict[str, Floats] = {} if times is None else {"times": times}
-    for _, outputs in found:
+def _prediction(kept: Checkpoint, graph: Graph, found: list[TypeOutputs], same: bool) -> Prediction:
+    """Return the prediction of the predicted type, or of links the embeddings of both ends; `same` if the graph may be that of the run."""
+    config, step, first = kept.config, int(kept.state["progress"]["steps"]), found[0]
+    for outputs in found:
         _refuse_not_finite(outputs.logits)
-    same = state.get("graph") == shared_fingerprint(graph, SerialComm())
     learned = [own.name for own in graph.types if not own.num_features] if config.featureless == "embedding" else []
     warnings = [] if same or not learned else [_OTHER_ROWS.format(", ".join(learned))]
+    more: dict[str, Floats] = {} if first.times is None else {"times": first.times}
     if config.task == "links":
-        named = {f"embeddings.{kind.name}": outputs.logits.numpy() for kind, outputs in found}
-        return Prediction(None, None, {}, config, step, folder, named, _warned(warnings))
-    ((kind, outputs),) = found
-    scores: dict[str, float] = {}
+        rows = {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in found}
+        whole, more = (first.logits.numpy(), {}) if graph.plain else (None, rows)
+        return Prediction(None, whole, {}, config, step, kept.folder, more, _warned(warnings))
+    kind, scores = first.kind, dict[str, float]()
     if kind.labels is not None or config.label in kind.extra:
         kind = kind.with_label(config.label, config.target)
-        scores = _scores(outputs.logits, kind, config.metric)
+        scores = _scores(first.logits, kind, graph.name if graph.plain else kind.name, config.metric)
     warnings += overlap_warnings(scores, config.seeds) if same else []
-    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, _warned(warnings))
+    return Prediction(first.logits.numpy(), first.embeddings, scores, config, step, kept.folder, more, _warned(warnings))
 
 
 def _warned(warnings: list[str]) -> list[str]:
@@ -161,16 +135,18 @@ def _refuse_not_finite(logits: torch.Tensor) -> None:
         )
 
 
-def _scores(logits: torch.Tensor, graph: Graph | VertexType, metric: str | None) -> dict[str, float]:
+def _scores(logits: torch.Tensor, kind: VertexType, name: str, metric: str | None) -> dict[str, float]:
     """Return the accuracy of every split, or the scores of other labels than classes."""
-    assert graph.labels is not None
-    if graph.target == "class":
-        return accuracies(logits, graph.labels, graph.masks, SerialComm())
-    return score_logits(logits, graph.labels, graph.masks, graph.name, SerialComm(), metric or METRICS[graph.target or "class"][0])
+    assert kind.labels is not None
+    if kind.target == "class":
+        return accuracies(logits, kind.labels, kind.masks, SerialComm())
+    return score_logits(logits, kind.labels, kind.masks, name, SerialComm(), metric or METRICS[kind.target or "class"][0])
 
 
 def _may_be_graph_of_run(source: Source, graph: Graph, state: dict[str, Any]) -> bool:
-    """Return False if a store holds another graph than the run; a graph in memory does not know the digest of its store."""
+    """Return False if this is another graph than that of the run; a plain graph in memory does not know the digest of its store."""
+    if not graph.plain:
+        return state.get("graph") == shared_fingerprint(graph, SerialComm())
     return isinstance(source, Graph) or state.get("graph") in (shared_fingerprint(source, SerialComm()), fingerprint(graph))
 
 
@@ -183,24 +159,3 @@ def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
     if config.method.startswith("retexo"):
         raise UsageError(f"a checkpoint of {config.method} holds one layer at a time, and {folder} cannot predict; use another method")
     return config
-
-
-def _model(config: TrainConfig, weights: dict[str, torch.Tensor], graph: Graph, folder: Path) -> Gnn | LinkModel:
-    """Return the model of a configuration with the weights of a checkpoint; the number of classes is that of the weights."""
-    prefix = "encoder." if config.task == "links" else ""
-    last = weights.get(f"{prefix}layers.{config.layers - 1}.bias")
-    if last is None:
-        raise DataError(f"checkpoint {folder} does not hold the {config.layers} layers of its configuration")
-    encoder = build(config, graph.num_features, len(last), 0)
-    model = LinkModel(encoder, config.decoder, config.hidden) if config.task == "links" else encoder
-    for name, made in model.state_dict().items():
-        stored = weights.get(name)
-        if stored is None or stored.shape[1:] != made.shape[1:] or (made.dim() < 2 and stored.shape != made.shape):
-            raise DataError(f"checkpoint {folder} does not hold the weights {name} of its configuration")
-        if stored.shape != made.shape:
-            raise UsageError(
-                f"the model of {folder} takes {stored.shape[0]} features of a vertex; graph {graph.name!r} has {graph.num_features}: "
-                f"use a graph with {stored.shape[0]} features"
-            )
-    model.load_state_dict(weights)
-    return model

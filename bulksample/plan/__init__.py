@@ -54,7 +54,7 @@ V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
                    `rows` 1 in the process column and 2 in the row, LADIES twice as many; 1 for the ids of the features of a bulk
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
-`published_cost` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
+`traffic.published_words` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
 Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else as long as rows draw (`distributed.matrix.reply_slots`).
 Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner`, 8 LADIES, 4 FastGCN; with `rows` 1 for each of p / c^2
@@ -82,8 +82,7 @@ only where `--measured` has the JSON of a `train` on as many ranks: its all-redu
 
 """
 
-from .choice import make_plan
-from .prediction import Plan
+from .choice import Plan, make_plan
 from .request import PlanRequest
 
 __all__ = ["Plan", "PlanRequest", "make_plan"]

@@ -2,26 +2,103 @@
 
 For each p, the candidates are the replicated graph (c = p) and block rows with every other c that divides p. The choice is the grid with
 the shortest predicted epoch, its share of an evaluation included, among those that fit, and of equal ones the larger c. The bulk is the
-largest that fits, at most the limit of `--bulk-size auto`.
+largest that fits, at most the limit of `--bulk-size auto`. Placements of topology and features are compared alike: for each, the best grid
+that `train` offers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 
 from ..bulk_sizes import AUTO_LIMIT
+from ..distributed.matrix.grid import Order
+from ..distributed.matrix.placement import FEATURES, TOPOLOGIES
 from ..errors import UsageError
-from .evaluation import evaluation_cost
+from .evaluation import EvaluationCost, evaluation_cost
 from .locality import Locality
 from .measured import Measured
-from .memory import host_bytes, largest_bulk, rank_memory
-from .placements import placements
-from .prediction import GridPrediction, Plan, fastest, gigabytes
+from .memory import RankMemory, host_bytes, largest_bulk, rank_memory
 from .request import PlanRequest, divisors
-from .seconds import epoch_seconds
+from .seconds import EpochSeconds, epoch_seconds
 from .sizes import Sizes, expected_sizes
-from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, epoch_collectives, published
+from .traffic import CandidateGrid, EpochBytes, PublishedWords, bytes_between_machines, epoch_bytes, epoch_collectives, published
+
+
+@dataclass(frozen=True)
+class GridPrediction:
+    """Memory, traffic and time of one grid with bulks of `bulk_size` mini-batches, which is 1 where nothing fits.
+
+    Attributes
+    ----------
+    largest_bulk : the largest k that fits; 0 if the grid does not fit
+    between_machines : bytes of an epoch that go to other machines, control messages left out
+    collectives : of an epoch that a rank takes part in, by kind
+    host_bytes : bytes of the memory of each machine, beside its devices
+    evaluation : what one evaluation costs
+    """
+
+    grid: CandidateGrid
+    memory: RankMemory
+    largest_bulk: int
+    bulk_size: int
+    traffic: EpochBytes
+    seconds: EpochSeconds
+    published: PublishedWords
+    between_machines: float
+    host_bytes: float
+    evaluation: EvaluationCost
+    collectives: dict[str, float]
+
+    @property
+    def whole_epoch(self) -> float:
+        """Seconds of an epoch with its share of an evaluation."""
+        return self.seconds.epoch + self.evaluation.epoch_seconds
+
+    @property
+    def fits(self) -> bool:
+        """True if a rank holds at least one mini-batch beside everything else."""
+        return self.largest_bulk > 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The predictions of a request and the choice among them.
+
+    Attributes
+    ----------
+    budget : usable bytes of a device
+    rows : the prediction of every grid
+    chosen : by p, the best grid that fits; p is missing where none fits
+    untested : the same for training without exact evaluation
+    codecs : by p, the best placement with each codec of features, if any placement fits
+    placements : by p, the best grid of each placement of topology and features: the fastest that fits, else that of the least memory
+    """
+
+    request: PlanRequest
+    measured: Measured
+    sizes: Sizes
+    budget: float
+    rows: tuple[GridPrediction, ...]
+    chosen: dict[int, GridPrediction]
+    untested: dict[int, GridPrediction]
+    placements: dict[int, tuple[GridPrediction, ...]]
+    codecs: dict[int, dict[str, GridPrediction]]
+
+    def best_placement(self, p: int) -> GridPrediction | None:
+        """Return the fastest placement that fits p ranks; of equally fast ones that with the least memory."""
+        return fastest(self.placements[p])
+
+
+def fastest(rows: Iterable[GridPrediction]) -> GridPrediction | None:
+    """Return the fastest prediction that fits; of equally fast ones that with the least memory."""
+    return min((row for row in rows if row.fits), key=lambda row: (row.whole_epoch, row.memory.total), default=None)
+
+
+def gigabytes(size: float) -> str:
+    """Return a size as text: in GB, or in MB below 0.1 GB."""
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"
+
 
 CODECS = ("fp32", "fp16", "bf16", "int8", "int4", "int2")
 _MOST_RANKS = 2**20
@@ -128,3 +205,35 @@ def _enough_ranks(request: PlanRequest, sizes: Sizes, budget: float) -> str:
             return f"p = {p} with c = 1"
         p *= 2
     return "a smaller batch or smaller fanouts: more ranks alone are not enough"
+
+
+def placements(request: PlanRequest, p: int) -> Iterator[list[CandidateGrid]]:
+    """Yield the grids of each placement of topology and features on p ranks, for every c; the options of the request leave others out."""
+    for topology in [request.topology] if request.topology else TOPOLOGIES:
+        for features in [request.features] if request.features else FEATURES:
+            grids = list(_grids(request, p, topology, features))
+            if grids:
+                yield grids
+
+
+def _grids(request: PlanRequest, p: int, topology: str, features: str) -> Iterator[CandidateGrid]:
+    """Yield the grids of one placement; c = p is that of a replicated one, unless it is the only c."""
+    order = _order(request, p)
+    values = [c for c in request.replication or divisors(p) if c < p or p == 1]
+    other = request.feature_replication if features == "partitioned" and p % (request.feature_replication or 1) == 0 else None
+    if topology == "partitioned":
+        for c in values:
+            yield CandidateGrid(p, c, "partitioned", features, other or 0, order)
+    elif features == "partitioned":
+        for c in [other] if other else values:
+            yield CandidateGrid(p, c, "published", features, 0, order)
+    else:
+        yield CandidateGrid(p, p, "replicated", features, 0, order)
+
+
+def _order(request: PlanRequest, p: int) -> Order:
+    """Return the order that `train` takes: columns where there are several machines of equally many ranks."""
+    per_node = request.connection().per_node
+    if request.grid_order != "auto":
+        return "rows" if request.grid_order == "rows" else "columns"
+    return "columns" if p > per_node and p % per_node == 0 else "rows"

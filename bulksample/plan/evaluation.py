@@ -26,9 +26,8 @@ from math import ceil, expm1
 from ..bulk_sizes import scoring_bulk
 from ..distributed.matrix.inference_memory import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
 from .measured import Measured
-from .moving import Moving, exchanged
 from .request import PlanRequest
-from .seconds import coding, computing, copies, fetch_transfer, gathering, transfer
+from .seconds import Moving, coding, computing, copies, exchanged, fetch_transfer, gathering, transfer
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, feature_group, fetching, inside_shares, sampling
 

@@ -5,7 +5,7 @@
     sent      ids, features and embeddings of the distinct vertices of a mini-batch that other ranks hold, 1 - c/p of them; gradients
               of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows;
               with relations in block rows the rows of every frontier, and the picks of each in every relation; in windows of time, where
-              answers are not padded, a count of these picks; or the rows of the relations themselves (`relational_rows`)
+              answers are not padded, a count of these picks; or the rows of the relations themselves (`_rows_sent`)
 
 Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
 Windows of time hold fewer, so on graphs with times these are upper estimates. Padded answers (`matrix.reply_slots`) are as long as the
@@ -14,6 +14,7 @@ longest row of each relation, which no manifest knows; they take up to twice wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ import numpy as np
 from ..data.manifest import Manifest
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..errors import UsageError
-from .relational_rows import rows_sent
 from .request import PlanRequest, divisors
 
 _POISSON = 500  # a larger mean degree stands for all degrees
@@ -157,7 +157,7 @@ def _sampling(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p:
     """Return the bytes that all ranks send in a step to sample from relations in block rows."""
     if request.exchange == "owner":
         return _requests(manifest, request, made, p, c)
-    return rows_sent(manifest, made.frontiers, request.fanouts, p, c, request.exchange == "rows-oblivious")
+    return _rows_sent(manifest, made.frontiers, request.fanouts, p, c, request.exchange == "rows-oblivious")
 
 
 def _requests(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
@@ -219,3 +219,53 @@ def _time_bytes(manifest: Manifest, place: int) -> int:
 def _feature_bytes(manifest: Manifest, place: int) -> int:
     arrays = (entry for role, entry in manifest.of_type(place).items() if role.startswith("features"))
     return sum(int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize for entry in arrays)
+
+
+def _rows_sent(
+    manifest: Manifest, frontiers: Sequence[Mapping[str, float]], fanouts: Sequence[int], p: int, c: int, oblivious: bool
+) -> float:  # fmt: skip
+    """Return the bytes that all ranks send in a step where rows of relations travel: by `--exchange rows` and `rows-oblivious`.
+
+    Let V_t be the vertices of type t in the frontier of a hop, U_t = n_t (1 - (1 - V_t / n_t)^c) those of the c ranks of a process row,
+    q = p / c, and W_t the words of a row: for each relation into t one, and for each of its edges one, or three where edges have times. A
+    hop sends
+
+        told      (1 - 1 / c) p sum of 4 V_t               ids, in process rows
+        stages    (q - 1) sum of U_t (8 + 4 W_t)           ids, lengths and rows, in process columns; by rows-oblivious, whatever is drawn,
+                  (q - 1) (4 n + 4 sum of n_t W_t)         lengths and rows of all n vertices of all types
+        returned  (1 - 1 / c) p sum of V_t (4 + 4 W_t)     lengths and rows, in process rows
+
+    A bulk has one mini-batch. A larger one sends less, since each row travels once for all of them. Rows travel whole, so fanouts count
+    only through V_t (`distributed.matrix.relation_rows`).
+    """
+    counts, sent, others = {kind.name: kind.vertices for kind in manifest.types}, 0.0, p // c - 1
+    words = _words_of_rows(manifest)
+    for held, fanout in zip(frontiers, fanouts, strict=False):
+        if not fanout or not words:
+            continue
+        sent += (1 - 1 / c) * p * sum(held[name] * (8 + 4 * of_row) for name, of_row in words.items())  # told and returned
+        if oblivious:
+            sent += others * 4 * (sum(counts.values()) + sum(counts[name] * of_row for name, of_row in words.items()))
+        else:
+            together = {name: counts[name] * (1 - (1 - held[name] / counts[name]) ** c) for name in words}
+            sent += others * sum(together[name] * (8 + 4 * of_row) for name, of_row in words.items())
+    return sent
+
+
+def _words_of_rows(manifest: Manifest) -> dict[str, float]:
+    """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`.
+
+    Raises `UsageError` if both vertices and edges have times, since the plan does not know which of them count.
+    """
+    counts, words = {kind.name: kind.vertices for kind in manifest.types}, dict[str, float]()
+    of_vertices = any("times" in manifest.of_type(i) for i in range(len(manifest.types)))
+    if of_vertices and any("times" in manifest.of_relation(i) for i in range(len(manifest.relations))):
+        raise UsageError(
+            f"both vertices and edges of {manifest.name!r} have times, and rows travel with those of edges only where these count: "
+            "plan exchange owner, or a store with times of one kind"
+        )
+    for i, relation in enumerate(manifest.relations):
+        if relation.edges:
+            of_edges = (3 if "times" in manifest.of_relation(i) else 1) * relation.edges
+            words[relation.destination] = words.get(relation.destination, 0.0) + 1 + of_edges / counts[relation.destination]
+    return words

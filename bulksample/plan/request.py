@@ -23,8 +23,7 @@ from ..distributed.matrix.codec import codec_named
 from ..errors import UsageError
 from ..samplers import make
 from ..sparse import MAX_VERTICES
-from .network_file import network_named
-from .profiles import DEVICES, NETWORKS, DeviceProfile, NetworkProfile, Rate, named
+from .profiles import DEVICES, NETWORKS, DeviceProfile, NetworkProfile, Rate, named, network_named
 
 _UNITS = {"": 1, "b": 1} | {f"{x}{b}": base**i for i, x in enumerate("kmgt", 1) for b, base in (("b", 1000), ("ib", 1024))}
 

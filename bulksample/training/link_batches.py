@@ -1,104 +1,173 @@
-"""Mini-batches of edges for link prediction: b edges of the training graph, and a negative destination for each of them.
+"""Mini-batches of edges for link prediction: b edges of one relation, and a negative destination for each of them.
 
-    seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the vertices that u has no edge to, w != u
+    seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the destinations that u has no edge to, w != u
 
-Every stored edge except loops is an example once an epoch; an undirected edge is one in both directions. The draw of w names (seed,
-epoch, edge, attempt), so it depends on no rank, batch size or bulk. Held-out edges are unknown here and may be drawn as negatives.
+Every stored edge except loops is an example once an epoch; an undirected edge is one in both directions. With time, the three seeds of an
+edge are asked about when the edge came to be, and w existed then. The draw of w names (seed, epoch, edge), so it depends on no rank, batch
+size or bulk. A source with an edge to every destination draws among all that exist. Held-out edges are unknown here and may be drawn as
+negatives.
 
 An example of a mini-batch may also be among its sampled edges, which gives the answer away. `exclude` removes such edges from the
-blocks: ``self`` the examples of the mini-batch, ``both`` also their reverse edges. The default removes none, as DGL and PyG do. Edges
-are removed after the draws (as GraphBolt's `exclude_seed_edges` does): the others keep their weights, and a row may have fewer edges
-than the fanout.
+blocks: ``self`` the examples of the mini-batch, ``both`` also their reverse edges, in the relations that are its reverses. The default
+removes none, as DGL and PyG do. Of edges with times, those of the same time alone are removed: earlier ones between the same ends are the
+past. Edges are removed after the draws (as GraphBolt's `exclude_seed_edges` does): the others keep their weights, and a row may have fewer
+edges than the fanout.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..data.random_words import scaled
+from ..data.link_examples import LinkExamples
 from ..errors import UsageError
+from ..graph import Graph, Key, Relation
+from ..graph.times import with_times
 from ..loader import BulkLoader
-from ..minibatch import Block, MiniBatch
+from ..minibatch import Block
+from ..relations.minibatch import HeteroMiniBatch
+from ..relations.one_type import LinkEndsLoader
+from ..relations.seeds import HeteroSeeds, SeedList
 from ..rng import Substream
 from ..samplers import Sampler
 from ..selection import Selection
-from ..sparse import CSR, row_pointers
+from ..sparse import MAX_VERTICES, frozen, row_pointers
+from ..views.relational_links import RelationalLinkView
 from ..views.view import View
 
-_ATTEMPTS = 100  # after these, a vertex with edges to nearly all others keeps the last draw
+
+def links_of(view: View) -> LinkExamples:
+    """Return the edges that are examples of a view."""
+    if view.links is None:
+        assert view.adjacency.whole_matrix is not None
+        view.links = LinkExamples.of(Graph(view.adjacency.whole_matrix, name=view.name))
+    return view.links
 
 
 class EdgeLoader(BulkLoader):
-    """A loader whose examples are the edges of a replicated graph.
+    """A loader whose examples are the edges of a plain graph.
 
     Parameters
     ----------
     exclude : {"none", "self", "both"}
         The edges removed from the blocks of a mini-batch; see above.
+    **options
+        Those of `BulkLoader`.
     """
 
+    first_of_ends = 0, 0  # the numbers of the first source and of the first destination in the numbering of all vertices
+
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        a = view.adjacency.whole_matrix
-        if a is None:
-            raise UsageError("link prediction reads the edges on every rank; got a partitioned graph: use graph replicated")
         if getattr(sampler, "coverage", 0):
             raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
-        self._source, self._destination, self._size = a.indices, a.row_of_entry(), a.shape[0]
-        self._keys = self._destination * self._size + self._source  # ascending, as A is canonical
-        self._edges, self._exclude = edges_of(a), exclude
-        super().__init__(view.adjacency, sampler, np.zeros(len(self._edges), np.int32), **options)
+        self._take_links(view, exclude, (links_of(view).relation.key,))
+        super().__init__(view.adjacency, sampler, np.broadcast_to(np.int32(0), len(self._links.edges)), **options)
+
+    def _take_links(self, view: View, exclude: str, reverses: tuple[Key, ...]) -> None:
+        """Prepare the examples of a view, and the relations that lose them, each with True for the edges turned around."""
+        self._links = links = links_of(view)
+        turns: dict[Key, list[bool]] = {} if exclude == "none" else {links.relation.key: [False]}
+        for key in reverses if exclude == "both" else ():
+            turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
+        self._cleared = [(links.graph.relation(key), turned) for key, turned in turns.items()]
+        links.prepare()
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(self._edges[positions])
+        return np.asarray(self._links.edges[positions])
 
-    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
-        sampled = super()._sample_bulk(seeds, epoch)
-        return sampled if self._exclude == "none" else [without_targets(m, self._exclude == "both", self._size) for m in sampled]
+    def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> HeteroSeeds:
+        """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
+        edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self.first_of_ends
+        ends = self._links.ends(edges)
+        words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
+        columns = np.stack([ends.sources + first, ends.destinations + other, self._links.negatives(ends, words) + other])
+        cuts = row_pointers([len(part) for part in examples])
+        seeds = [columns[:, begin:end].reshape(-1) for begin, end in pairwise(cuts)]
+        vertices = frozen(np.concatenate([np.empty(0, np.int64), *seeds]), np.int32)
+        stamps = None
+        if ends.times is not None:
+            own = ends.times
+            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(own[begin:end], 3) for begin, end in pairwise(cuts))]))
+        return HeteroSeeds(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
 
-    def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
-        return self.ends(examples, epoch)
+    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
+        sampled: list[Any] = super()._sample_bulk(seeds, epoch)
+        if not self._cleared:
+            return sampled
+        return [self._without_targets(one, one.seeds.astype(np.int64).reshape(3, -1)[:2]) for one in sampled]
 
-    def ends(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """Return the sources, destinations and negative destinations of some edges: int32, shape (3 b,)."""
-        source, destination = self._source[edges], self._destination[edges]
-        return np.concatenate([source, destination, self._negatives(edges, epoch)]).astype(np.int32)
-
-    def _negatives(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """Draw for each edge a destination that its source has no edge to: int64, shape (b,)."""
-        source, drawn, open_ = self._source[edges].astype(np.int64), np.zeros(len(edges), np.int64), np.arange(len(edges))
-        for attempt in range(_ATTEMPTS):
-            words = self._stream.words(Substream.EDGE_NEGATIVE.tag(epoch), attempt, vertex=edges[open_])
-            drawn[open_] = scaled(words[..., 0], 32, self._size)
-            key = drawn[open_] * self._size + source[open_]
-            at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
-            open_ = open_[(self._keys[at] == key) | (drawn[open_] == source[open_])]
-            if not len(open_):
-                break
-        return drawn
-
-
-def without_targets(minibatch: MiniBatch, reverse: bool, n: int) -> MiniBatch:
-    """Return a mini-batch without the sampled edges that are its examples, or their reverse; all vertices stay."""
-    source, destination, _ = minibatch.seeds.astype(np.int64).reshape(3, -1)
-    targets = [destination * n + source, *([source * n + destination] if reverse else [])]
-    left_out = np.concatenate(targets)
-    return replace(minibatch, blocks=tuple(_without(block, minibatch.vertices.astype(np.int64), left_out, n) for block in minibatch.blocks))
+    def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
+        """Return a mini-batch without the sampled edges that are its examples, given their sources and destinations; all vertices stay."""
+        ((relation, turns),) = self._cleared
+        ends = _turned(pairs, turns)
+        blocks = (_without(block, minibatch.vertices, minibatch.vertices, relation, ends) for block in minibatch.blocks)
+        return replace(minibatch, blocks=tuple(blocks))
 
 
-def _without(block: Block, vertices: np.ndarray, keys: np.ndarray, n: int) -> Block:
+class RelationEdgeLoader(EdgeLoader, LinkEndsLoader):
+    """A loader whose examples are the edges of a relation, without loops; see `EdgeLoader`."""
+
+    def __init__(self, view: RelationalLinkView, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
+        edges = links_of(view).edges
+        if not len(edges):
+            raise UsageError(f"{view.relation} of graph {view.graph.name!r} has no edge to train on; use another relation")
+        self.first_of_ends = view.first_of_ends
+        self._take_links(view, exclude, view.reverses)
+        timed = self._links.timed and any(relation.times is not None for relation, _ in self._cleared)
+        none = np.broadcast_to(np.int64(0), len(edges))  # the list only counts examples
+        listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, view.graph.n)
+        law = view.law(sampler, 3 * options["batch_size"], entries=timed)
+        LinkEndsLoader.__init__(self, view.schema.targets, view.relations, law, listed, **options)
+
+    def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
+        whole: HeteroMiniBatch = minibatch.whole
+        times = None
+        if self._links.timed:
+            stamps = np.concatenate([part.seed_times for part in whole.rows.values() if part.seed_times is not None])
+            places = np.concatenate([part.seed_trees for part in whole.rows.values()])
+            times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
+        blocks = [dict(of_layer) for of_layer in whole.blocks]
+        for relation, turns in self._cleared:
+            ends = _turned(pairs, turns)
+            stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
+            destinations, sources = (whole.rows[name].vertices for name in (relation.destination, relation.source))
+            for layer, of_layer in enumerate(blocks):
+                drawn = None if whole.entries is None else whole.entries[layer][relation.key]
+                of_layer[relation.key] = _without(of_layer[relation.key], destinations, sources, relation, ends, stamps_of, drawn)
+        cleared = replace(whole, blocks=tuple(blocks), known_entries=None, times=None, find_entries=None)
+        return replace(minibatch, whole=cleared)
+
+
+def _turned(pairs: np.ndarray, turns: list[bool]) -> np.ndarray:
+    """Return the sources and destinations of some edges, turned around or not, or both: int64, shape (2, e)."""
+    return np.concatenate([pairs[::-1] if turned else pairs for turned in turns], axis=1)
+
+
+def _without(
+    block: Block, destinations: np.ndarray, sources: np.ndarray, relation: Relation, ends: np.ndarray, times: np.ndarray | None = None,
+    entries: np.ndarray | None = None,
+) -> Block:  # fmt: skip
+    """Return a block without the edges between some ends; with times, without those of the same time alone.
+
+    Parameters
+    ----------
+    destinations, sources : integers
+        The vertices of the rows and of the columns of the block.
+    ends : int64, shape (2, e)
+    times : int64, shape (e,), optional
+    entries : int64, optional
+        The position of each edge of the block in its relation.
+    """
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-    return kept_edges(block, ~np.isin(vertices[row] * n + vertices[block.indices], keys))
-
-
-def kept_edges(block: Block, keep: np.ndarray) -> Block:
-    """Return a block of the edges where a mask is True."""
-    indptr = row_pointers(keep)[block.indptr]
-    return replace(block, indptr=indptr, indices=block.indices[keep], weights=None if block.weights is None else block.weights[keep])
-
-
-def edges_of(a: CSR) -> np.ndarray:
-    """Return the positions of the entries of A that are no loops: int64."""
-    return np.flatnonzero(a.indices != a.row_of_entry())
+    keys = destinations[row].astype(np.int64) * MAX_VERTICES + sources[block.indices]
+    wanted = ends[1] * MAX_VERTICES + ends[0]
+    gone = np.isin(keys, wanted)
+    if times is not None and relation.times is not None and entries is not None:
+        found = np.flatnonzero(gone)
+        asked, drawn = with_times(wanted, times), with_times(keys[found], relation.times[entries[found]])
+        gone[found] = np.isin(drawn, asked)
+    indptr = row_pointers(~gone)[block.indptr]
+    return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])

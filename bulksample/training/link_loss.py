@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..data.edge_split import HeldOutEdges
 from ..data.held_out_links import HeldOutLinks
 from ..data.link_split import LinkGraph
 from ..errors import UsageError
@@ -23,8 +22,8 @@ from .context import TrainingContext
 from .source import Source
 
 
-def held_out(source: Source) -> HeldOutEdges | HeldOutLinks:
-    """Return the held-out edges of a store, or of a relation of a heterogeneous graph; raises `UsageError` if there are none."""
+def held_out(source: Source) -> HeldOutLinks:
+    """Return the held-out edges that a graph in memory has from `hold_out`, or those of a store; `UsageError` if there are none."""
     if isinstance(source, LinkGraph) and source.held_out is not None:
         return source.held_out
     if isinstance(source, Graph):
@@ -32,10 +31,10 @@ def held_out(source: Source) -> HeldOutEdges | HeldOutLinks:
             f"held-out edges are files of a store; got graph {source.name!r} in memory: "
             "use a directory that `bulksample data split-edges` wrote"
         )
-    return HeldOutEdges.load(source)
+    return HeldOutLinks.load(source)
 
 
-def check_ranking(metric: str, links: HeldOutEdges | HeldOutLinks) -> None:
+def check_ranking(metric: str, links: HeldOutLinks) -> None:
     """Raise `UsageError` for ``hits@k`` of more ranks than an edge has negatives: every edge would be a hit."""
     _, _, k = metric.partition("@")
     for split, negatives in links.negatives.items():

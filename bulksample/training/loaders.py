@@ -11,8 +11,7 @@ from ..seed_groups import SeedGroups
 from ..views.relational_links import RelationalLinkView
 from ..views.view import View
 from .context import TrainingContext
-from .link_batches import EdgeLoader, edges_of
-from .relational_link_batches import RelationEdgeLoader
+from .link_batches import EdgeLoader, RelationEdgeLoader, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
 _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the round in which it joined
@@ -62,12 +61,7 @@ def _budget(context: TrainingContext, bulk_size: int | str) -> int | None:
 
 def examples(task: str, view: View) -> int:
     """Return the number of examples of a rank: its seeds, or its edges."""
-    if isinstance(view, RelationalLinkView):
-        return len(view.links.edges)
-    if task == "links":
-        assert view.adjacency.whole_matrix is not None
-        return len(edges_of(view.adjacency.whole_matrix))
-    return len(view.seeds)
+    return len(links_of(view).edges if task == "links" else view.seeds)
 
 
 def _loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:

@@ -26,8 +26,6 @@ from torch import nn
 from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
-from ..data.edge_split import HeldOutEdges
-from ..data.held_out_links import HeldOutLinks
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import FEATURES, Placement
@@ -35,7 +33,6 @@ from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
-from ..evaluation.relational_links import evaluate_relation_links
 from ..labels import has_label
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss, summed_shares
@@ -44,12 +41,12 @@ from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn
 from ..samplers.full import Full
 from ..views.relational import RelationalView
-from ..views.relational_links import RelationalLinkView
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
 from .compute import ComputeContext
 from .context import TrainingContext
+from .link_batches import links_of
 from .link_loss import check_ranking, held_out, link_loss
 from .loaders import shared_loader
 from .relational_setup import relational_model
@@ -130,9 +127,12 @@ class Method:
             self.links = held_out(request.source)
             check_ranking(self.metric, self.links)
         view = open_view(self.config, request)
-        if self.config.task == "links" and isinstance(self.links, HeldOutEdges):
-            assert view.adjacency.whole_matrix is not None
-            self.links.check_absent(view.adjacency.whole_matrix)
+        if self.config.task == "links" and not self.config.is_relational:
+            found = links_of(view)
+            if found.rows is None:
+                self.links.check_absent(found.graph)
+            else:
+                together(request.comm, lambda: self.links.check_absent(found.graph, found.rows))
         return view
 
     def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
@@ -283,9 +283,7 @@ class Method:
         """Return the scores of held-out edges."""
         _, _, k = self.metric.partition("@")
         at, splits = sorted({10, int(k or 10)}), self.config.eval_splits
-        if isinstance(view, RelationalLinkView):
-            return evaluate_relation_links(model, view, cast(HeldOutLinks, self.links), comm, at, self._scoring(view), splits)
-        return evaluate_links(model, view.share, cast(HeldOutEdges, self.links), comm, at, splits)
+        return evaluate_links(model, view, self.links, comm, at, self._scoring(view), splits)
 
     # ---- checkpoints and the report
 

@@ -113,8 +113,6 @@ def _counts_of_draws(config: TrainOptions, view: RelationalView, sampler: Sample
 
     Counting is an all-reduce of 8 bytes for each vertex of the type (kind "topology").
     """
-    if isinstance(view, RelationalLinkView):
-        raise UsageError("cache_by frequency counts mini-batches of seeds; got task links: use cache_by degree")
     if config.seed_locality:
         raise UsageError("cache_by frequency counts the draws of all ranks, and seed_locality gives each its own: use cache_by degree")
     loader = view.loader(

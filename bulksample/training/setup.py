@@ -17,6 +17,7 @@ from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
 from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout, part_places
+from ..distributed.matrix.relation_links import PartitionedLinks, PlainRows
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
@@ -83,8 +84,6 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
             "use graph partitioned, or features partitioned"
         )
     check_cache(config, placement, request.sampler)
-    if config.task == "links" and placement.divided and not config.is_relational:
-        raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
 
 
 def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
@@ -105,8 +104,11 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
 def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:
     """Open the whole topology on this rank, and its block row of the features."""
     graph = as_weighed(load_graph(request.source, config.label, config.target, features=False), request.weighted)
-    check_labels(graph.name, graph.labels, graph.num_classes)
-    view = FeatureBlockView(graph, request.backend, request.fingerprint, config.seeds)
+    if config.task == "links":
+        view = FeatureBlockView(without_labels(graph), request.backend, request.fingerprint, "all")
+    else:
+        check_labels(graph.name, graph.labels, graph.num_classes)
+        view = FeatureBlockView(graph, request.backend, request.fingerprint, config.seeds)
     grid, layout = _feature_grid(config, request)
     cached, share = CachedRows(), _share(config, request, layout)
     if config.cache_bytes and config.cache_by == "degree":
@@ -124,18 +126,26 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
     source, comm, backend, placement = _directory(request.source), request.comm, request.backend, request.placement
     same = placement.same_rows(comm)
     opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
-    opened = replace(opened, block=as_weighed(opened.block, request.weighted))
-    check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
+    opened, links = replace(opened, block=as_weighed(opened.block, request.weighted)), config.task == "links"
+    if links:
+        none = np.full(len(opened.block.vertices), -1, np.int64)
+        opened = replace(opened, block=replace(opened.block, labels=none, num_classes=0, masks={}))
+    else:
+        check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     cached, other = CachedRows(), None
     if same and config.cache_bytes:
         cached = _cached(config, request, opened)
     elif not same:
         other = _other_features(config, request, opened)
-    return BlockView(
-        opened, placement.topology_grid(comm), backend, request.fingerprint, config.seeds, config.feature_norm,
+    view = BlockView(
+        opened, placement.topology_grid(comm), backend, request.fingerprint, "all" if links else config.seeds, config.feature_norm,
         request.weighted, config.feature_codec, config.cache_bytes, cached.access_count, config.model in ("gcn", "gat"), other,
         cached.wanted,
     )  # fmt: skip
+    if links:
+        rows = PlainRows(opened)
+        view.links = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
+    return view
 
 
 def _other_features(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> OtherFeatures:

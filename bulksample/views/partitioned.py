@@ -165,6 +165,9 @@ class BlockShare(InferenceShare):
         self.masks = {split: mask[own] for split, mask in block.masks.items()}
         self.first = int(self._layout.bounds[grid.row]) + own.start
 
+    def places(self, vertices: np.ndarray) -> np.ndarray:
+        return self._layout.places(vertices)
+
     def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return self._layout.places(self._indices[at]), None if self._weights is None else self._weights[at]
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..adjacency import Adjacency
+from ..data.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import GraphBlock
 from ..graph import Graph
@@ -55,6 +56,8 @@ class View(ABC):
         Bytes that this rank read from the store; 0 of a graph that is mapped or given in memory.
     edges : EdgeSource, optional
         Fetches what a graph says of its edges; None if nothing is fetched.
+    links : LinkExamples, optional
+        The edges to train on; None where nobody has asked for those of a whole adjacency.
     stream_sync : StreamSync
     where : torch.device
         The device of `degrees` and of fetched features.
@@ -81,6 +84,7 @@ class View(ABC):
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
     edges: EdgeSource | None = None
+    links: LinkExamples | None = None
     stream_sync: StreamSync = StreamSync()
     where = torch.device("cpu")
     block_mover: Callable[[Block], Block] | None = None

@@ -39,7 +39,7 @@ def no_work(monkeypatch):
         raise AssertionError("the work began before the outputs were checked")
 
     for name in (
-        "bulksample.data.rmat.rmat", "bulksample.data.edge_split.split_edges", "bulksample.data.store.load", "bulksample.data.store.verify",
+        "bulksample.data.rmat.rmat", "bulksample.data.link_split.hold_out", "bulksample.data.store.load", "bulksample.data.store.verify",
         "bulksample.distributed.matrix.verify.verify_together", "bulksample.methods.run.make_trainer", "bulksample.report.reading.read",
         "bulksample.report.compare.compare", "bulksample.cli.info.available", "bulksample.cli.plan.make_plan", "bulksample.data.store.info",
     ):  # fmt: skip

@@ -13,7 +13,7 @@ from waiting import PATIENCE
 
 from bulksample.cli.process import out_of_memory
 from bulksample.data import rmat, store
-from bulksample.evaluation import exact
+from bulksample.evaluation import inference
 from bulksample.nn.model import Gnn
 from bulksample.samplers.base import NodeWise
 from bulksample.views import features
@@ -44,7 +44,7 @@ def of_the_kernel(*_, **__):
         (NodeWise, "sample_bulk", of_cpp, "sampling mini-batches", "std::bad_alloc", "--bulk-size"),
         (features, "gather_rows", of_numpy, "fetching features", "Unable to allocate 1.00 PiB", "--feature-storage fp16"),
         (Gnn, "forward", of_torch, "training", "allocate", "--hidden"),
-        (exact, "infer_with_hidden", of_torch, "evaluating all vertices", "allocate", "--hidden"),
+        (inference, "infer_with_hidden", of_torch, "evaluating all vertices", "allocate", "--hidden"),
     ],
 )
 def test_training_names_its_work_and_what_to_lower(command, graph, monkeypatch, place, name, allocate, work, reason, lower):

@@ -13,7 +13,7 @@ from communities import community_graph
 from planted_relations import planted
 
 from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.errors import UsageError
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import Prediction, predict
@@ -92,9 +92,8 @@ def test_rows_in_files_are_the_same(command, tmp_path):
 
 @pytest.mark.long
 def test_link_prediction_writes_embeddings_alone(command, tmp_path, monkeypatch):
-    graph, held_out = split_edges(replace(community_graph(), labels=None, masks={}), 0.1, 0.1, 10, 0)
-    store.save(graph, tmp_path / "g")
-    held_out.save(tmp_path / "g")
+    graph = hold_out(replace(community_graph(), labels=None, masks={}), "to", 0.1, 0.1, 10, seed=0)
+    graph.save(tmp_path / "g")
     kept = ["--checkpoint", tmp_path / "kept", "--json", "-"]
     code, _, err = command("train", tmp_path / "g", *FLAGS, "--task", "links", "--metric", "mrr", *kept)
     assert code == 0, err

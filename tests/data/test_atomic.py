@@ -16,8 +16,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from bulksample.data import atomic, edge_split, store
-from bulksample.data.edge_split import HeldOutEdges
+from bulksample.data import atomic, held_out_links, store
+from bulksample.data.held_out_links import HeldOutLinks
 from bulksample.distributed.matrix.partition import Partition
 from samples import assert_same, small_graph, unweighted
 
@@ -69,9 +69,9 @@ steps, left = every_step(root, lambda: a.save(root / "p.npz"), lambda: b.save(ro
 assert steps > 3 and left > 1, (steps, left)
 
 pairs = {"val": np.zeros((0, 2), np.int32), "test": np.zeros((0, 2), np.int32)}
-few, more = (HeldOutEdges(n, pairs, pairs) for n in (2, 3))
+few, more = (HeldOutLinks(("a", name, "a"), (), pairs, pairs) for name in "xy")
 def whole_split():
-    assert HeldOutEdges.load(root / "g").n in (2, 3)
+    assert HeldOutLinks.read(root / "g").relation[1] in "xy"
 steps, left = every_step(root / "g", lambda: few.save(root / "g"), lambda: more.save(root / "g"), whole_split)
 assert steps > 3 and left > 1, (steps, left)
 """

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 
 import bulksample as bs
 from bulksample.data import edgelist, matrixmarket
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.sparse import CSR
 
 RNG = np.random.default_rng(7)
@@ -116,8 +116,8 @@ def test_a_file_of_other_rows_is_refused_by_its_name(tmp_path, rows, message):
 def test_edges_that_are_held_out_take_their_rows_along():
     u, v, rows = listed()
     graph = bs.from_edges(u, v, N, edge_attr=rows)
-    kept, held = split_edges(graph, 0.1, 0.2, 3, seed=1)
-    out = {tuple(pair) for pairs in held.pairs.values() for pair in pairs.tolist()}
+    kept = hold_out(graph, "to", 0.1, 0.2, 3, seed=1)
+    out = {tuple(pair) for pairs in kept.held_out.pairs.values() for pair in pairs.tolist()}
     assert by_edge(kept.validate()) == {edge: row for edge, row in by_edge(graph).items() if edge not in out}
 
 

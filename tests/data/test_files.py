@@ -7,13 +7,13 @@ import pytest
 
 from bulksample import DataError, UsageError
 from bulksample.data.atomic import save_npz
-from bulksample.data.edge_split import HeldOutEdges
+from bulksample.data.held_out_links import HeldOutLinks
 from bulksample.distributed.matrix.partition import Partition
 
 PAIRS = {split: np.array([[0, 1]], np.int32) for split in ("val", "test")}
 SAVERS = {
     "parts.npz": lambda folder: Partition(2, np.array([0, 1, 1])).save(folder / "parts.npz"),
-    "links.npz": lambda folder: HeldOutEdges(3, PAIRS, PAIRS).save(folder),
+    "links.npz": lambda folder: HeldOutLinks(("a", "to", "a"), (), PAIRS, PAIRS).save(folder),
 }
 
 
@@ -53,7 +53,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", SAVERS)
 def test_a_file_with_another_number_or_without_its_hash_is_refused(name, tmp_path):
     SAVERS[name](tmp_path)
-    read = {"parts.npz": lambda: Partition.load(tmp_path / name), "links.npz": lambda: HeldOutEdges.load(tmp_path)}[name]
+    read = {"parts.npz": lambda: Partition.load(tmp_path / name), "links.npz": lambda: HeldOutLinks.read(tmp_path)}[name]
     read()
     whole = dict(np.load(tmp_path / name))
     assert "sha256" in whole

@@ -1,4 +1,4 @@
-"""Held-out edges of a relation: every edge is in one place, by time where there is one, its reverse goes too, and the file keeps them."""
+"""Held-out edges of a graph: every edge is in one place, by time where there is one, its reverse goes too, and the file keeps them."""
 
 import re
 import shutil
@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from communities import community_graph, undirected
 from planted_relations import shop
 from typer.testing import CliRunner
 
 import bulksample as bs
 from bulksample import DataError, Graph, UsageError, VertexType, relation_from_edges
 from bulksample.cli.data import app
-from bulksample.data import edge_split, held_out_links
-from bulksample.data.edge_split import HELD_OUT
-from bulksample.data.held_out_links import HeldOutLinks
+from bulksample.data import held_out_links
+from bulksample.data.held_out_links import FILE, HELD_OUT, HeldOutLinks
 from bulksample.data.link_split import hold_out, load_links, reverses_left, reverses_of
+from bulksample.data.parts_writer import write_parts
+from bulksample.data.sealed import sealed
 
 BUYS = ("user", "buys", "item")
 
@@ -25,6 +27,24 @@ def pairs_of(graph, name, turned=False):
     a = graph.relation(name).adjacency
     ends = (a.row_of_entry().tolist(), a.indices.tolist())
     return Counter(zip(*(ends if turned else ends[::-1]), strict=True))
+
+
+@pytest.mark.parametrize("graph", [undirected(), community_graph(), community_graph(weighted=True)])
+def test_every_edge_of_a_plain_graph_is_trained_on_or_held_out_once(graph):
+    kept = hold_out(graph, "to", 0.1, 0.2, 5, seed=3)
+    whole, symmetric = set(pairs_of(graph, "to")), pairs_of(graph, "to") == pairs_of(graph, "to", turned=True)
+    held = [[tuple(pair) for pair in kept.held_out.pairs[split].tolist()] for split in HELD_OUT]
+    out = {*held[0], *held[1]} | ({(v, u) for u, v in held[0] + held[1]} if symmetric else set())
+    assert len(out) == (1 + symmetric) * (len(held[0]) + len(held[1]))
+    assert set(pairs_of(kept, "to")) == whole - out
+    assert kept.plain
+    examples = (len(whole) - sum(u == v for u, v in whole)) // (1 + symmetric)
+    assert [len(pairs) for pairs in held] == [round(0.1 * examples), round(0.2 * examples)]
+    if symmetric:
+        assert 0.3 < np.mean([u > v for u, v in held[0] + held[1]]) < 0.7
+    if graph.adjacency.values is not None:
+        weights = [dict(zip(pairs_of(one, "to"), one.adjacency.values.tolist(), strict=True)) for one in (graph, kept)]
+        assert weights[1].items() <= weights[0].items()
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -49,6 +69,8 @@ def test_reverses_in_nearly_undirected_relations_are_counted_and_may_be_taken_ou
         remaining = pairs_of(split, near)
         share = np.mean([pair[::-1] in remaining for pair in pairs])
         assert {key[1]: value for key, value in reverses_left(split).items()} == ({} if both else {near: pytest.approx(share)})
+        shares = [np.mean([(v, u) in remaining for u, v in split.held_out.pairs[part].tolist()]) for part in HELD_OUT]
+        assert [sum(reverses_left(split, [part]).values()) for part in HELD_OUT] == pytest.approx(shares)
         assert (share == 0) if both else (share > 0.3)
         assert pairs_of(split, "seldom") == pairs_of(graph, "seldom")
         if both and near != name:
@@ -93,14 +115,14 @@ def test_the_latest_edges_are_held_out_and_those_of_one_time_go_together(kind):
         assert any(times > 1 for times in pairs_of(split, "buys").values()), "earlier purchases of the same item stay"
 
 
-@pytest.mark.parametrize("kind", [{}, {"times": True}])
-def test_negatives_are_uniform_among_those_that_exist_and_have_no_edge(kind):
-    graph = shop(**kind)
-    held = hold_out(graph, "buys", 0.1, 0.1, 400, seed=1).held_out
-    whole, born = pairs_of(graph, "buys"), graph.type("item").times
+@pytest.mark.parametrize(("graph", "name"), [(shop(), "buys"), (shop(times=True), "buys"), (undirected(n=40), "to")])
+def test_negatives_are_uniform_among_those_that_exist_and_have_no_edge(graph, name):
+    held = hold_out(graph, name, 0.1, 0.1, 400, seed=1).held_out
+    whole, born, plain = pairs_of(graph, name), graph.type(held.relation[2]).times, graph.plain
     for part in HELD_OUT:
         for i, (source, _) in enumerate(held.pairs[part].tolist()):
-            fit = [w for w in range(40) if (source, w) not in whole and (not kind or born[w] <= held.times[part][i])]
+            fit = [w for w in range(40) if (source, w) not in whole and (born is None or born[w] <= held.times[part][i])]
+            fit = [w for w in fit if w != source or not plain]
             counts = np.bincount(held.negatives[part][i], minlength=40)
             assert counts.sum() == counts[fit].sum()
             assert ((counts[fit] - 400 / len(fit)) ** 2 / (400 / len(fit))).sum() < 2.2 * len(fit) + 20
@@ -122,18 +144,41 @@ def test_an_undirected_relation_is_its_own_reverse():
     assert 0 < sum(a > b for a, b in out) < len(out)
 
 
-def test_the_file_keeps_them(tmp_path):
-    graph = hold_out(shop(edge_times=True), "buys", 0.1, 0.1, 3, seed=0)
-    graph.save(tmp_path / "g")
-    found, held = load_links(graph, tmp_path / "g").held_out, graph.held_out
+@pytest.mark.parametrize(("graph", "name"), [(shop(edge_times=True), "buys"), (undirected(), "to")])
+def test_the_file_keeps_them(graph, name, tmp_path):
+    split = hold_out(graph, name, 0.1, 0.1, 3, seed=0)
+    split.save(tmp_path / "g")
+    found, held = load_links(split, tmp_path / "g").held_out, split.held_out
     assert (found.relation, found.reverses) == (held.relation, held.reverses)
-    for name in ("pairs", "negatives", "times"):
+    for name in ("pairs", "negatives", "times") if held.times else ("pairs", "negatives"):
         assert all(np.array_equal(getattr(found, name)[part], getattr(held, name)[part]) for part in HELD_OUT)
-    with pytest.raises(DataError, match="has no relation"):
-        load_links(replace(graph, relations=graph.relations[1:]), tmp_path / "g")
-    small = replace(graph, types=(graph.types[0], replace(graph.types[1], count=10)))
-    with pytest.raises(DataError, match="must name vertices from 0 to 9"):
-        HeldOutLinks.load(tmp_path / "g", small)
+    if graph.plain:
+        write_parts(tmp_path / "g", tmp_path / "parts", np.arange(graph.n) % 2, 2, "random", 0)
+        assert np.array_equal(HeldOutLinks.load(tmp_path / "parts").pairs["val"], held.pairs["val"])
+    with pytest.raises(UsageError, match="use a store that `bulksample data split-edges` wrote"):
+        HeldOutLinks.load(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"val_pairs": np.zeros((3, 3), np.int32)}, r"use \(e, 2\) and \(e, K\)"), ({"test_negatives": np.full((5, 2), 3)}, r"use \(e, 2\)"),
+    ({"test_negatives": np.full((2, 2), 10)}, "from 0 to 9"), ({"val_pairs": np.full((2, 2), -1)}, "vertices from 0 to 9"),
+    ({"val_pairs": np.zeros((2, 2))}, "vertices from 0 to 9"), ({"schema": np.frombuffer(b"[]", np.uint8)}, "its schema names no relation"),
+    ({"schema": np.frombuffer(b'{"relation": ["a", "b", "c"], "reverses": [], "timed": false}', np.uint8)}, "no relation a:b:c"),
+])  # fmt: skip
+def test_files_that_are_wrong(tmp_path, change, message):
+    """Of the form of earlier versions, which names no relation, unless the change gives one."""
+    fine = {f"{split}_{what}": np.zeros((2, 2), np.int32) for split in HELD_OUT for what in ("pairs", "negatives")} | {"n": np.array(10)}
+    undirected(n=10).save(tmp_path / "g")
+    np.savez(tmp_path / "g" / FILE, **sealed(fine))
+    assert HeldOutLinks.load(tmp_path / "g").relation == ("node", "to", "node")
+    if "schema" in change:
+        fine = {f"{split}_times": np.empty(0, np.int64) for split in HELD_OUT} | {key: fine[key] for key in fine if key != "n"}
+    np.savez(tmp_path / "g" / FILE, **sealed(fine | change))
+    with pytest.raises(DataError, match=message):
+        HeldOutLinks.load(tmp_path / "g")
+    (tmp_path / "g" / FILE).write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"not an \.npz"):
+        HeldOutLinks.load(tmp_path / "g")
 
 
 @pytest.mark.parametrize("kind", [{}, {"times": True}, {"edge_times": True}])
@@ -168,7 +213,7 @@ def test_a_file_belongs_to_its_store(tmp_path):
     other = replace(own, types=(*own.types, VertexType("shop", 3)), held_out=None)
     other.save(tmp_path / "other")
     shutil.copy(tmp_path / "own" / "links.npz", tmp_path / "other")
-    with pytest.raises(DataError, match=r"^links.npz: belongs to another store than the one beside it; write both with .* --relation`$"):
+    with pytest.raises(DataError, match=r"^links.npz: belongs to another store than the one beside it; write both with `bulksample data"):
         load_links(other, tmp_path / "other")
     own.held_out.save(tmp_path / "other")  # as earlier versions wrote it: names no store
     assert load_links(other, tmp_path / "other").held_out is not None
@@ -200,8 +245,7 @@ def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypa
     def interrupted(path, arrays, store):
         raise Interrupted("killed")
 
-    for module in (edge_split, held_out_links):
-        monkeypatch.setattr(module, "save_sealed", interrupted)
+    monkeypatch.setattr(held_out_links, "save_sealed", interrupted)
     with pytest.raises(Interrupted, match="killed"):
         write()
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
@@ -209,8 +253,7 @@ def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypa
     write()
     before = {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()}
     assert "links.npz" in before
-    for module in (edge_split, held_out_links):
-        monkeypatch.setattr(module, "save_sealed", interrupted)
+    monkeypatch.setattr(held_out_links, "save_sealed", interrupted)
     with pytest.raises(Interrupted, match="killed"):
         write("--overwrite")
     assert {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()} == before
@@ -223,6 +266,8 @@ class Interrupted(Exception):
 @pytest.mark.parametrize(("arguments", "message"), [
     (("buys", 0.5, 0.5, 3), "add up to less than 1"), (("buys", 0.1, 0.1, 0), "negatives: got 0 for each held-out edge; use a whole"),
     (("buys", 0.1, 0.1, 2.5), r"negatives: got 2\.5"), (("buys", 0.0, 0.0, 3), "hold nothing out"),
+    (("buys", -0.1, 0.1, 3), r"got shares -0\.1"), (("buys", 0.1, 0.1, True), "negatives: got True for each"),
+    (("knows", 0.1, 0.1, 2**31 - 1), r"negatives for each of \d+ held-out edges take \d+ bytes of memory, and \d+ are free; use fewer"),
     (("sells", 0.1, 0.1, 3), r"has no relation\(s\) 'sells'"), (("buys", 0.495, 0.5, 3), "go together, and those leave none"),
 ])  # fmt: skip
 def test_what_cannot_be_held_out_is_refused(arguments, message):
@@ -262,8 +307,9 @@ def test_two_times_leave_nothing_to_validate_with():
 @pytest.mark.parametrize("part", HELD_OUT)
 def test_a_share_of_less_than_one_edge_is_refused(part):
     shares = {"val": 0.2, "test": 0.2, part: 0.004}
-    with pytest.raises(UsageError, match=f"{part}: a share of 0.004 gives none of 100 edges"):
+    with pytest.raises(UsageError, match=rf"{part}: a share of 0.004 gives none of 100 edges; use 0\.01 or more, or 0"):
         hold_out(shop_of(100), "r", *shares.values(), 3, seed=0)
+    assert len(hold_out(shop_of(100), "r", *(shares | {part: 0.01}).values(), 3, seed=0).held_out.pairs[part]) == 1
 
 
 def shop_of(edges):

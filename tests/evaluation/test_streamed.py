@@ -19,10 +19,9 @@ from bulksample import UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.evaluation import exact
+from bulksample.evaluation import inference
 from bulksample.evaluation.evaluate import evaluate
-from bulksample.evaluation.exact import exact_rows
-from bulksample.evaluation.inference import infer_with_hidden
+from bulksample.evaluation.inference import exact_rows, infer_with_hidden
 from bulksample.evaluation.streamed import infer_streamed, needed_rows
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -141,9 +140,9 @@ def test_a_full_disk_is_a_sentence_on_every_rank(monkeypatch):
 
 
 def test_ranks_of_one_machine_share_its_free_memory(monkeypatch):
-    monkeypatch.setattr(exact, "free_memory", lambda: 24_000)
+    monkeypatch.setattr(inference, "free_memory", lambda: 24_000)
     monkeypatch.setenv(VARIABLE, "3,1")
-    assert on_threads(4, exact.fair_memory) == [2000, 2000, 2000, 6000]
+    assert on_threads(4, inference.fair_memory) == [2000, 2000, 2000, 6000]
 
 
 _RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what is freed is no longer counted

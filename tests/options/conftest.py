@@ -11,7 +11,7 @@ from plain import graph, trainer
 from trainers import RUN_TOKEN
 
 from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.samplers import Sampler
 from bulksample.training.method import Method
 
@@ -34,9 +34,8 @@ def folder(tmp_path_factory):
 def links(tmp_path_factory):
     """The store of a graph of 60 vertices without its held-out edges, and these."""
     place = tmp_path_factory.mktemp("tiny") / "links"
-    whole, held = split_edges(graph(), 0.1, 0.1, 5, seed=0)
-    store.save(whole, place)
-    held.save(place)
+    whole = hold_out(graph(), "to", 0.1, 0.1, 5, seed=0)
+    whole.save(place)
     return place
 
 

@@ -6,8 +6,7 @@ import pytest
 from uniform import request
 
 from bulksample.errors import DataError, UsageError
-from bulksample.plan.network_file import network_named
-from bulksample.plan.profiles import NETWORKS
+from bulksample.plan.profiles import NETWORKS, network_named
 
 LINKS = {"ranks": 2, "latency": 3e-5, "bandwidth": 4e9}
 FOUND = {

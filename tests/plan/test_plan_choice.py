@@ -11,9 +11,8 @@ from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.plan import make_plan
-from bulksample.plan.as_json import as_json
 from bulksample.plan.choice import grids
-from bulksample.plan.sentences import explain
+from bulksample.plan.explain import as_json, explain
 
 
 def said(plan):

@@ -14,10 +14,9 @@ from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
 from bulksample.plan import make_plan
-from bulksample.plan.as_json import as_json
+from bulksample.plan.choice import placements
+from bulksample.plan.explain import as_json, explain
 from bulksample.plan.memory import host_bytes, rank_memory
-from bulksample.plan.placements import placements
-from bulksample.plan.sentences import explain
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, bytes_between_machines, epoch_bytes
 

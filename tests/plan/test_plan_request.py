@@ -8,7 +8,7 @@ from uniform import N, papers, request
 
 from bulksample import DataError, UsageError
 from bulksample.plan import PlanRequest, make_plan
-from bulksample.plan.as_json import as_json
+from bulksample.plan.explain import as_json
 from bulksample.plan.measured import measure
 from bulksample.plan.profiles import DEVICES, NETWORKS
 from bulksample.plan.request import parse_bytes

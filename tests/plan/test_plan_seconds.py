@@ -6,9 +6,8 @@ import pytest
 from uniform import papers, request
 
 from bulksample.plan.measured import Measured
-from bulksample.plan.moving import Moving, reduced
 from bulksample.plan.profiles import DEVICES, NETWORKS, Rate
-from bulksample.plan.seconds import coding, computing, epoch_seconds, transfer
+from bulksample.plan.seconds import Moving, coding, computing, epoch_seconds, reduced, transfer
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, SentPerRank
 

@@ -11,9 +11,8 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
-from bulksample.plan.published_cost import published_words
 from bulksample.plan.sizes import expected_sizes
-from bulksample.plan.traffic import CandidateGrid, epoch_bytes, epoch_collectives, published, sampling
+from bulksample.plan.traffic import CandidateGrid, epoch_bytes, epoch_collectives, published, published_words, sampling
 
 WEIGHTS = np.random.default_rng(2).integers(1, 1000, N * DEGREE)
 GRIDS = [(2, 1), (4, 1), (4, 2), (8, 2), (8, 4)]

@@ -18,7 +18,7 @@ import torch
 
 from bulksample.data import store
 from bulksample.data.atomic import write_file
-from bulksample.data.edge_split import HeldOutEdges
+from bulksample.data.held_out_links import HeldOutLinks
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.errors import UsageError
 from bulksample.training import checkpoint
@@ -56,8 +56,8 @@ WRITERS = {
         UsageError,
     ),
     "edge split": Writer(
-        lambda folder, which: HeldOutEdges(2 + which, _PAIRS, _PAIRS).save(folder),
-        lambda folder: HeldOutEdges.load(folder).n,
+        lambda folder, which: HeldOutLinks(("a", f"{which}", "a"), (), _PAIRS, _PAIRS).save(folder),
+        lambda folder: HeldOutLinks.read(folder).relation,
         UsageError,
     ),
     "file of results": Writer(

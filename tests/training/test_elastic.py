@@ -12,7 +12,7 @@ from waiting import PATIENCE
 
 from bulksample import UsageError
 from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -122,9 +122,8 @@ def test_windows_and_samplers_keep_the_minibatches_of_a_step(folder, options):
 
 
 def test_links_go_on_too(tmp_path):
-    graph, held = split_edges(community_graph(), 0.1, 0.1, 5, seed=0)
-    store.save(graph, tmp_path / "links")
-    held.save(tmp_path / "links")
+    graph = hold_out(community_graph(), "to", 0.1, 0.1, 5, seed=0)
+    graph.save(tmp_path / "links")
     asked = {"task": "links", "epochs": 1, "batch_size": 300, "eval_every": 0}
     four = on_threads(4, lambda comm: trained(tmp_path / "links", comm, **asked))[0]
     alone = trained(tmp_path / "links", None, virtual_ranks=4, **asked)

@@ -13,12 +13,16 @@ from training_runs import run_training, weights_of
 
 from bulksample import DataError, UsageError, backends, samplers
 from bulksample.data import store
-from bulksample.data.edge_split import HELD_OUT, HeldOutEdges, joined, split_edges
+from bulksample.data.held_out_links import HELD_OUT, HeldOutLinks
+from bulksample.data.link_split import hold_out
+from bulksample.data.parts_writer import write_parts
 from bulksample.distributed.comm.threads import SerialComm, on_threads
+from bulksample.evaluation.by_batches import BatchScoring
 from bulksample.evaluation.links import evaluate_links, ranks
 from bulksample.methods.options import AVERAGING
 from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
+from bulksample.samplers.full import Full
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels
 from bulksample.views.whole import WholeView
@@ -35,9 +39,8 @@ def trained(source, comm=None, **options):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links") / "g"
-    graph, held = split_edges(community_graph(n=400, degree=12, noise=0.7), 0.1, 0.1, 20, seed=0)
-    store.save(graph, folder)
-    held.save(folder)
+    graph = hold_out(community_graph(n=400, degree=12, noise=0.7), "to", 0.1, 0.1, 20, seed=0)
+    graph.save(folder)
     return folder
 
 
@@ -63,9 +66,8 @@ def test_hits_at_more_ranks_than_there_are_negatives_are_refused(stored, metric,
 
 def test_the_held_out_edges_of_another_split_are_refused_before_training(stored, tmp_path):
     """They would be trained on."""
-    store.save(
-        store.load(stored), tmp_path / "g", beside=split_edges(community_graph(n=400, degree=12, noise=0.7), 0.1, 0.1, 20, 1)[1].save
-    )
+    other = hold_out(community_graph(n=400, degree=12, noise=0.7), "to", 0.1, 0.1, 20, seed=1)
+    store.save(store.load(stored), tmp_path / "g", beside=other.held_out.save)
     with pytest.raises(DataError, match="held-out edges of val are edges of the graph"):
         trained(tmp_path / "g", **LINKS)
 
@@ -79,7 +81,7 @@ def test_examples_are_all_edges_once_and_vertices_that_are_no_neighbours(graph):
         source, destination, other = np.concatenate(found, axis=1)
         edges = sorted(zip(destination.tolist(), source.tolist(), strict=True))
         assert edges == [(row, column) for row, column in zip(a.row_of_entry().tolist(), a.indices.tolist(), strict=True) if row != column]
-        assert not joined(a, source, other).any()
+        assert not {*zip(other.tolist(), source.tolist(), strict=True)} & {*zip(a.row_of_entry().tolist(), a.indices.tolist(), strict=True)}
         assert not (source == other).any()
         epochs.append((source, other))
     assert not np.array_equal(epochs[0][0], epochs[1][0])
@@ -195,12 +197,12 @@ def test_scores_of_pairs_and_their_gradient_are_those_of_gathered_rows(decoder, 
 
 
 def test_scores_are_means_over_pairs_and_do_not_depend_on_ranks(stored):
-    graph, held = store.load(stored), HeldOutEdges.load(stored)
+    graph, held = store.load(stored), HeldOutLinks.load(stored)
     model = LinkModel(Gnn("gcn", [8, 16, 16], seed=1), "dot", 16)
 
     def rank(comm):
         view = WholeView(without_labels(graph), comm, backends.make("reference"), "", "all")
-        return evaluate_links(model, view.share, held, comm, [1, 10])
+        return evaluate_links(model, view, held, comm, [1, 10], BatchScoring(Full((-1, -1)), 64))
 
     alone = rank(SerialComm())
     for one in on_threads(3, rank):
@@ -256,7 +258,8 @@ def test_llcg_corrects_on_all_edges(stored):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr, hits@10"),
-    ({"graph": "partitioned"}, "got graph partitioned"), ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
+    ({"cache_by": "frequency", "cache_bytes": 9, "graph": "partitioned"}, "cache_by frequency counts mini-batches of seeds"),
+    ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
     ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "options of link prediction"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
@@ -271,6 +274,31 @@ def test_graphs_without_held_out_edges_are_refused(tmp_path):
             trained(source, **LINKS)
 
 
+@pytest.mark.parametrize(("p", "options"), [
+    (2, {"graph": "partitioned", "exclude_targets": "both"}), (4, {"graph": "partitioned", "replication": 2, "partition": "random"}),
+    (4, {"graph": "partitioned", "exchange": "rows", "model": "gcn", "partition": "random", "grid_order": "columns", "replication": 2}),
+    (2, {"features": "partitioned", "cache_bytes": 900}), (2, {"topology": "partitioned", "features": "host"}),
+])  # fmt: skip
+def test_where_the_graph_lies_changes_no_run(stored, p, options):
+    """The replicated run is the oracle: its losses to the bit, and its scores but for ties that rounding breaks."""
+    asked = {"fanouts": (3, 3), "hidden": 8, **LINKS, "epochs": 2, "batch_size": 150, **options}
+    whole = {key: asked[key] for key in asked if key in ("fanouts", "hidden", *LINKS, "exclude_targets", "model")}
+    found, expected = (on_threads(p, lambda comm, given=given: trained(stored, comm, **given)[:2])[0] for given in (asked, whole))
+    assert found[1].losses == expected[1].losses
+    for key in ("val_mrr", "test_mrr", "test_hits@10"):
+        assert found[0][key] == pytest.approx(expected[0][key], abs=0.01)
+
+
+def test_parts_and_a_graph_in_memory_are_trained_on_alike(stored, tmp_path):
+    graph = hold_out(community_graph(n=400, degree=12, noise=0.7), "to", 0.1, 0.1, 20, seed=0)
+    write_parts(stored, tmp_path / "parts", np.arange(400) * 7 % 2, 2, "random", 0)
+    losses = [
+        on_threads(2, lambda comm, source=source: trained(source, comm, **LINKS)[1].losses)[0]
+        for source in (stored, graph, tmp_path / "parts")
+    ]
+    assert losses[0] == losses[1] == losses[2]
+
+
 @pytest.mark.long
 def test_the_command_line(tmp_path):
     store.save(community_graph(), tmp_path / "g")
@@ -280,6 +308,6 @@ def test_the_command_line(tmp_path):
         done = run_alone(["-m", "bulksample", *words])
         assert done.returncode == 0, done.stderr
     sampled, report = (json.loads((tmp_path / name).read_text()) for name in ("s", "r"))
-    held = HeldOutEdges.load(tmp_path / "l")
+    held = HeldOutLinks.load(tmp_path / "l")
     assert all(sampled[f"{split}_edges"] == len(held.pairs[split]) > 0 for split in HELD_OUT)
     assert 0 < report["test_mrr"] < 1

@@ -11,7 +11,7 @@ from planted_relations import all_sage_rows, shop, until
 from training_runs import run_training, weights_of
 
 from bulksample import DataError, Graph, UsageError, VertexType, relation_from_edges
-from bulksample.data.edge_split import HELD_OUT
+from bulksample.data.held_out_links import HELD_OUT
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.relations.links import link_times

@@ -29,7 +29,7 @@ from ...relations.expand import expand_hops
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
 from .block_rows import InBlockRows
-from .layout import TypeLayouts
+from .layout import Layout, TypeLayouts
 
 
 class RelationBlock(NamedTuple):
@@ -136,6 +136,10 @@ class PartitionedRelations(InBlockRows, RelationAdjacency):
     def held_block(self, relation: Relation) -> RelationBlock:
         """Return this rank's rows of a relation of the graph."""
         return self.held[self.graph.ordinal(relation.key)]
+
+    def layout_of(self, name: str) -> Layout:
+        """Return the block rows of the vertices of a type."""
+        return self.blocks.of[name]
 
     def rows_of(self, relation: Relation) -> EdgeRows:
         """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""

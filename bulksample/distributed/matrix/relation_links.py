@@ -14,15 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, cast
 
 import numpy as np
 
+from ...data.held_out_links import EdgeRows
 from ...data.link_examples import LinkEnds, LinkExamples, drawn, rows_of
-from ...graph import Relation
+from ...graph import Graph, Key, Relation, VertexType
+from ...graph.graph import EDGE, NODE
 from ...relations.links import NonNeighbors, check_destinations, times_of_ends
+from ...sparse import CSR, row_pointers
 from ..comm.agree import together
 from ..comm.base import Comm
-from .relation_blocks import PartitionedRelations
+from .layout import Layout
+from .open_graph import OpenBlock
+from .relation_blocks import PartitionedRelations, RelationBlock
 
 
 class PartitionedLinks(LinkExamples):
@@ -30,7 +36,7 @@ class PartitionedLinks(LinkExamples):
 
     Parameters
     ----------
-    relations : PartitionedRelations
+    relations : PartitionedRelations or PlainRows
     relation : Relation
         Of its graph.
     timed : bool
@@ -42,11 +48,11 @@ class PartitionedLinks(LinkExamples):
     sends each edge to the owner of its source, 8 bytes, which keeps as much.
     """
 
-    def __init__(self, relations: PartitionedRelations, relation: Relation, timed: bool) -> None:
+    def __init__(self, relations: PartitionedRelations | PlainRows, relation: Relation, timed: bool) -> None:
         self.graph, self.relation, self.timed = relations.graph, relation, timed
         self._comm, self._row = relations.grid.column_comm, relations.grid.row
         self._block = relations.held_block(relation)
-        self._of = {name: relations.blocks.of[name] for name in (relation.source, relation.destination)}
+        self._of = {name: relations.layout_of(name) for name in (relation.source, relation.destination)}
         self._own = own = relations.rows_of(relation)
         if timed and own.times is not None:
             check = partial(check_destinations, self.graph, relation, own.times, (own.sources, own.destinations))
@@ -57,6 +63,10 @@ class PartitionedLinks(LinkExamples):
             counts = self._comm.allgather(np.array([len(here)]), "topology")[:, 0]
             loops = self._comm.allgather_rows(here, counts, "topology")
             self.edges = np.setdiff1d(self.edges, loops, assume_unique=True)
+
+    @property
+    def rows(self) -> dict[Key, EdgeRows]:
+        return {self.relation.key: self._own}
 
     def prepare(self) -> None:
         owners = self._of[self.relation.source].blocks_of(self._own.sources)
@@ -100,6 +110,41 @@ class PartitionedLinks(LinkExamples):
         rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
         places: np.ndarray = (local + self._block.shift_of(rows)).astype(np.int64)
         return places
+
+
+class _RowPointers(NamedTuple):
+    """What all ranks know of an adjacency in block rows."""
+
+    indptr: np.ndarray
+    nnz: int
+
+
+class PlainRows:
+    """A block row of a plain graph as `PartitionedLinks` reads it; making one is collective.
+
+    Each rank sends every other member of the process column 8 bytes for each of its rows (kind "topology").
+    """
+
+    def __init__(self, opened: OpenBlock) -> None:
+        self.grid, self._layout, self._rows = opened.grid, opened.layout, opened.block
+        n, a = opened.block.n, opened.block.adjacency
+        indptr = row_pointers(opened.gather(np.diff(a.indptr))[opened.layout.places(np.arange(n, dtype=np.int32))])
+        edges = Relation(NODE, EDGE, NODE, cast(CSR, _RowPointers(indptr, int(indptr[-1]))), parallel=False)
+        self.graph = Graph.of((VertexType(NODE, n),), (edges,), opened.block.name)
+        self._block = RelationBlock(a, indptr[opened.block.vertices] - a.indptr[:-1], None)
+
+    def layout_of(self, name: str) -> Layout:
+        """Return the block rows of the vertices of a type."""
+        return self._layout
+
+    def held_block(self, relation: Relation) -> RelationBlock:
+        """Return the rows of this rank."""
+        return self._block
+
+    def rows_of(self, relation: Relation) -> EdgeRows:
+        """Return the edges that this rank holds."""
+        a = self._rows.adjacency
+        return EdgeRows(a.indices.astype(np.int64), self._rows.vertices.astype(np.int64)[a.row_of_entry()], None)
 
 
 def ask_owners(comm: Comm, owners: np.ndarray, requests: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

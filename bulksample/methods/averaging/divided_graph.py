@@ -21,7 +21,6 @@ from ...nn.relational import Schema
 from ...relations.adjacency import union_of
 from ...relations.induced import induced
 from ...sparse import CSR
-from ...training.link_batches import edges_of
 from ...training.link_loss import without_labels
 from ...training.relational_setup import link_rule, whole_link_view, whole_relational_view
 from ...training.setup import check_labels, check_seeds
@@ -104,7 +103,7 @@ class _OneType(DividedGraph):
 
     def count_examples(self, vertices: np.ndarray) -> int:
         if self._links:
-            return len(edges_of(local_graph(vertices, self.adjacency.take(vertices), 0)[1]))
+            return len(LinkExamples.of(Graph(local_graph(vertices, self.adjacency.take(vertices), 0)[1])).edges)
         return len(np.intersect1d(self._graph.seeds(self.split), vertices))
 
     def whole_view(self) -> View:

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from ...data.edge_split import HeldOutEdges
 from ...distributed.comm.base import Comm
 from ...distributed.comm.threads import SerialComm
 from ...distributed.matrix import partition as partitions
@@ -29,6 +28,7 @@ from ...distributed.matrix.partition import Partition
 from ...distributed.matrix.partition_quality import tradeoff
 from ...distributed.matrix.placement import Placement
 from ...errors import BackendUnavailable, DataError, UsageError
+from ...graph import Graph
 from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
@@ -120,8 +120,8 @@ class Averaging(Method):
         graph, parts = self.graph, self.participant.trainers + self.config.lost_parts
         try:
             graph.load()
-            if self.config.task == "links" and isinstance(self.links, HeldOutEdges):
-                self.links.check_absent(graph.adjacency)
+            if self.config.task == "links" and not self.config.is_relational:
+                self.links.check_absent(Graph(graph.adjacency))
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
         except (DataError, UsageError, BackendUnavailable) as error:

@@ -23,6 +23,9 @@ class DeviceShare(InferenceShare):
         )  # fmt: skip
         self.degrees, self.labels, self.masks = cuda.put(share.degrees), share.labels, share.masks
 
+    def places(self, vertices: np.ndarray) -> np.ndarray:
+        return self._share.places(vertices)
+
     def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return self._share.entries(at)
 

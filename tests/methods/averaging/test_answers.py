@@ -9,8 +9,7 @@ from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
 from waiting import PATIENCE, join
 
-from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.errors import UsageError
 from bulksample.methods.averaging import remote_trainer
 from bulksample.methods.averaging.frames import Kind
@@ -82,9 +81,8 @@ def test_weights_of_an_average_are_those_of_the_server_whatever_trainers_send(mo
 @pytest.mark.parametrize("task", ["nodes", "links"])
 def test_the_steps_of_an_epoch_follow_from_the_examples_of_a_part(task, tmp_path):
     """ceil(examples / batch size): seeds of the split, or stored edges with both ends in the part that are no loops."""
-    graph, held = split_edges(community_graph(), 0.1, 0.1, 5, seed=0)
-    store.save(graph, tmp_path / "g")
-    held.save(tmp_path / "g")
+    graph = hold_out(community_graph(), "to", 0.1, 0.1, 5, seed=0)
+    graph.save(tmp_path / "g")
     asked = {**SMALL, "method": "psgd-pa", "task": task, "tolerate_failures": True, "trainers": 2, "listen": f"127.0.0.1:{free_port()}"}
     asked |= {"average_by": "steps", "interval": "epoch", "batch_size": 7}
     server, a = make_trainer(TrainConfig.of(**asked), tmp_path / "g").method.participant, graph.adjacency

@@ -13,7 +13,7 @@ from training_runs import run_training, weights_of
 
 from bulksample import DataError, UsageError, methods
 from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition, make
 from bulksample.distributed.matrix.partition_quality import tradeoff
@@ -315,9 +315,8 @@ def test_the_command_line(tmp_path, method):
 
 def test_held_out_edges_of_another_split_are_refused(tmp_path):
     """The server looks for them in the whole graph, before it makes parts; every rank is told."""
-    (graph, _), (_, other) = (split_edges(community_graph(), 0.1, 0.1, 5, seed) for seed in (1, 2))
-    store.save(graph, tmp_path / "g")
-    other.save(tmp_path / "g")
+    graph, other = (hold_out(community_graph(), "to", 0.1, 0.1, 5, seed) for seed in (1, 2))
+    store.save(graph, tmp_path / "g", beside=other.held_out.save)
     config = TrainConfig.of(**SMALL, method="psgd-pa", task="links")
 
     def refused(comm):

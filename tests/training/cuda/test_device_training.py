@@ -12,7 +12,7 @@ from recorder import Recorder
 
 from bulksample import BackendUnavailable, UsageError
 from bulksample.data import store
-from bulksample.data.edge_split import split_edges
+from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
 from bulksample.methods.config import TrainConfig
@@ -221,9 +221,8 @@ def test_auto_bulk_size_keeps_predicted_bytes_within_the_budget(sampler, some, e
 
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 def test_links_are_predicted_on_a_device(tmp_path, decoder):
-    graph, held = split_edges(community_graph(150, degree=12), 0.1, 0.1, 20, seed=0)
-    store.save(graph, tmp_path / "g")
-    held.save(tmp_path / "g")
+    graph = hold_out(community_graph(150, degree=12), "to", 0.1, 0.1, 20, seed=0)
+    graph.save(tmp_path / "g")
     options = {"task": "links", "decoder": decoder, "batch_size": 200, "epochs": 1}
     expected, on_host = losses(tmp_path / "g", device="cpu", **options)
     got, report = losses(tmp_path / "g", where=emulated_place(), **options)

@@ -15,8 +15,6 @@ from emulation.host import compiler
 from planted_relations import planted, shop
 from recorder import Crash, CrashesAt, Recorder
 
-from bulksample.data import store
-from bulksample.data.edge_split import split_edges
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
@@ -29,9 +27,8 @@ SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "bulk_size": 2, "epoc
 
 
 def links(folder):
-    graph, held = split_edges(community_graph(150), 0.1, 0.1, 20, seed=0)
-    store.save(graph, folder)
-    held.save(folder)
+    graph = hold_out(community_graph(150), "to", 0.1, 0.1, 20, seed=0)
+    graph.save(folder)
     return folder
 
 

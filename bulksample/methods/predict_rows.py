@@ -1,0 +1,261 @@
+"""Outputs of all vertices by the model of a checkpoint: of a plain graph, of the predicted type, or embeddings of the ends of links.
+
+    logits_v = model(x, blocks of all neighbors of the L hops around v, as they were at the time of v)
+
+Rows are computed layer by layer; in time, and by a module of the user's own, from mini-batches of all neighbors, as exact scores are in
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .. import backends
+from ..distributed.comm.threads import SerialComm
+from ..errors import DataError, UsageError
+from ..evaluation.by_batches import BatchScoring, logits_by_batches, with_rows
+from ..evaluation.by_layers import fits_layers, infer_by_layers
+from ..evaluation.inference import exact_rows
+from ..graph import Graph, VertexType
+from ..nn.decoders import LinkModel
+from ..nn.model import build, evaluation_mode
+from ..nn.own_model import OwnModel, make_module
+from ..nn.relational import RelationalGnn, Schema
+from ..samplers.full import Full
+from ..training.link_loss import without_labels
+from ..training.relational_setup import relational_model
+from ..training.setup import make_sampler
+from ..views.features import Features
+from ..views.relational import RelationalView
+from ..views.seed_times import SeedTimes, rule_of, seed_times
+from ..views.type_features import whole_features
+from ..views.view import as_index
+from ..views.whole import WholeShare, WholeView
+from .config import TrainConfig
+
+Floats = NDArray[Any]
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint says of its model; the folder names it in messages."""
+
+    config: TrainConfig
+    weights: dict[str, torch.Tensor]
+    state: dict[str, Any]
+    folder: Path
+
+    @property
+    def weighted(self) -> bool:
+        """True if means are by edge weight."""
+        return make_sampler(self.config).estimates_weighted_means
+
+    @property
+    def scoring(self) -> BatchScoring:
+        """Mini-batches of as many seeds as in training, with their whole neighborhoods of L hops."""
+        return BatchScoring(Full((-1,) * self.config.layers), self.config.batch_size)
+
+    def number(self, name: str, what: str, least: int = 1) -> int:
+        """Return a whole number of its state; raises `DataError` if there is none."""
+        found = self.state.get(name)
+        if type(found) is not int or found < least:
+            raise DataError(f"checkpoint {self.folder} does not say {what}, or was written by another version")
+        return found
+
+
+class TypeOutputs(NamedTuple):
+    """The output of a model for every vertex of a type."""
+
+    kind: VertexType
+    logits: torch.Tensor  # float32, shape (n, outputs); of links, their embeddings
+    embeddings: Floats | None = None  # float32, shape (n, hidden): the rows that enter the last layer; None for one layer or your own model
+    times: NDArray[np.int64] | None = None  # when each vertex was asked about; None if time does not count
+
+
+def plain_outputs(kept: Checkpoint, graph: Graph, memory: int | None) -> TypeOutputs:
+    """Compute the outputs of all vertices of a plain graph, within some bytes for hidden rows; the classes are those of the weights."""
+    config, links = kept.config, kept.config.task == "links"
+    features = Features(graph, config.feature_norm, config.feature_storage)
+    share = WholeShare(graph, features, SerialComm(), kept.weighted)
+    last = kept.weights.get(f"{'encoder.' if links else ''}layers.{config.layers - 1}.bias")
+    if last is None:
+        raise DataError(f"checkpoint {kept.folder} does not hold the {config.layers} layers of its configuration")
+    encoder = build(config, graph.num_features, len(last), 0)
+
+    def misfit(name: str, stored: torch.Size, made: torch.Size) -> str | None:
+        if stored[1:] != made[1:] or len(made) < 2:
+            return None
+        return (
+            f"the model of {kept.folder} takes {stored[0]} features of a vertex; graph {graph.name!r} has {graph.num_features}: "
+            f"use a graph with {stored[0]} features"
+        )
+
+    _take_weights(LinkModel(encoder, config.decoder, config.hidden) if links else encoder, kept, misfit)
+    hidden, logits = exact_rows(encoder, share, memory)
+    return TypeOutputs(graph.types[0], logits, None if hidden is None else hidden.numpy())
+
+
+def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, threads: int | None) -> TypeOutputs:
+    """Compute the logits of all vertices of a plain graph by a module of the user's own.
+
+    Parameters
+    ----------
+    given : nn.Module or str, optional
+        The module, which takes the weights of the checkpoint, or a factory ``package.module:factory``.
+
+    Raises
+    ------
+    UsageError
+        If there is no module, its weights are not those of the checkpoint, or a pass through it fails.
+    DataError
+        If the checkpoint does not name the widths of the module.
+    """
+    config, folder = kept.config, kept.folder
+    if given is None:
+        fits = "use model='package.module:factory', or in Python model=your_module, since predict runs no code that a checkpoint names"
+        raise UsageError(f"the checkpoint {folder} holds a model of your own, {config.model}; {fits}")
+    features, outputs = (kept.number(name, f"how many {name} its model has") for name in ("features", "outputs"))
+    if features != graph.num_features:
+        wrong = f"the model of {folder} takes {features} features of a vertex; graph {graph.name!r} has {graph.num_features}"
+        raise UsageError(f"{wrong}: use a graph with {features} features")
+    name = given if isinstance(given, str) else type(given).__name__
+    module = make_module(given, features, outputs, 0) if isinstance(given, str) else given
+    model = OwnModel(module, name, outputs, config.layers, trains=False)
+    own = model.state_dict()
+    for key in sorted({*own, *kept.weights}):
+        here, there = (f"shape {tuple(held[key].shape)}" if key in held else "none" for held in (own, kept.weights))
+        if here != there:
+            entry = key.removeprefix("module.")
+            raise UsageError(
+                f"model {model.name}: {entry} has {here}, in the checkpoint {folder} {there}; use the factory of the run, {config.model}"
+            )
+    model.load_state_dict(kept.weights)
+    view = WholeView(
+        without_labels(graph), SerialComm(), backends.make("auto", threads), "", "all", config.feature_norm, kept.weighted,
+        config.feature_storage,
+    )  # fmt: skip
+    model.eval()
+    found = logits_by_batches(model, view, SerialComm(), np.arange(graph.n), kept.scoring)
+    return TypeOutputs(graph.types[0], torch.cat([torch.empty(0, outputs), *(logits for _, logits in found)]))
+
+
+def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int | None) -> list[TypeOutputs]:
+    """Compute the outputs of the target type; of links, those of both ends.
+
+    Parameters
+    ----------
+    at : int, optional
+        The time at which every vertex is asked about; by default its own, as in training.
+
+    Raises
+    ------
+    UsageError
+        If the graph has other types or relations than that of the run, or it is unknown when vertices are asked about.
+    DataError
+        If the checkpoint does not say what it was trained on.
+    """
+    config, outputs = kept.config, kept.number("outputs", "which relations its model has", least=0)
+    trained = _schema(kept)
+    _check_relations(trained, graph, kept.folder)
+    backend = backends.make("auto", threads)
+    found = []
+    for name in dict.fromkeys((trained["target"], trained["link_target"] or trained["target"])):
+        kind = graph.type(name)
+        bare = replace(kind, labels=np.full(kind.count, -1), num_classes=outputs, masks={})
+        times = _times(config, graph, kind, at)
+        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times, weighted=kept.weighted)
+        schema = view.schema._replace(target=trained["target"], link_target=trained["link_target"])
+        view.take_features(whole_features(graph, schema.types_of_layers(config.layers)[0], config.feature_norm, config.feature_storage))
+        found.append(_outputs_of(_loaded(kept, schema, outputs, graph.name), view, kept)._replace(kind=kind))
+    return found
+
+
+def _times(config: TrainConfig, graph: Graph, kind: VertexType, at: int | None) -> SeedTimes | None:
+    """Return when each vertex of a type is asked about."""
+    if at is not None and not -(2**63) <= at < 2**63:
+        raise UsageError(f"at: got {at}; use a time that fits int64")
+    if at is None and config.task == "nodes":
+        return seed_times(config, graph, kind)
+    rule = rule_of(config, graph)
+    if rule is None and at is not None:
+        raise UsageError(f"at: graph {graph.name!r} has no times; leave it out")
+    if rule is not None and at is None:
+        raise UsageError(
+            f"graph {graph.name!r} has times, but ends of links have none of their own; give the time of the embeddings with at"
+        )
+    return None if rule is None else SeedTimes(np.full(kind.count, at, np.int64), rule)
+
+
+def _schema(kept: Checkpoint) -> dict[str, Any]:
+    """Return what the model was trained on, as `Schema.to_json` wrote it."""
+    schema = kept.state.get("schema")
+    if not isinstance(schema, dict) or schema.keys() != {"relations", "target", "link_target"}:
+        raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
+    return schema
+
+
+def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> None:
+    here, there = [list(relation.key) for relation in graph.relations], trained["relations"]
+    if here == there:
+        return
+    odd = [tuple(key) for key in [*there, *here] if key not in here or key not in there]
+    differ = f"differ in {odd[0]}" if odd else "stand in another order"
+    raise UsageError(
+        f"the model of {folder} was trained on {len(there)} relations, and graph {graph.name!r} has {len(here)}, which {differ}: use one "
+        "with the relations of the run"
+    )
+
+
+@torch.no_grad()
+def _outputs_of(model: RelationalGnn, view: RelationalView, kept: Checkpoint) -> TypeOutputs:
+    """Return the outputs of every vertex of the target type of a view."""
+    name, config, scoring, deep = view.kind.name, kept.config, kept.scoring, kept.config.layers > 1
+    if fits_layers(model, view, SerialComm()):
+        all_rows = infer_by_layers(model, view, SerialComm(), {name: np.arange(view.kind.count)})
+        return TypeOutputs(view.kind, all_rows.outputs[name], all_rows.hidden[name].numpy() if deep else None)
+    loader = view.loader(scoring.sampler, np.arange(view.kind.count), **scoring.options(view, SerialComm()))
+    hidden, logits = [torch.empty(0, config.hidden)], [torch.empty(0, model.outputs)]
+    with evaluation_mode(model):
+        for minibatch, x in with_rows(loader, view, model):
+            before, after = model.last_rows(minibatch.blocks, x)
+            rows = as_index(minibatch.seed_rows)
+            logits.append(after[name][rows])
+            hidden.append(before[name][rows] if deep else hidden[0])
+    times = None if view.times is None else view.times.of_vertex
+    return TypeOutputs(view.kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, times)
+
+
+def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> RelationalGnn:
+    """Return the encoder of a model with the weights of a checkpoint; `name` is that of the graph."""
+    made = relational_model(kept.config, schema, outputs, 0)
+    model = cast(RelationalGnn, made.encoder if isinstance(made, LinkModel) else made)
+
+    def misfit(key: str, stored: torch.Size, own: torch.Size) -> str:
+        part, place = key.removeprefix("encoder.").split(".")[:2]
+        of = f"type {model.types[0][int(place)]!r}" if part == "inputs" else key
+        return (
+            f"the model of {kept.folder} has weights of shape {tuple(stored)} for {of}; graph {name!r} needs {tuple(own)}: use a graph "
+            "with as many features and, of a type without features, as many vertices"
+        )
+
+    _take_weights(made, kept, misfit)
+    return model
+
+
+def _take_weights(made: nn.Module, kept: Checkpoint, misfit: Callable[[str, torch.Size, torch.Size], str | None]) -> None:
+    """Load the weights of a checkpoint; `misfit` tells why some have another shape, or None if the checkpoint is damaged."""
+    for name, own in made.state_dict().items():
+        stored = kept.weights.get(name)
+        if stored is not None and stored.shape == own.shape:
+            continue
+        if stored is None or (why := misfit(name, stored.shape, own.shape)) is None:
+            raise DataError(f"checkpoint {kept.folder} does not hold the weights {name} of its configuration")
+        raise UsageError(why)
+    made.load_state_dict(kept.weights)
