@@ -76,9 +76,9 @@ class Inverse(Grappa):
     """Weights that are the inverse coverage of the first hop: a common misreading of Grappa's weights."""
 
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
-        view = self.local
-        covered = walk_coverage(view.matrix, view.total_degrees, 1)[view.seeds]
-        raw = 1 / np.maximum(covered, 1 / np.maximum(view.total_degrees[view.seeds], 1))
+        local, seeds = self.local, self.local.view.seeds
+        covered = walk_coverage(local.matrix, local.degrees, 1)[seeds]
+        raw = 1 / np.maximum(covered, 1 / np.maximum(local.degrees[seeds], 1))
         n, total = self.comm.allreduce(np.array([len(raw), raw.sum()]), "control")
         return raw * (n / total), 1.0
 

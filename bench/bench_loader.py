@@ -29,7 +29,7 @@ from bulksample.rng import Stream
 from bulksample.shuffle import Shuffle
 from bulksample.training.batches import MiniBatchSource
 from bulksample.views.view import as_index
-from bulksample.views.whole import WholeView
+from bulksample.views.whole import whole_view
 
 FANOUTS, BATCH, HIDDEN = (10, 5), 512, 64
 
@@ -50,7 +50,7 @@ def alone(store, epochs, threads):
     """Time epochs by the engine's source of steps and by the public loader, in alternation."""
     graph, backend = bs.load(store), bs.backends.make("auto", threads)
     torch.set_num_threads(threads)
-    view = WholeView(graph, SerialComm(), backend, "")
+    view = whole_view(graph, SerialComm(), backend, "")
     bulks = BulkLoader(view.adjacency, bs.samplers.make("sage", FANOUTS), view.seeds, batch_size=BATCH, seed=1)
     source = MiniBatchSource(bulks, view, Ledger(SerialComm()))
     loader = bs.Loader(graph, fanouts=FANOUTS, batch_size=BATCH, seeds="train", seed=1, threads=threads)

@@ -120,9 +120,9 @@ def sent_to_sample(graph: bs.Graph, c: int, exchange: str) -> int:
     made, hops = trainer(graph, None), []
     view = made.context.view
     for rank in range(RANKS):
-        view.relations = HopRecorder(graph, backends.make("native", 1))
+        view.adjacency = HopRecorder(graph, backends.make("native", 1))
         list(view.loader(made.context.sampler, view.seeds, batch_size=OPTIONS["batch_size"], rank=rank, ranks=RANKS, bulk_size=1))
-        hops.append(view.relations.hops)
+        hops.append(view.adjacency.hops)
     layouts = [Layout.even(kind.count, RANKS // c) for kind in graph.types]
     if exchange == "owner":
         sent = predict_hops(hops, layouts, c) + predict_counts(hops[0], layouts, c)

@@ -6,7 +6,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from ..config.groups import TimeOptions
@@ -109,7 +108,7 @@ def _sampled(
     for sampled in in_bulks(loader, steps):
         bulk = [None if one is None or one.id >= wanted else one for one in sampled]
         begun = perf_counter()
-        fetches = [] if rows is None else rows.ask([np.empty(0, np.int32) if one is None else one.vertices for one in bulk])
+        fetches = [] if rows is None else rows.ask([rows.joined([] if one is None else [one.vertices]) for one in bulk])
         for begin in fetches:  # collective: a rank without a mini-batch takes part
             begin().wait()
         fetching += perf_counter() - begun

@@ -28,7 +28,9 @@ class MakeLoader(Protocol):
 
 
 class Rows(Protocol):
-    """Fetches the features of vertices: of arrays of ids, or by type; see `FeatureSource.ask`."""
+    """Fetches the features of vertices: of arrays of ids, or by type; see `FeatureSource`."""
+
+    def joined(self, lists: Sequence[Any]) -> Any: ...
 
     def ask(self, fetches: Sequence[Any]) -> list[Callable[[], Fetching]]: ...
 

@@ -43,8 +43,7 @@ def train(
     if not quiet:
         _tell_unused(requested, config)
     from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
-    from ..training.outputs import CONFIG, among_checkpoints
-    from ..training.overwrite import owned
+    from ..training.overwrite import CONFIG, among_checkpoints, owned
     from ..training.trackers import check_trackers
 
     check_trackers(config.track)

@@ -28,7 +28,6 @@ from ..rng import Stream
 from ..samplers import Sampler
 from ..samplers.full import Full
 from ..shuffle import Shuffle
-from ..views.relational import RelationalView
 from ..views.view import View, as_index
 from .by_layers import fits_layers, logits_by_layers
 from .evaluate import score_logits, scored_masks
@@ -64,7 +63,7 @@ class BatchScoring:
 
     def options(self, view: View, comm: Comm) -> dict[str, Any]:
         """Return the options of a loader of this rank's mini-batches: every p-th one, in bulks of equal sizes on all ranks."""
-        k = scoring_bulk(self.batch_size, self.sampler.fanouts, view.relations_of_row)
+        k = scoring_bulk(self.batch_size, self.sampler.fanouts, view.targets.relations_of_row)
         return {
             "batch_size": self.batch_size, "bulk_size": k, "seed": self.seed, "shuffle": False, "rank": comm.rank, "ranks": comm.size,
             "prefetch": False, "transform": view.stream_sync.bulk_sampled,
@@ -78,7 +77,7 @@ def with_rows(loader: BulkLoader, view: View, model: Model) -> Iterator[tuple[An
     """
     for bulk in in_bulks(loader):
         view.stream_sync.before_use(bulk)
-        fetches = view.features.ask([np.empty(0, np.int32) if one is None else one.vertices for one in bulk])
+        fetches = view.features.ask([view.features.joined([] if one is None else [one.vertices]) for one in bulk])
         for minibatch, begin in zip(bulk, fetches, strict=True):
             x = model.look_up(begin().wait())
             if minibatch is not None:
@@ -120,12 +119,7 @@ def evaluate_by_batches(
 
 def _logits(model: Model, view: View, comm: Comm, vertices: np.ndarray, scoring: BatchScoring) -> list[tuple[np.ndarray, torch.Tensor]]:
     """Return this rank's logits, each with positions in `vertices`: layer by layer where all neighbors count and memory allows it."""
-    if (
-        scoring.takes_all
-        and isinstance(model, RelationalGnn)
-        and isinstance(view, RelationalView)
-        and fits_layers(model, view, comm, scoring.memory)
-    ):
+    if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
         return [logits_by_layers(model, view, comm, vertices)]
     return logits_by_batches(model, view, comm, vertices, scoring)
 

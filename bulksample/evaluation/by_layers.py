@@ -21,8 +21,8 @@ from ..graph import Graph, Key
 from ..minibatch import Block
 from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
-from ..views.relational import RelationalView
-from ..views.view import mean_weights
+from ..views.type_view import type_targets
+from ..views.view import View, mean_weights
 from .inference import fair_memory
 
 _EDGES = 2**20  # of the rows that a relation adds to at once
@@ -39,12 +39,12 @@ class LayerOutputs(NamedTuple):
     outputs: Rows
 
 
-def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm, memory: int | None = None) -> bool:
+def fits_layers(model: RelationalGnn, view: View, comm: Comm, memory: int | None = None) -> bool:
     """Return True if the rows of a pass by layers fit in `memory` bytes, by default a share of the free, on every rank; collective.
 
     False at once if seeds have times, since a vertex then has a row for each of them, if relations lie in block rows, or on a device.
     """
-    if view.times is not None or view.relations.collective or next(model.parameters()).device.type != "cpu":
+    if type_targets(view).times is not None or view.adjacency.collective or next(model.parameters()).device.type != "cpu":
         return False
     rows = sum(model.schema.counts[name] for name in model.types[0])
     widest = max(layer.width_in + layer.width_out for layer in model.layers if isinstance(layer, RelationalLayer))
@@ -52,7 +52,7 @@ def fits_layers(model: RelationalGnn, view: RelationalView, comm: Comm, memory: 
 
 
 @torch.no_grad()
-def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, wanted: Mapping[str, np.ndarray]) -> LayerOutputs:
+def infer_by_layers(model: RelationalGnn, view: View, comm: Comm, wanted: Mapping[str, np.ndarray]) -> LayerOutputs:
     """Compute the rows of some vertices of the target types from all their neighbors; collective.
 
     Parameters
@@ -65,7 +65,7 @@ def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, want
     Each rank fetches the features of its share of R_0 (kinds "topology" and "features") and computes its share of every R_l. All ranks
     gather those of R_0 .. R_(L-1): 4 width_l (p - 1) bytes for each row (kind "activations").
     """
-    graph, layers = view.graph, [layer for layer in model.layers if isinstance(layer, RelationalLayer)]
+    graph, layers = type_targets(view).graph, [layer for layer in model.layers if isinstance(layer, RelationalLayer)]
     needed = _needed(graph, layers, {name: np.asarray(wanted.get(name, ()), np.int32) for name in model.types[-1]})
     with evaluation_mode(model):
         rows = _input_rows(model, view, comm, needed[0])
@@ -77,7 +77,7 @@ def infer_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, want
     return LayerOutputs(own, {name: h[name][_index(places[name][ids])] for name, ids in own.items()}, rows)
 
 
-def _input_rows(model: RelationalGnn, view: RelationalView, comm: Comm, ids: Ids) -> Rows:
+def _input_rows(model: RelationalGnn, view: View, comm: Comm, ids: Ids) -> Rows:
     """Compute the input rows of this rank's share of some vertices, from some `_FEATURES` numbers of their features at once; collective."""
     numbers = sum(len(ids[name]) * model.schema.widths[name] for name in model.types[0])
     pieces = 1 + numbers // (comm.size * _FEATURES)
@@ -112,10 +112,10 @@ def _needed(graph: Graph, layers: list[RelationalLayer], wanted: Ids) -> list[Id
 
 
 def _new_rows(
-    view: RelationalView, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
+    view: View, layer: RelationalLayer, name: str, places: Mapping[str, np.ndarray], ids: np.ndarray, h: Rows
 ) -> torch.Tensor:  # fmt: skip
     """Compute the rows that a layer gives some vertices of a type; `places` are those of the rows of `h`."""
-    graph = view.graph
+    graph = type_targets(view).graph
     before = h[name][_index(places[name][ids])]
     rows = layer.own_rows(name, before)
     for number, key in enumerate(layer.relations):
@@ -124,7 +124,7 @@ def _new_rows(
         source = layer.of_sources(number, h[key[0]])
         for first, last in _chunks(graph, key, ids):
             edges = graph.relation(key).adjacency.take(ids[first:last])
-            weights = mean_weights(edges.indptr, edges.values, 1.0, view.weighted)[1]
+            weights = mean_weights(edges.indptr, edges.values, 1.0, type_targets(view).weighted)[1]
             block = Block(edges.indptr, places[key[0]][edges.indices], weights, len(h[key[0]]))
             if block.num_edges:
                 rows[first:last] += layer.message(number, block, source, before[first:last])
@@ -159,8 +159,8 @@ def gathered(rows: Rows, comm: Comm) -> Rows:
     return found
 
 
-def logits_by_layers(model: RelationalGnn, view: RelationalView, comm: Comm, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+def logits_by_layers(model: RelationalGnn, view: View, comm: Comm, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
     """Return the logits of this rank's share of some vertices of the target type, with their positions among them; collective."""
-    name = view.kind.name
+    name = type_targets(view).kind.name
     found = infer_by_layers(model, view, comm, {name: vertices})
     return _share(np.arange(len(vertices)), comm), found.outputs[name].float()

@@ -24,11 +24,12 @@ from ..graph.times import with_times
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, evaluation_mode
 from ..nn.relational import RelationalGnn
+from ..relations.adjacency import RelationAdjacency
 from ..rng import Stream
 from ..shuffle import Shuffle
 from ..sparse import runs
 from ..views.inference_share import InferenceShare
-from ..views.relational_links import RelationalLinkView
+from ..views.relational_links import LinkTargets, link_targets
 from ..views.view import View, as_index
 from .by_batches import BatchScoring, with_rows
 from .by_layers import fits_layers, gathered, infer_by_layers
@@ -76,20 +77,21 @@ def evaluate_links(
     All ranks gather the embeddings (kind "activations"). Each ranks a part of the edges, and sums are added (kind "control"). With times,
     edges are scored in groups whose rows fit in memory.
     """
-    typed = view if isinstance(view, RelationalLinkView) else None
-    z = None if typed else _all_rows(cast(Gnn, model.encoder), view.share, comm)
+    typed = isinstance(view.targets, LinkTargets)
+    share = cast(InferenceShare, view.share)
+    z = None if typed else _all_rows(cast(Gnn, model.encoder), share, comm)
     scores: dict[str, float] = {}
     for number, split in enumerate(HELD_OUT):
         if splits and split not in splits:
             continue
         sums = np.zeros(2 + len(at), np.int64)
-        for edges in _groups(typed, links, split, _chosen(links, split, scoring, number)):
+        for edges in _groups(view, links, split, _chosen(links, split, scoring, number)):
             with evaluation_mode(model):
                 if typed:
-                    rows, pairs, negatives = _rows_of(model, typed, links, split, edges, comm, scoring)
+                    rows, pairs, negatives = _rows_of(model, view, links, split, edges, comm, scoring)
                 else:
                     assert z is not None
-                    rows, pairs, negatives = z, *(view.share.places(ends[split][edges]) for ends in (links.pairs, links.negatives))
+                    rows, pairs, negatives = z, *(share.places(ends[split][edges]) for ends in (links.pairs, links.negatives))
                 own = slice(comm.rank, None, comm.size)
                 found = ranks(model, rows.to(view.where), pairs[own], negatives[own])
             sums += sums_of_ranks(found, at)
@@ -130,22 +132,23 @@ def _chosen(links: HeldOutLinks, split: str, scoring: BatchScoring, number: int)
     return np.sort(Shuffle(Stream(scoring.seed), m, number).at(np.arange(scoring.most))) if 0 < scoring.most < m else np.arange(m)
 
 
-def _groups(view: RelationalLinkView | None, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:
-    step = len(edges) if view is None or view.rule is None else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
+def _groups(view: View, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:
+    timed = isinstance(view.targets, LinkTargets) and view.targets.rule is not None
+    step = len(edges) if not timed else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
     for first in range(0, len(edges), max(1, step)):
         yield edges[first : first + step]
 
 
 def _rows_of(
-    model: LinkModel, view: RelationalLinkView, links: HeldOutLinks, split: str, edges: np.ndarray, comm: Comm, scoring: BatchScoring
+    model: LinkModel, view: View, links: HeldOutLinks, split: str, edges: np.ndarray, comm: Comm, scoring: BatchScoring
 ) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """Return the rows of all ends of some edges, and the positions among them of their pairs and of their negatives."""
-    first, other = view.first_of_ends
+    rule, (first, other) = link_targets(view).rule, link_targets(view).first_of_ends
     pairs, negatives = links.pairs[split][edges].astype(np.int64), links.negatives[split][edges].astype(np.int64)
     ends = np.concatenate([pairs[:, :1] + first, pairs[:, 1:] + other, negatives + other], axis=1)
-    asked = 0 if view.rule is None or links.times is None else links.times[split][edges][:, None]
+    asked = 0 if rule is None or links.times is None else links.times[split][edges][:, None]
     distinct, place = np.unique(with_times(ends, asked), return_inverse=True)
-    times = None if view.rule is None else np.ascontiguousarray(distinct["time"])
+    times = None if rule is None else np.ascontiguousarray(distinct["time"])
     vertices = np.ascontiguousarray(distinct["key"])
     encoder = cast(RelationalGnn, model.encoder)
     if scoring.takes_all and times is None and fits_layers(encoder, view, comm, scoring.memory):
@@ -156,20 +159,23 @@ def _rows_of(
     return z, place[:, :2], place[:, 2:]
 
 
-def _rows_by_layers(model: RelationalGnn, view: RelationalLinkView, vertices: np.ndarray, comm: Comm) -> torch.Tensor:
+def _rows_by_layers(model: RelationalGnn, view: View, vertices: np.ndarray, comm: Comm) -> torch.Tensor:
     """Return the row of each vertex, ascending in the numbering of all types, on every rank: float32, shape (m, width)."""
-    offsets = view.graph.offsets
+    graph = link_targets(view).graph
+    offsets = graph.offsets
     bounds = np.searchsorted(vertices, offsets)
-    wanted = {kind.name: vertices[bounds[t] : bounds[t + 1]] - offsets[t] for t, kind in enumerate(view.graph.types)}
+    wanted = {kind.name: vertices[bounds[t] : bounds[t + 1]] - offsets[t] for t, kind in enumerate(graph.types)}
     rows = gathered(infer_by_layers(model, view, comm, wanted).outputs, comm)
-    return torch.cat([rows[kind.name] for kind in view.graph.types if kind.name in rows])
+    return torch.cat([rows[kind.name] for kind in graph.types if kind.name in rows])
 
 
 def _rows_by_batches(
-    model: LinkModel, view: RelationalLinkView, vertices: np.ndarray, times: np.ndarray | None, comm: Comm, scoring: BatchScoring
+    model: LinkModel, view: View, vertices: np.ndarray, times: np.ndarray | None, comm: Comm, scoring: BatchScoring
 ) -> torch.Tensor:
     """Return the row of each vertex at its time, on every rank: float32, shape (m, width)."""
-    loader = view.ends_loader(scoring.sampler, vertices, times, **scoring.options(view, comm))
+    loader = link_targets(view).ends_loader(
+        cast(RelationAdjacency, view.adjacency), scoring.sampler, vertices, times, **scoring.options(view, comm)
+    )
     found = []
     for minibatch, x in with_rows(loader, view, model):
         rows = model(minibatch.blocks, x, view.degrees(minibatch.seeds))

@@ -38,7 +38,7 @@ from .relation_sampler import Fanouts, relation_sampler
 
 if TYPE_CHECKING:
     from ..training.batches import StepBatch
-    from ..views.loading import LoadingView
+    from ..views.view import View
 
 
 Reader = Callable[..., PlainColumns | ColumnsByType]
@@ -75,11 +75,11 @@ class Loading(ABC):
         """Return the adjacency of a graph in this process."""
 
     @abstractmethod
-    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
+    def view(self, engine: Backend, edge_ids: bool) -> View:
         """Return the view of a graph that ranks share; collective."""
 
     @abstractmethod
-    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+    def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
         """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
 
 
@@ -128,14 +128,14 @@ class PlainLoading(Loading):
         self._graph.check_structure()
         return LocalAdjacency(self._graph.adjacency, engine)
 
-    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
-        from ..views.loading import GraphLoadingView
+    def view(self, engine: Backend, edge_ids: bool) -> View:
+        from ..views.loading import loading_view
 
         if self._named:
             self.seeds = self._chosen()
-        return GraphLoadingView(self._graph, engine, self.seeds, edge_ids)  # type: ignore[arg-type]
+        return loading_view(self._graph, engine, self.seeds, edge_ids)  # type: ignore[arg-type]
 
-    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+    def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
         graph, shared = self._graph, cast(Any, view)
         if isinstance(graph, Graph):
             return _Plain(graph, cores, self.seeds, profile)
@@ -187,13 +187,13 @@ class RelationalLoading(Loading):
     def adjacency(self, engine: Backend) -> Adjacency:
         return RelationAdjacency(self._graph, engine)
 
-    def view(self, engine: Backend, edge_ids: bool) -> LoadingView:
-        from ..views.loading import RelationalLoadingView
+    def view(self, engine: Backend, edge_ids: bool) -> View:
+        from ..views.loading import relation_loading_view
 
         assert self._share is not None
-        return RelationalLoadingView(self._share, engine)
+        return relation_loading_view(self._share, engine)
 
-    def reader(self, cores: int, profile: Profile | None, view: LoadingView | None = None) -> Reader:
+    def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
         bounds, vertices = self._graph.offsets, self.seeds.vertices
         own = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
         kinds = zip(self._graph.types, own, strict=True)

@@ -18,7 +18,8 @@ from ..loader import BulkLoader
 from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile, profiled
 from ..training.batches import MiniBatchSource, StepBatch
-from ..views.loading import LoadingView
+from ..views.sync import SharedMeeting
+from ..views.view import View
 from .loading import Loading, Reader
 
 
@@ -29,7 +30,7 @@ class SharedSteps(Unpicklable, CopiedAlong):
     ----------
     comm : Comm
         The ranks that share the graph.
-    view : LoadingView
+    view : View
     loader : BulkLoader
         An even one: every step has a mini-batch on every rank.
     fetch_together : int
@@ -47,11 +48,11 @@ class SharedSteps(Unpicklable, CopiedAlong):
     stays = "ranks iterate over these mini-batches together; make the loader on every rank"
 
     def __init__(
-        self, comm: Comm, view: LoadingView, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
+        self, comm: Comm, view: View, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
     ) -> None:  # fmt: skip
         if view.sampling is not None and loader.prefetches:
             comm.check_threads()
-        if view.meets:  # every bulk is a collective call, or one request for rows
+        if view.meeting.meets:  # every bulk is a collective call, or one request for rows
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
         if view.sampling is not None and loader.prefetches:  # so that a fetch waits for one more bulk at most, as `_begin` takes it
             fetch_together = min(fetch_together, loader.bulk_size)
@@ -96,7 +97,9 @@ class SharedSteps(Unpicklable, CopiedAlong):
         told, left, later = self._told, self._left, loader.bulks_left
         self._told, self._left, loader.bulks_left = "", None, 0
         # a rank that has taken the bulk after the present one is sampling the next on its thread
-        self.view.begin(*loader.coming, left, told, ahead=loader.prefetches, samples=loader.prefetches and later > 1)
+        cast(SharedMeeting, self.view.meeting).begin(
+            *loader.coming, left, told, ahead=loader.prefetches, samples=loader.prefetches and later > 1
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""

@@ -26,7 +26,7 @@ from ..distributed.matrix.halo import MessageFormat
 from ..errors import PeerLost, UsageError
 from ..rng import Stream, Substream
 from ..training.context import TrainingContext
-from ..views.own_rows import OwnRows
+from ..views.halo_rows import HaloRows
 from .config import TrainConfig
 from .full import Full
 
@@ -73,7 +73,7 @@ class SampledMessages:
     def __init__(self, share: float, seed: int, comm: Comm) -> None:
         self._share, self._stream, self._comm = share, Stream(seed), comm
 
-    def draw(self, rows: OwnRows, epoch: int) -> None:
+    def draw(self, rows: HaloRows, epoch: int) -> None:
         """Draw the rows of an epoch; local."""
         halo, rank = rows.halo, self._comm.rank
         by_owner = np.split(halo.vertices, np.cumsum(halo.counts)[:-1])

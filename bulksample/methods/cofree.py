@@ -27,7 +27,7 @@ The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,8 +42,8 @@ from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
-from ..views.local import LocalRows, LocalView, allgather_degrees
-from ..views.partitioned import BlockView
+from ..views.local import LocalPart, LocalRows, allgather_degrees, check_replication, local_part
+from ..views.view import View
 from .config import TrainConfig
 from .full import require_single_precision
 
@@ -64,26 +64,26 @@ class CoFree(Method):
 
     def view(self, context: TrainingContext) -> None:
         """Train on this rank's part of the edges instead of its block row; collective."""
-        whole, self._comm = cast(BlockView, context.view), context.comm
-        if whole.weights is not None:
+        whole, self._comm = context.view, context.comm
+        if whole.own_rows().weights is not None:
             raise UsageError(
                 "copies of a vertex count by their number of neighbours; got means by edge weight: use a sampler of plain means"
             )
         self.local, self._weights = cut_view(whole, self._comm, self.config.vertex_cut, self.config.seed)
         self.initial_bytes = context.ledger.run_bytes
-        context.replace_view(self.local)
+        context.replace_view(self.local.view)
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        config, local = self.config, self.local
+        config, local, view = self.config, self.local, self.local.view
         matrices = [local.matrix]
         if config.drop_edge:
             matrices = [thinned(matrices[0], local.vertices, config.drop_edge, config.seed, k) for k in range(config.edge_masks)]
         self._passes = [FullGraph(LocalRows(local, matrix), config.form == "strong") for matrix in matrices]
-        labelled = np.flatnonzero(has_label(local.labels))
-        shares = known_share(local.labels[labelled])
+        labelled = np.flatnonzero(has_label(view.labels))
+        shares = known_share(view.labels[labelled])
         weights, self._total = self._weights[labelled].astype(np.float32), float((self._weights[labelled] * shares).sum())
-        arrays = (local.seeds[labelled].astype(np.int64), as_numbers(local.labels[labelled]), weights)
-        self._at, self._labels, self._shares = (torch.from_numpy(array).to(local.where) for array in arrays)
+        arrays = (view.seeds[labelled].astype(np.int64), as_numbers(view.labels[labelled]), weights)
+        self._at, self._labels, self._shares = (torch.from_numpy(array).to(view.where) for array in arrays)
         return WholeGraphSource()
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
@@ -134,14 +134,13 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
     return matrix.keep(words >= rate * 2**32)
 
 
-def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:
-    """Send each edge to the rank of its part; return this rank's part as a view, and the weight of each of its seeds (float64). Collective.
+def cut_view(whole: View, comm: Comm, how: str, seed: int) -> tuple[LocalPart, np.ndarray]:
+    """Send each edge to the rank of its part; return this rank's part, and the weight of each of its seeds (float64). Collective.
 
     Raises `UsageError` if the grid replicates the graph c > 1 times.
     """
-    if whole.grid.replication != 1:
-        raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: use 1")
-    degrees, block = allgather_degrees(whole), whole.block
+    check_replication(own := whole.own_rows())
+    degrees, block = allgather_degrees(own), own.block
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
     part = part_of_edges(how, seed, rows, columns, degrees, comm.size)
     edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]
@@ -163,5 +162,5 @@ def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalVi
     if len(vertices):
         has_copy = (vertices[at] == whole.seeds) & (share[at] > 0)
     x = whole.features.start(vertices).wait()
-    local = LocalView(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy, whole.adjacency.backend)
-    return local, share[local.seeds]
+    local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy, whole.adjacency.backend)
+    return local, share[local.view.seeds]

@@ -10,7 +10,7 @@ input never changes; `--form naive` sends it in every epoch, as published system
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,8 +24,7 @@ from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
-from ..views.own_rows import OwnRows
-from ..views.partitioned import BlockView
+from ..views.halo_rows import HaloRows
 from .config import TrainConfig
 
 
@@ -57,8 +56,8 @@ class Full(Method):
 
     def view(self, context: TrainingContext) -> None:
         super().view(context)
-        view = cast(BlockView, context.view)
-        self.rows = OwnRows(view, self.messages(context.comm), self.config.overlap, self.shares_features)
+        view = context.view
+        self.rows = HaloRows(view, self.messages(context.comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
         is_seed = np.isin(self.rows.vertices, view.seeds)
         self.labels = labels = torch.from_numpy(as_numbers(without_label(self.rows.labels, ~is_seed)))

@@ -20,8 +20,8 @@ from ..graph import Graph, VertexType
 from ..log import warn
 from ..training import checkpoint
 from ..training.shards import whole_tables
-from ..training.sound_state import check_state
 from ..training.source import Source, shared_fingerprint
+from ..training.state import check_state
 from .config import TrainConfig
 from .predict_rows import Checkpoint, Floats, TypeOutputs, own_outputs, plain_outputs, typed_outputs
 

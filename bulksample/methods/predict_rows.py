@@ -31,14 +31,12 @@ from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers.full import Full
 from ..training.link_loss import without_labels
-from ..training.relational_setup import relational_model
-from ..training.setup import make_sampler
+from ..training.setup import make_model, make_sampler, whole_type_view
 from ..views.features import Features
-from ..views.relational import RelationalView
 from ..views.seed_times import SeedTimes, rule_of, seed_times
-from ..views.type_features import whole_features
-from ..views.view import as_index
-from ..views.whole import WholeShare, WholeView
+from ..views.type_view import TypeTargets, type_targets
+from ..views.view import View, as_index
+from ..views.whole import WholeShare, whole_view
 from .config import TrainConfig
 
 Floats = NDArray[Any]
@@ -137,7 +135,7 @@ def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, t
                 f"model {model.name}: {entry} has {here}, in the checkpoint {folder} {there}; use the factory of the run, {config.model}"
             )
     model.load_state_dict(kept.weights)
-    view = WholeView(
+    view = whole_view(
         without_labels(graph), SerialComm(), backends.make("auto", threads), "", "all", config.feature_norm, kept.weighted,
         config.feature_storage,
     )  # fmt: skip
@@ -170,9 +168,9 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
         kind = graph.type(name)
         bare = replace(kind, labels=np.full(kind.count, -1), num_classes=outputs, masks={})
         times = _times(config, graph, kind, at)
-        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times, weighted=kept.weighted)
-        schema = view.schema._replace(target=trained["target"], link_target=trained["link_target"])
-        view.take_features(whole_features(graph, schema.types_of_layers(config.layers)[0], config.feature_norm, config.feature_storage))
+        targets = TypeTargets(graph, bare, "all", times, kept.weighted)
+        schema = targets.schema._replace(target=trained["target"], link_target=trained["link_target"])
+        view = whole_type_view(config, targets, backend, "", schema)
         found.append(_outputs_of(_loaded(kept, schema, outputs, graph.name), view, kept)._replace(kind=kind))
     return found
 
@@ -214,13 +212,14 @@ def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> Non
 
 
 @torch.no_grad()
-def _outputs_of(model: RelationalGnn, view: RelationalView, kept: Checkpoint) -> TypeOutputs:
+def _outputs_of(model: RelationalGnn, view: View, kept: Checkpoint) -> TypeOutputs:
     """Return the outputs of every vertex of the target type of a view."""
-    name, config, scoring, deep = view.kind.name, kept.config, kept.scoring, kept.config.layers > 1
+    kind, asked = type_targets(view).kind, type_targets(view).times
+    name, config, scoring, deep = kind.name, kept.config, kept.scoring, kept.config.layers > 1
     if fits_layers(model, view, SerialComm()):
-        all_rows = infer_by_layers(model, view, SerialComm(), {name: np.arange(view.kind.count)})
-        return TypeOutputs(view.kind, all_rows.outputs[name], all_rows.hidden[name].numpy() if deep else None)
-    loader = view.loader(scoring.sampler, np.arange(view.kind.count), **scoring.options(view, SerialComm()))
+        all_rows = infer_by_layers(model, view, SerialComm(), {name: np.arange(kind.count)})
+        return TypeOutputs(kind, all_rows.outputs[name], all_rows.hidden[name].numpy() if deep else None)
+    loader = view.loader(scoring.sampler, np.arange(kind.count), **scoring.options(view, SerialComm()))
     hidden, logits = [torch.empty(0, config.hidden)], [torch.empty(0, model.outputs)]
     with evaluation_mode(model):
         for minibatch, x in with_rows(loader, view, model):
@@ -228,13 +227,13 @@ def _outputs_of(model: RelationalGnn, view: RelationalView, kept: Checkpoint) ->
             rows = as_index(minibatch.seed_rows)
             logits.append(after[name][rows])
             hidden.append(before[name][rows] if deep else hidden[0])
-    times = None if view.times is None else view.times.of_vertex
-    return TypeOutputs(view.kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, times)
+    times = None if asked is None else asked.of_vertex
+    return TypeOutputs(kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, times)
 
 
 def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> RelationalGnn:
     """Return the encoder of a model with the weights of a checkpoint; `name` is that of the graph."""
-    made = relational_model(kept.config, schema, outputs, 0)
+    made = make_model(kept.config, schema, outputs, 0)
     model = cast(RelationalGnn, made.encoder if isinstance(made, LinkModel) else made)
 
     def misfit(key: str, stored: torch.Size, own: torch.Size) -> str:

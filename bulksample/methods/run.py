@@ -18,8 +18,7 @@ from ..nn.model import Gnn
 from ..training.callbacks import Callback, JsonLines, lines_of, progress_shown
 from ..training.compute import ComputeContext
 from ..training.loop import Trainer
-from ..training.outputs import CONFIG, among_checkpoints
-from ..training.overwrite import owned
+from ..training.overwrite import CONFIG, among_checkpoints, owned
 from ..training.source import Source
 from ..training.trackers import check_trackers, make_tracking
 from . import load

@@ -3,7 +3,7 @@
 loop.py step.py      the loop and one step of it    method.py     the hooks that a method overrides
 opening.py     opens a run                         record.py report.py      keep its books and report it
 context.py     the state that hooks receive        state.py checkpoint.py   resume bit by bit
-batches.py     the steps of an epoch               loaders.py     makes the loaders of mini-batches
-link_batches.py      mini-batches of edges         isolated_batches.py   steps of a rank that trains on its own part
-setup.py source.py   the graph and its view        compute.py choose_device.py cuda/   the host or the GPU that computes
+batches.py     the steps of an epoch               loaders.py     makes the loaders of mini-batches, shared or of a rank's own part
+link_batches.py      mini-batches of edges         setup.py source.py feature_setup.py   the graph and its view
+compute.py cuda/     the host or the GPU that computes
 """

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import accumulate, islice, pairwise, repeat
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
@@ -38,24 +37,13 @@ EMPTY_BATCH = StepBatch(None, None)
 
 
 class BatchSource(ABC):
-    """An iterable over the training steps of this rank. Each iteration yields the remaining steps of an epoch; then the next begins.
+    """An iterable over the training steps of this rank. Each iteration yields the remaining steps of an epoch; then the next begins."""
 
-    Attributes
-    ----------
-    epoch : int
-        The current epoch.
-    step : int
-        Complete steps of this epoch. A step is complete when the next one is requested.
-    steps : int
-        Steps of an epoch.
-    together : int
-        Mini-batches whose features are fetched at once.
-    slots : int
-        Batches that an iteration yields for each step; see `training.virtual_ranks`.
-    """
-
-    epoch = step = 0
-    steps = together = slots = 1
+    epoch = 0
+    step = 0  # complete steps of this epoch; a step is complete when the next one is requested
+    steps = 1  # of an epoch
+    together = 1  # mini-batches whose features are fetched at once
+    slots = 1  # batches that an iteration yields for each step; see `training.virtual_ranks`
 
     @abstractmethod
     def __iter__(self) -> Iterator[StepBatch]:
@@ -106,7 +94,7 @@ class AskedWindow(NamedTuple):
 
     def start(self, view: View) -> FetchedWindow:
         """Start to fetch; collective if the rows are."""
-        view.at(self.window.positions[0])
+        view.meeting.at(self.window.positions[0])
         return FetchedWindow(self.window, self.begin(), None if self.begin_edges is None else self.begin_edges())
 
     def fetch(self, view: View) -> None:
@@ -115,26 +103,16 @@ class AskedWindow(NamedTuple):
 
 
 class MiniBatchSource(BatchSource):
-    """The mini-batches of a loader, with their features.
+    """The mini-batches of a loader, with their features; the ledger counts seconds as "sample" and "fetch".
 
-    Parameters
-    ----------
-    loader : BulkLoader
-    view : View
-    ledger : Ledger
-        Seconds count as "sample" and "fetch".
-    together : int
-        Mini-batches in a window. A row that several of them need is fetched once. The rows of at most two windows are in memory.
-    leave_together : bool
-        All ranks leave an iteration after the same step. Otherwise `settle` serves those that went on when this rank left.
+    A window has `together` mini-batches: a row that several of them need is fetched once, and the rows of at most two windows are in
+    memory. With `leave_together`, all ranks leave an iteration after the same step; otherwise `settle` serves those that went on when this
+    rank left.
 
-    Notes
-    -----
     Other ranks are asked for the rows of all windows of a bulk at once, so their ids travel in one exchange, and ranks compare their steps
-    once a bulk. The bulks of all ranks have the same sizes.
+    once a bulk. The bulks of all ranks have the same sizes, and all ranks fetch in the same order, because fetching is collective.
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
-    All ranks fetch in the same order, because fetching is collective.
     """
 
     def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True) -> None:
@@ -167,7 +145,8 @@ class MiniBatchSource(BatchSource):
             window = upcoming.window
             with self._ledger.phase("fetch"):
                 rows, edges = upcoming.wait()
-            each, first_edge = _rows_of_each(rows, window.minibatches), 0
+            lists = [None if one is None else one.vertices for one in window.minibatches]
+            each, first_edge = self._view.features.cut(rows, lists), 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
                     self._start(remaining)
@@ -225,9 +204,9 @@ class MiniBatchSource(BatchSource):
                 minibatches = [minibatch for window in windows for minibatch in window.minibatches]
                 view.stream_sync.before_use(minibatches)
                 self._taken.extend(minibatches)
-                view.at(windows[0].positions[0])
+                view.meeting.at(windows[0].positions[0])
                 with view.stream_sync.on_fetch_stream():
-                    rows = view.features.ask([_vertices(window.minibatches) for window in windows])
+                    rows = view.features.ask([view.features.joined(_vertices(window.minibatches)) for window in windows])
                 ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window.minibatches) for window in windows])
             self._asked.extend(map(AskedWindow, windows, rows, ends))
 
@@ -253,30 +232,9 @@ class MiniBatchSource(BatchSource):
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
 
 
-def _vertices(minibatches: list[MiniBatch | None]) -> Any:
-    """Return the vertices of all mini-batches one after another: arrays, or tensors on the device of the mini-batches; dicts by type."""
-    lists: list[Any] = [minibatch.vertices for minibatch in minibatches if minibatch is not None]
-    if len(lists) < 2:
-        return lists[0] if lists else np.empty(0, np.int32)
-    return {name: _joined([one[name] for one in lists]) for name in lists[0]} if isinstance(lists[0], dict) else _joined(lists)
-
-
-def _joined(lists: list[Any]) -> Any:
-    return torch.cat(lists) if isinstance(lists[0], torch.Tensor) else np.concatenate(lists)
-
-
-def _rows_of_each(rows: Any, minibatches: list[MiniBatch | None]) -> list[Any]:
-    """Divide the rows of `_vertices` among the mini-batches again; dicts by type stay dicts."""
-    if len(minibatches) == 1:
-        return [rows]
-    if isinstance(rows, dict):
-        of_types = {name: _cut(own, [0 if one is None else len(one.vertices[name]) for one in minibatches]) for name, own in rows.items()}
-        return [{name: parts[i] for name, parts in of_types.items()} for i in range(len(minibatches))]
-    return _cut(rows, [0 if one is None else len(one.vertices) for one in minibatches])
-
-
-def _cut(rows: Any, sizes: list[int]) -> list[Any]:
-    return [rows[first:last] for first, last in pairwise([0, *accumulate(sizes)])]
+def _vertices(minibatches: list[MiniBatch | None]) -> list[Any]:
+    """Return the vertices of the mini-batches: arrays, tensors on their device, or dicts by type."""
+    return [minibatch.vertices for minibatch in minibatches if minibatch is not None]
 
 
 def _edge_ends(minibatches: list[MiniBatch | None]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from ..config.train import TrainOptions
 from ..data.atomic import is_device, write_file
 from ..data.result_places import companion
 from ..log import ensure_logging
-from .outputs import LINES, Outputs, among_checkpoints
+from .overwrite import LINES, Outputs, among_checkpoints
 
 
 class Callback(Protocol):
@@ -78,14 +78,6 @@ def lines_of(config: TrainOptions, json_file: Path | None = None) -> Path | None
 def lines_beside(json_file: Path | None) -> Path | None:
     """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output, a device or nowhere."""
     return None if json_file is None or str(json_file) == "-" or is_device(json_file) else companion(json_file, ".jsonl")
-
-
-def of_first_epoch(path: Path) -> bool:
-    """Return True if a file holds at most the line of epoch 0, which a crash may have cut short; a run that goes on writes it again."""
-    if not path.is_file():
-        return True
-    begin, text = json.dumps({"epoch": 0})[:-1], path.read_text(encoding="utf-8", errors="replace")
-    return text.count("\n") < 2 and (text.startswith(f"{begin},") or begin.startswith(text))
 
 
 def _epoch_of(line: str) -> float:

@@ -49,21 +49,9 @@ def save(
 ) -> Path:  # fmt: skip
     """Write one checkpoint; remove later ones, which this run does not continue, and all but the newest two of the others.
 
-    Whoever calls it holds the folder and has asked whether what is there may be removed; see `training.overwrite`.
-
-    Parameters
-    ----------
-    number : int
-        Steps of the run so far; names the folder.
-    tensors : dict of tensors
-    state : dict, a JSON object
-    shards : iterable of dicts of tensors
-        Each is written before the next is taken, into a file of its own.
-
-    Raises
-    ------
-    OSError
-        If the checkpoint cannot be written; earlier checkpoints stay as they are.
+    Whoever calls it holds the folder and has asked whether what is there may be removed; see `training.overwrite`. `number`, the steps of
+    the run so far, names the folder. Each of the shards is written before the next is taken, into a file of its own. If it raises OSError,
+    earlier checkpoints stay as they are.
     """
     from safetensors.torch import save as as_bytes
 
@@ -98,10 +86,7 @@ def clear(directory: str | os.PathLike[str]) -> None:
 def listed(root: Path) -> list[Path]:
     """Return the checkpoints in a folder, also damaged ones, the newest first; none if there is no such folder.
 
-    Raises
-    ------
-    DataError
-        If the folder cannot be read, or is a link that leads nowhere: its checkpoints may be there again later.
+    Raises `DataError` if the folder cannot be read, or is a link that leads nowhere: its checkpoints may be there again later.
     """
     try:
         names = os.listdir(root)
@@ -115,12 +100,8 @@ def listed(root: Path) -> list[Path]:
 def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
     """Return the newest complete checkpoint below a directory, or None if it holds none; nothing but leftovers of dead writers is removed.
 
-    Damaged checkpoints are named on standard error, and the one before them is used.
-
-    Raises
-    ------
-    DataError
-        If all checkpoints are damaged, or if the directory or the newest one that is not damaged cannot be read or is of another format.
+    Damaged checkpoints are named on standard error, and the one before them is used. Raises `DataError` if all are damaged, or if the
+    directory or the newest one that is not damaged cannot be read or is of another format.
     """
     sweep(Path(directory))
     faults = []
@@ -138,12 +119,7 @@ def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
 def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
     """Read the newest checkpoint ``step-...`` in a folder, or the folder itself, which may have any name; return its folder as well.
 
-    Raises
-    ------
-    UsageError
-        If there is no checkpoint.
-    DataError
-        If it cannot be used, and neither can the others in the folder; see `newest`.
+    Raises `UsageError` if there is none, `DataError` if it cannot be used, and neither can the others in the folder; see `newest`.
     """
     found = newest(root := folder_of(path, "a checkpoint"))
     if found is not None:
@@ -156,10 +132,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the state of the checkpoint that `read` would take, before any tensor is read or hashed; {} if there is none.
 
-    Raises
-    ------
-    DataError
-        If it cannot be read, or is of a format that this version does not know.
+    Raises `DataError` if it cannot be read, or is of a format that this version does not know.
     """
     root = folder_of(path, "a checkpoint")
     for folder in [*listed(root), root]:
@@ -171,14 +144,8 @@ def header(path: str | os.PathLike[str]) -> dict[str, Any]:
 def load(path: str | os.PathLike[str]) -> Snapshot:
     """Read one checkpoint: its tensors and its state.
 
-    Raises
-    ------
-    UsageError
-        If there is no such folder.
-    Damaged
-        If it is incomplete, or its content contradicts its hashes.
-    DataError
-        If it cannot be read, or is of a format that this version does not know.
+    Raises `UsageError` if there is no such folder, `Damaged` if it is incomplete or contradicts its hashes, and `DataError` if it cannot be
+    read, or is of a format that this version does not know.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes

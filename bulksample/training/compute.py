@@ -21,20 +21,11 @@ from .tensor_comm import HostTensorComm, TensorComm
 
 
 class ComputeContext:
-    """Place the model, the features and the mini-batches on the CPU, and make the back end that samples.
+    """Place the model, the features and the mini-batches on the CPU, and make the back end that samples."""
 
-    Attributes
-    ----------
-    where : torch.device
-        Holds the model, and the features and blocks of a mini-batch.
-    ahead : bool
-        True if sampling runs beside the threads that compute.
-    has_device : bool
-        True if each rank has a device of its own, among which features can be divided.
-    """
-
-    where = torch.device("cpu")
-    ahead = has_device = False
+    where = torch.device("cpu")  # holds the model, and the features and blocks of a mini-batch
+    ahead = False  # sampling runs beside the threads that compute
+    has_device = False  # each rank has a device of its own, among which features can be divided
 
     def __init__(self, precision: str = "fp32") -> None:
         if precision == "tf32":
@@ -46,13 +37,7 @@ class ComputeContext:
         return sampling_backend(config.backend, threads)
 
     def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
-        """Move this rank's view of the graph to the compute device; collective.
-
-        Parameters
-        ----------
-        over : TensorComm
-            The communicator that `tensors` returned.
-        """
+        """Move this rank's view of the graph to the compute device; collective. `over` is what `tensors` returned."""
         return view
 
     def move_model(self, model: Model) -> Model:

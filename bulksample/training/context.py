@@ -20,11 +20,10 @@ from ..position import own_share
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
 from ..views.view import View
-from .adam import Adam
 from .batches import BatchSource
 from .compute import ComputeContext
 from .tensor_comm import TensorComm
-from .weights import weights_of_rank_0
+from .weights import Adam, weights_of_rank_0
 
 
 @dataclass
@@ -59,41 +58,17 @@ class Progress:
 class TrainingContext:
     """The state of a run on one rank.
 
-    Attributes
-    ----------
-    config : TrainOptions
-    comm : Comm
-    compute : ComputeContext
-        The host or the device that holds the model.
-    tensor_comm : TensorComm
-        The communicator for tensors of a step, such as gradients.
-    sampler : Sampler
-    threads : ThreadBudget
-        The threads of this rank that sample, gather features and compute.
-    ledger : Ledger
-        Seconds by phase and bytes by kind.
-    view : View
-        The graph that this rank samples from and trains on.
-    batches : BatchSource
-        The steps of an epoch; set by the trainer after the view.
-    model : Model
-    optimizer : Adam
-    virtual_ranks : int
-        W, the mini-batches of a step over all ranks; see `training.virtual_ranks`.
-    random_rank : int
-        The number that names this process in the random words of its dropout: its first virtual rank. A process outside the job has one
-        of its own.
-    place : int
-        The number of this rank among those that share the mini-batches of a step: its rank or, with `seed_locality`, `Placement.place`.
-    best_weights : dict of tensors
-        Weights of the best validation score in this stage; empty before the first evaluation.
-    progress : Progress
+    `compute` holds the model, `tensor_comm` carries tensors of a step, such as gradients, and `ledger` counts seconds by phase and bytes by
+    kind. The trainer sets `batches`, the steps of an epoch, after the view, which this rank samples from and trains on.
     """
 
     batches: BatchSource
     model: Model
     optimizer: Adam
-    best_weights: dict[str, torch.Tensor]
+    best_weights: dict[str, torch.Tensor]  # of the best validation score in this stage; empty before the first evaluation
+    virtual_ranks: int  # W, the mini-batches of a step over all ranks; see `training.virtual_ranks`
+    place: int  # the number of this rank among those that share a step: its rank or, with `seed_locality`, `Placement.place`
+    random_rank: int  # names this process in the words of its dropout: its first virtual rank, or its own outside the job
 
     def __init__(
         self, config: TrainOptions, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,

@@ -35,12 +35,14 @@ from ..rng import Substream
 from ..samplers import Sampler
 from ..selection import Selection
 from ..sparse import MAX_VERTICES, frozen, row_pointers
-from ..views.relational_links import RelationalLinkView
+from ..views.relational_links import LinkTargets, link_targets
 from ..views.view import View
 
 
 def links_of(view: View) -> LinkExamples:
     """Return the edges that are examples of a view."""
+    if isinstance(view.targets, LinkTargets):
+        return view.targets.links
     if view.links is None:
         assert view.adjacency.whole_matrix is not None
         view.links = LinkExamples.of(Graph(view.adjacency.whole_matrix, name=view.name))
@@ -110,17 +112,17 @@ class EdgeLoader(BulkLoader):
 class RelationEdgeLoader(EdgeLoader, LinkEndsLoader):
     """A loader whose examples are the edges of a relation, without loops; see `EdgeLoader`."""
 
-    def __init__(self, view: RelationalLinkView, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        edges = links_of(view).edges
+    def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
+        targets, edges = link_targets(view), links_of(view).edges
         if not len(edges):
-            raise UsageError(f"{view.relation} of graph {view.graph.name!r} has no edge to train on; use another relation")
-        self.first_of_ends = view.first_of_ends
-        self._take_links(view, exclude, view.reverses)
+            raise UsageError(f"{targets.relation} of graph {view.name!r} has no edge to train on; use another relation")
+        self.first_of_ends = targets.first_of_ends
+        self._take_links(view, exclude, targets.reverses)
         timed = self._links.timed and any(relation.times is not None for relation, _ in self._cleared)
         none = np.broadcast_to(np.int64(0), len(edges))  # the list only counts examples
-        listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, view.graph.n)
-        law = view.law(sampler, 3 * options["batch_size"], entries=timed)
-        LinkEndsLoader.__init__(self, view.schema.targets, view.relations, law, listed, **options)
+        listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, targets.graph.n)
+        law = targets.law(sampler, 3 * options["batch_size"], entries=timed)
+        LinkEndsLoader.__init__(self, targets.schema.targets, view.adjacency, law, listed, **options)
 
     def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
         whole: HeteroMiniBatch = minibatch.whole

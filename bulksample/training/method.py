@@ -36,23 +36,21 @@ from ..evaluation.links import evaluate_links
 from ..labels import has_label
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss, summed_shares
-from ..nn.model import Gnn, Model, build
+from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn
 from ..samplers.full import Full
-from ..views.relational import RelationalView
+from ..views.inference_share import InferenceShare
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
-from .buckets import add_over_ranks
 from .compute import ComputeContext
 from .context import TrainingContext
 from .link_batches import links_of
 from .link_loss import check_ranking, held_out, link_loss
 from .loaders import shared_loader
-from .relational_setup import relational_model
-from .setup import open_view, sampled_scoring
+from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
-from .tensor_comm import TensorComm
+from .tensor_comm import TensorComm, add_over_ranks
 from .weights import combine_buffers
 
 
@@ -160,11 +158,7 @@ class Method:
             return self.module.checked(view.num_features, view.num_classes)
         if config.is_own_model:
             return self._own_model(context)
-        if isinstance(view, RelationalView):
-            return relational_model(config, view.schema, view.num_classes, seed, view.blocks)
-        if config.task == "links":
-            return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
-        return build(config, view.num_features, view.num_classes, seed)
+        return make_model(config, view.targets.schema or view.num_features, view.num_classes, seed, view.features.blocks)
 
     def _own_model(self, context: TrainingContext) -> OwnModel:
         """Return the user's module as a model, the same on every rank; collective."""
@@ -219,7 +213,7 @@ class Method:
         -------
         float32, shape (3,)
             The same, summed over ranks. Every parameter of the model has its gradient afterwards. The loop reads sums on a device
-            some steps later, and sums on the host at once; see `training.step_sums`.
+            some steps later, and sums on the host at once; see `training.step`.
 
         Notes
         -----
@@ -268,7 +262,8 @@ class Method:
             return self._link_scores(cast(LinkModel, model), view, comm)
         if config.evaluation == "sampled" or isinstance(model, OwnModel | RelationalGnn):
             return evaluate_by_batches(model, view, comm, self.metric, self._scoring(view), splits)
-        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric, splits, config.eval_memory)
+        share = cast(InferenceShare, view.share)
+        return evaluate(cast(Gnn, model), view.name, share, comm, self.metric, splits, config.eval_memory)
 
     def _scoring(self, view: View) -> BatchScoring:
         """Return the mini-batches of scores that are not computed layer by layer."""

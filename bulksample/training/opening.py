@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from .. import backends
 from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree, together
@@ -20,14 +21,13 @@ from ..distributed.comm.ledger import Ledger, Sent, sent_by
 from ..distributed.comm.machines import ThreadBudget, divide_threads, fair_threads
 from ..distributed.matrix.grid import choose_order
 from ..distributed.matrix.placement import Placement
-from ..errors import UsageError
+from ..errors import BackendUnavailable, UsageError
 from ..graph import Graph
 from ..log import warn
 from ..samplers import Sampler
 from ..version import __version__
 from ..views.view import View
 from . import checkpoint
-from .choose_device import make_compute_context
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
@@ -39,71 +39,34 @@ from .weights import has_batch_norm
 
 
 class Choices(NamedTuple):
-    """Everything that a run decides before it opens its view: what to train, and where and with what.
+    """Everything that a run decides before it opens its view: what to train, and where and with what."""
 
-    Parameters
-    ----------
-    config : TrainOptions
-        With its target and metric.
-    method : Method
-    placement : Placement
-    compute : ComputeContext
-    all_threads : int
-        The threads of this rank, which `threads` divides.
-    threads : ThreadBudget
-    backend : Backend
-        The back end that samples.
-    sampler : Sampler
-    """
-
-    config: TrainOptions
+    config: TrainOptions  # with its target and metric
     method: Method
     placement: Placement
     compute: ComputeContext
-    all_threads: int
+    all_threads: int  # of this rank, which `threads` divides
     threads: ThreadBudget
-    backend: Backend
+    backend: Backend  # samples
     sampler: Sampler
 
 
 class OpenRun(NamedTuple):
-    """A run that is ready for its next step, on one rank.
-
-    Parameters
-    ----------
-    choices : Choices
-    context : TrainingContext
-    data : dict
-        The name of the graph and its sizes.
-    store : str, optional
-        The folder that the graph was given as; None for a graph in memory.
-    resumed : bool
-        True if the run continues a checkpoint.
-    warnings : list of str
-        Printed so far, on rank 0.
-    temporary : TemporaryDirectory, optional
-        The store of a graph in memory, which is deleted with this object.
-    """
+    """A run that is ready for its next step, on one rank."""
 
     choices: Choices
     context: TrainingContext
-    data: dict[str, str | int]
-    store: str | None
-    resumed: bool
-    warnings: list[str]
-    temporary: TemporaryDirectory[str] | None
+    data: dict[str, str | int]  # the name of the graph and its sizes
+    store: str | None  # the folder that the graph was given as; None for a graph in memory
+    resumed: bool  # the run continues a checkpoint
+    warnings: list[str]  # printed so far, on rank 0
+    temporary: TemporaryDirectory[str] | None  # the store of a graph in memory, which is deleted with this object
 
 
 def open_run(
     config: TrainOptions, graph: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None
 ) -> OpenRun:
-    """Open a run, and restore it if it is to be resumed; collective. See `Trainer` for the parameters.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if an option does not fit this graph, or the ranks were given different options.
-    """
+    """Open a run, and restore it if it is to be resumed; collective. See `Trainer` for the parameters and errors."""
     before = sent_by(comm)
     agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
     source = open_source(graph, config, comm)
@@ -185,17 +148,9 @@ def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before
 
 
 def _placement(config: TrainOptions, method: type[Method], topologies: Sequence[str], comm: Comm) -> Placement:
-    """Return the placement that the options of a run name; sends nothing.
+    """Return the placement that the options of a run name, by default the first of the topologies; sends nothing.
 
-    Parameters
-    ----------
-    topologies : sequence of str
-        Those on which the method can train; the first is its default.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if the method cannot train there, or the placement does not fit the ranks.
+    Raises `UsageError` on every rank if the method cannot train there, or the placement does not fit the ranks.
     """
     if config.graph not in (None, *topologies):
         raise UsageError(f"the method {method.name!r} needs a {' or '.join(topologies)} graph; got graph {config.graph}")
@@ -205,3 +160,36 @@ def _placement(config: TrainOptions, method: type[Method], topologies: Sequence[
             raise UsageError(f"the method {method.name!r} needs {what} {' or '.join(fits)}; got {what} {where}")
     choose_order(comm, placement.grid_order)
     return placement
+
+
+def make_compute_context(config: TrainOptions) -> ComputeContext:
+    """Make the compute context that a configuration names; ``auto`` takes a GPU if there is one that supports every option.
+
+    Raises `BackendUnavailable` if it names a GPU and there is none, `UsageError` if an option does not work on the device that it names.
+    """
+    unsupported, missing = unsupported_on_cuda(config), why_no_cuda()
+    if config.device == "cpu" or (config.device == "auto" and (unsupported or missing)):
+        if config.device_comm in ("nccl", "mpi"):
+            raise UsageError(f"device_comm {config.device_comm} moves tensors between GPUs, and this run computes on the CPU; use auto")
+        return ComputeContext(config.precision)
+    if missing:
+        raise BackendUnavailable(f"device 'cuda' was asked for, but {missing}; use device cpu")
+    if unsupported:
+        raise UsageError(f"{unsupported}; use device cpu")
+    from .cuda.compute import CudaComputeContext, open_cuda  # a run on a CPU needs none of it
+
+    return CudaComputeContext(open_cuda(), config.precision, config.device_comm)
+
+
+def unsupported_on_cuda(config: TrainOptions) -> str | None:
+    """Name the option of a configuration that does not work on a GPU, or return None."""
+    if config.exclude_targets != "none":
+        return "exclude_targets takes edges out of mini-batches on the host, and device 'cuda' was asked for"
+    return None
+
+
+def why_no_cuda() -> str | None:
+    """Say why there is no GPU to train on, or return None if there is one."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees none"
+    return backends.why_not("cuda")

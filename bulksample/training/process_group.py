@@ -23,10 +23,7 @@ _WAITING = 2**12  # connections that wait to be accepted
 def begin(comm: Comm, backend: str) -> None:
     """Make the default process group of torch.distributed over all ranks of a communicator; collective. Does nothing if there is one.
 
-    Raises
-    ------
-    UsageError
-        If this torch was built without the back end, or the default group has other ranks.
+    Raises `UsageError` if this torch was built without the back end, or the default group has other ranks.
     """
     if not torch_distributed.is_available() or not torch_distributed.is_backend_available(backend):
         raise UsageError(f"process_group: this torch has no back end {backend!r}; use gloo")

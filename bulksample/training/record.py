@@ -16,7 +16,7 @@ from .callbacks import Callback
 from .opening import OpenRun
 from .shards import shards_to_rank_0
 from .state import capture
-from .step_sums import StepSums
+from .step import StepSums
 
 
 class RunRecord:

@@ -1,40 +1,49 @@
-"""Make the parts of a run from its configuration: the sampler, and the graph as this rank sees it."""
+"""Make the parts of a run from its configuration: the sampler, the model, and the graph as this rank sees it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal, cast
 
 import numpy as np
 
 from .. import samplers
+from ..adjacency import LocalAdjacency
+from ..backends.base import Backend
 from ..config.train import TrainOptions
-from ..data import store
-from ..data.files import folder_of
 from ..data.link_split import LinkGraph
-from ..data.parts_manifest import graph_manifest
 from ..distributed.comm.agree import together
-from ..distributed.matrix.graph_block import load_feature_rows
-from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout, part_places
+from ..distributed.comm.threads import SerialComm
+from ..distributed.matrix.layout import TypeLayouts
+from ..distributed.matrix.open_graph import open_block, open_relations, part_places
+from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.relation_links import PartitionedLinks, PlainRows
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
-from ..graph import Graph
+from ..graph import Graph, VertexType
 from ..labels import has_label
+from ..nn.decoders import LinkModel
+from ..nn.model import Gnn, build
+from ..nn.relational import RelationalGnn, Schema
+from ..relations.adjacency import RelationAdjacency
 from ..samplers import Sage, Sampler
-from ..sparse import CSR
-from ..views.feature_blocks import FeatureBlockView
-from ..views.features import Features, StoredFeatures, checked_features
-from ..views.partitioned import BlockView, OtherFeatures, fetched_rows, stored_rows
-from ..views.remote_features import RemoteFeatures
+from ..views.partitioned import block_view
+from ..views.relational_links import LinkTargets
+from ..views.seed_times import SeedTimes
+from ..views.type_view import TypeTargets, type_view
 from ..views.view import View, as_weighed
-from ..views.whole import WholeView
-from .cached_rows import CachedRows, Share, check_cache, rows_by_frequency, rows_by_inclusion
+from ..views.whole import feature_block_view, targets_of, whole_view
+from .feature_setup import (
+    check_cache,
+    embedding_bytes,
+    features_by_block,
+    features_by_type,
+    remote_features,
+    whole_type_features,
+)
 from .link_loss import without_labels
-from .relational_setup import relational_link_view, relational_view
-from .source import Source, ViewRequest, load_graph
+from .source import ViewRequest, directory_of, link_rule, load_graph, seed_times_of, target_of_run
 
 _EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
 _SCORING_SEED = 0xA0761D6478BD642F  # added to the seed of the run: scores draw apart from training
@@ -51,20 +60,12 @@ def make_sampler(config: TrainOptions) -> Sampler:
 def open_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open the graph as this rank sees it: topology and features each whole, or in block rows over the ranks; collective.
 
-    Raises
-    ------
-    UsageError
-        On every rank, if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed.
+    Raises `UsageError` on every rank if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed,
+    and `DataError` if a column of times holds anything but whole numbers or dates.
     """
     _check_options(config, request)
     if config.is_relational:
-        assert isinstance(request.source, Graph)
-        if config.task == "links" and isinstance(request.source, LinkGraph):
-            return relational_link_view(config, request.source, request)
-        own = relational_view(config, request.source, request)
-        check_labels(own.kind.name, own.kind.labels, own.num_classes)
-        check_seeds(own.kind.name, own.seeds, own.labels)
-        return own
+        return _type_view(config, request)
     view = _block_view(config, request) if request.placement.partitioned else _whole_view(config, request)
     check_seeds(view.name, view.seeds, None if config.task == "links" else view.labels)
     return view
@@ -87,43 +88,34 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
 
 
 def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
-    """Open the whole topology on this rank, and its features where the placement says."""
-    comm, placement, mark = request.comm, request.placement, request.fingerprint
-    if placement.shards_features:
-        return _feature_block_view(config, request)
-    graph = load_graph(request.source, config.label, config.target)
-    shared_by = None if placement.features == "replicated" else comm
-    options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, shared_by)
-    if config.task == "links":
-        return WholeView(without_labels(graph), comm, request.backend, mark, "all", *options)
-    check_labels(graph.name, graph.labels, graph.num_classes)
-    places = None if isinstance(request.source, Graph) else part_places(request.source)
-    return WholeView(graph, comm, request.backend, mark, config.seeds, *options, places)
-
-
-def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:
-    """Open the whole topology on this rank, and its block row of the features."""
-    graph = as_weighed(load_graph(request.source, config.label, config.target, features=False), request.weighted)
-    if config.task == "links":
-        view = FeatureBlockView(without_labels(graph), request.backend, request.fingerprint, "all")
+    """Open the whole topology on this rank, and its features where the placement says: in block rows, or for this rank or its machine."""
+    comm, backend, mark, sharded = request.comm, request.backend, request.fingerprint, request.placement.shards_features
+    graph = load_graph(request.source, config.label, config.target, features=not sharded)
+    links = config.task == "links"
+    if links:
+        graph = without_labels(graph)
     else:
         check_labels(graph.name, graph.labels, graph.num_classes)
-        view = FeatureBlockView(graph, request.backend, request.fingerprint, config.seeds)
-    grid, layout = _feature_grid(config, request)
-    cached, share = CachedRows(), _share(config, request, layout)
-    if config.cache_bytes and config.cache_by == "degree":
-        cached = CachedRows(np.bincount(graph.adjacency.indices, minlength=graph.n)[layout.members(grid.row)])
-    elif config.cache_bytes and config.cache_by == "inclusion":
-        cached = rows_by_inclusion(share, graph.adjacency, view.seeds)
-    elif config.cache_bytes:
-        cached = rows_by_frequency(share, view.adjacency, view.seeds, grid.column_comm)
-    view.take_features(grid, _remote_features(config, request, grid, layout, cached), request.weighted)
-    return view
+    if sharded:
+        graph = as_weighed(graph, request.weighted)
+        adjacency, targets = LocalAdjacency(graph.adjacency, backend), targets_of(graph, "all" if links else config.seeds)
+
+        def references(members: np.ndarray) -> np.ndarray:
+            counts = np.bincount(graph.adjacency.indices, minlength=graph.n)
+            return np.asarray(counts[members])
+
+        grid, features = remote_features(config, request, references, lambda: (adjacency, targets.seeds))
+        return feature_block_view(graph, targets, adjacency, grid, features, mark, request.weighted)
+    options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, request.shared_by)
+    if links:
+        return whole_view(graph, comm, backend, mark, "all", *options)
+    places = None if isinstance(request.source, Graph) else part_places(request.source)
+    return whole_view(graph, comm, backend, mark, config.seeds, *options, places)
 
 
-def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
+def _block_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open this rank's block row of the topology, and its features where the placement says."""
-    source, comm, backend, placement = _directory(request.source), request.comm, request.backend, request.placement
+    source, comm, placement = directory_of(request.source), request.comm, request.placement
     same = placement.same_rows(comm)
     opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
     opened, links = replace(opened, block=as_weighed(opened.block, request.weighted)), config.task == "links"
@@ -132,73 +124,99 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
         opened = replace(opened, block=replace(opened.block, labels=none, num_classes=0, masks={}))
     else:
         check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
-    cached, other = CachedRows(), None
-    if same and config.cache_bytes:
-        cached = _cached(config, request, opened)
-    elif not same:
-        other = _other_features(config, request, opened)
-    view = BlockView(
-        opened, placement.topology_grid(comm), backend, request.fingerprint, "all" if links else config.seeds, config.feature_norm,
-        request.weighted, config.feature_codec, config.cache_bytes, cached.access_count, config.model in ("gcn", "gat"), other,
-        cached.wanted,
-    )  # fmt: skip
+    grid, seeds = placement.topology_grid(comm), "all" if links else config.seeds
+    features = features_by_block(config, request, opened, grid)
+    uses_degrees = config.model in ("gcn", "gat")
+    view = block_view(opened, grid, request.backend, features, request.fingerprint, seeds, request.weighted, uses_degrees)
     if links:
         rows = PlainRows(opened)
         view.links = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
     return view
 
 
-def _other_features(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> OtherFeatures:
-    """Open features that do not lie in the block rows of the topology: whole, in the memory of the machine, or in other block rows."""
-    source, comm = _directory(request.source), request.comm
-    manifest, vertices = graph_manifest(folder_of(source, "a store")), opened.block.vertices
-    if not request.placement.shards_features:
-        x = StoredFeatures(manifest.name, manifest.num_features, together(comm, lambda: store.load_features(source)))
-        shared_by = None if request.placement.features == "replicated" else comm
-        whole = Features(x, config.feature_norm, config.feature_storage, request.gather_threads, shared_by)
-        return OtherFeatures(whole, fetched_rows(whole, vertices))
-    grid, layout = _feature_grid(config, request)
-    cached = CachedRows()
-    if config.cache_bytes and config.cache_by == "degree":
-        everywhere = comm.allreduce(np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices), "topology")
-        cached = CachedRows(everywhere[layout.members(grid.row)])
-    elif config.cache_bytes:
-        adjacency, share = opened.adjacency(request.backend), _share(config, request, layout)
-        cached = rows_by_frequency(share, adjacency, opened.seeds(config.seeds), grid.column_comm)
-    remote = _remote_features(config, request, grid, layout, cached)
-    return OtherFeatures(remote, stored_rows(source, vertices, config.feature_norm))
+def _type_view(config: TrainOptions, request: ViewRequest) -> View:
+    """Open a graph of relations on this rank: its topology and its features, each whole or in block rows; collective."""
+    graph, comm = cast(Graph, request.source), request.comm
+    if config.task == "links":
+        assert isinstance(graph, LinkGraph)
+        held, rule = together(comm, lambda: link_rule(config, graph))
+    else:
+        kind, times = together(comm, lambda: _target(config, graph, request))
+
+    def make(rows: PartitionedRelations | None = None) -> TypeTargets:
+        if config.task == "links":
+            return LinkTargets(graph, held.relation, rule, held.reverses, rows)
+        return TypeTargets(graph, kind, config.seeds, times, request.weighted)
+
+    if request.placement.partitioned:
+        relations: RelationAdjacency = (blocks := _relation_blocks(config, graph, request))
+        if config.task == "links":
+            rows = {key: blocks.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
+            together(comm, lambda: held.check_absent(graph, rows))
+            targets = make(blocks)  # collective
+        else:
+            targets = together(comm, make)
+    else:
+        relations, targets = together(comm, lambda: (RelationAdjacency(graph, request.backend), make()))
+    if config.task == "nodes":
+        check_labels(targets.kind.name, targets.kind.labels, targets.num_classes)
+        check_seeds(targets.kind.name, targets.seeds, targets.labels)
+    features = features_by_type(config, request, targets, relations)
+    return _with_embeddings(config, targets.schema, type_view(targets, relations, features, comm, request.fingerprint))
 
 
-def _feature_grid(config: TrainOptions, request: ViewRequest) -> tuple[ProcessGrid, Layout]:
-    grid = request.placement.feature_grid(request.comm)
-    return grid, open_layout(_directory(request.source), request.placement, grid, config.seed)
+def _target(config: TrainOptions, graph: Graph, request: ViewRequest) -> tuple[VertexType, SeedTimes | None]:
+    """Return the type to predict, and when its vertices are asked about."""
+    kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
+    times = seed_times_of(config, graph, kind, request.placement.partitioned and request.weighted)
+    if config.eval_memory and request.placement.partitioned:
+        raise UsageError("eval_memory bounds scores that are computed layer by layer, and relations lie in block rows: leave it out")
+    return kind, times
 
 
-def _remote_features(config: TrainOptions, request: ViewRequest, grid: ProcessGrid, layout: Layout, cached: CachedRows) -> RemoteFeatures:
-    """Read this rank's block row of the features; collective."""
-    source = _directory(request.source)
-    x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, layout.members(grid.row)))
-    rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
-    return RemoteFeatures(
-        grid.column_comm, layout, rows, config.feature_norm, config.feature_codec, config.cache_bytes, *cached
-    )  # fmt: skip
+def _relation_blocks(config: TrainOptions, graph: Graph, request: ViewRequest) -> PartitionedRelations:
+    """Read this rank's rows of all relations; collective. Sampling has communicators of its own."""
+    placement, comm = request.placement, request.comm
+    blocks = TypeLayouts.open(graph, placement, placement.topology_grid(comm.duplicate()), config.seed)
+    held = together(comm, lambda: read_blocks(graph, blocks))
+    return open_relations(placement, graph, request.backend, blocks, held)
 
 
-def _directory(source: Source) -> str:
-    assert not isinstance(source, Graph)  # see `source.readable`
-    return str(source)
+def whole_type_view(
+    config: TrainOptions, targets: TypeTargets, backend: Backend, fingerprint: str, schema: Schema | None = None
+) -> View:  # fmt: skip
+    """Open a graph of relations whole on this rank, or a part of one as a graph of its own; sends nothing.
+
+    `schema` is that of the model, by default that of the targets.
+    """
+    relations, schema = RelationAdjacency(targets.graph, backend), schema or targets.schema
+    features = whole_type_features(config, targets, schema)
+    return _with_embeddings(config, schema, type_view(targets, relations, features, SerialComm(), fingerprint))
 
 
-def _share(config: TrainOptions, request: ViewRequest, layout: Layout) -> Share:
-    return Share(config, request.placement, request.comm, request.virtual_ranks, request.sampler, layout)
+def _with_embeddings(config: TrainOptions, schema: Schema, view: View) -> View:
+    view.memory["embeddings"] = embedding_bytes(config, schema, view.features.blocks)
+    return view
 
 
-def _cached(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> CachedRows:
-    """Choose the cached rows of features that lie with the topology: by degree, or by counts of the first mini-batches."""
-    if config.cache_by == "degree":
-        return CachedRows(opened.column_counts())
-    adjacency, share = opened.adjacency(request.backend), _share(config, request, opened.layout)
-    return rows_by_frequency(share, adjacency, opened.seeds(config.seeds), opened.grid.column_comm)
+def make_model(
+    config: TrainOptions, inputs: int | Schema, outputs: int, seed: int, blocks: TypeLayouts | None = None
+) -> Gnn | RelationalGnn | LinkModel:  # fmt: skip
+    """Make the model of a configuration, with initial weights drawn from `seed`; collective with learned rows in `blocks`.
+
+    `inputs` is the number of features or, of a model of relations, its schema.
+    """
+    links = config.task == "links"
+    width = config.hidden if links else outputs
+    if isinstance(inputs, Schema):
+        norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
+        made: Gnn | RelationalGnn = RelationalGnn(
+            config.model, inputs, config.hidden, config.layers, width, config.dropout, config.input_dropout, norm, config.heads,
+            config.featureless, seed, blocks,
+        )  # fmt: skip
+    else:
+        made = build(config, inputs, width, seed)
+    return LinkModel(made, config.decoder, config.hidden) if links else made
 
 
 def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:

@@ -53,19 +53,9 @@ def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tenso
 
 
 def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: str) -> dict[str, torch.Tensor]:
-    """Return this rank's rows of every shard of a checkpoint, which rank 0 reads; collective.
+    """Return this rank's rows of every shard of a checkpoint, whose folder rank 0 reads; every rank has its state. Collective.
 
-    Parameters
-    ----------
-    state : dict
-        Of the checkpoint, on every rank.
-    folder : str
-        Of the checkpoint; rank 0 reads it.
-
-    Raises
-    ------
-    DataError
-        If a shard is damaged, or all of them together lack a row.
+    Raises `DataError` if a shard is damaged, or all of them together lack a row.
     """
     grid, model = _grid(context), context.model
     names = state["shard_tensors"]

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.base import Backend
+from ..config import UNION
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
 from ..data.atomic import temporary_folder
 from ..data.files import folder_of
-from ..data.link_split import load_links
+from ..data.held_out_links import HeldOutLinks
+from ..data.link_split import LinkGraph, load_links
 from ..data.parts_manifest import graph_manifest, is_parts
 from ..data.store_files import open_array
 from ..distributed.comm.agree import fingerprint, made_alike, together
@@ -26,9 +28,11 @@ from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..labels import as_labels, gap_warning, outputs_of, target_of
 from ..relations.adjacency import fingerprint_of
+from ..relations.rule import TimeRule
 from ..samplers import Sampler
 from ..sparse import CSR, spaced
 from ..vertex_table import fits_label
+from ..views.seed_times import SeedTimes, rule_of, seed_times
 
 Source = Graph | str | os.PathLike[str]
 
@@ -51,19 +55,18 @@ class ViewRequest(NamedTuple):
         """True if exact inference must take means by edge weight."""
         return self.sampler.estimates_weighted_means
 
+    @property
+    def shared_by(self) -> Comm | None:
+        """The ranks whose machines share converted features; None if every rank has its own."""
+        return None if self.placement.features == "replicated" else self.comm
+
 
 def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
     """Open the store of a graph for a model of relations, and return other sources as they are; collective.
 
-    The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store.
-    The adjacency and the columns of a graph in memory are checked.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if the model does not suit the graph, or the store has no held-out edges to predict.
-    DataError
-        On every rank, if features, labels, masks or other columns of a graph in memory are malformed.
+    The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store. The
+    adjacency and the columns of a graph in memory are checked. Raises `UsageError` on every rank if the model does not suit the graph, or
+    the store has no held-out edges to predict, and `DataError` if columns of a graph in memory are malformed.
     """
 
     def known() -> bool:
@@ -88,6 +91,12 @@ def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
     assert not isinstance(source, Graph)
     verify_together(source, comm, config.check)
     return together(comm, opened)
+
+
+def directory_of(source: Source) -> str:
+    """Return the path of a store; see `readable`."""
+    assert not isinstance(source, Graph)
+    return str(source)
 
 
 def preferred(source: Source, topologies: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,23 +147,12 @@ def verify(source: Source, comm: Comm, check: str) -> None:
 
 
 def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
-    """Return the graph in a form that ranks can open; collective.
+    """Return the graph in a form that ranks can open, a path of a store if they need one (see `Method.needs_store`); collective.
 
-    If they need a store (see `Method.needs_store`), a graph in memory is written as one in the folder for temporary files, once on each
-    machine. All ranks have the same graph. No bytes of it travel.
-
-    Returns
-    -------
-    source : Source
-        As it was given, or the path of the store.
-    folder : TemporaryDirectory, optional
-        On a rank that wrote a store, which is deleted with this object, at the latest when the process ends in good order. A process that
-        is killed, or exits at once because a peer was lost, leaves the folder behind; the next run on that machine removes it.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if the disk is full or cannot be written.
+    A graph in memory, which is the same on all ranks, is then written to the folder for temporary files once on each machine, and no bytes
+    of it travel. The rank that wrote it gets an object with which the store is deleted, at the latest when the process ends in good order.
+    A process that is killed, or exits at once because a peer was lost, leaves the folder behind; the next run on that machine removes it.
+    Raises `UsageError` on every rank if the disk is full or cannot be written.
     """
     if not isinstance(source, Graph) or not needs_store:
         return source, None
@@ -184,10 +182,7 @@ def load_graph(source: Source, label: str | None, target: str | None = None, che
 def fitted(config: TrainOptions, source: Source) -> TrainOptions:
     """Return the configuration with its target and metric filled in; those not given follow from the labels of the graph.
 
-    Raises
-    ------
-    UsageError
-        If the metric does not suit the target.
+    Raises `UsageError` if the metric does not suit the target.
     """
     target = "links" if config.task == "links" else config.target or _target(source, config) or "class"
     metric = config.metric or METRICS[target][0]
@@ -217,10 +212,7 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
 def target_of_run(graph: Graph, name: str | None, label: str | None) -> VertexType:
     """Return the type to predict: the named one, or the only one with the label.
 
-    Raises
-    ------
-    UsageError
-        If there is no such type, or it has no such label; if none is named, and none or several have the label.
+    Raises `UsageError` if there is no such type, or it has no such label; if none is named, and none or several have the label.
     """
     fit, what = [kind for kind in graph.types if _has_label(kind, label)], "labels" if label is None else f"a column {label!r} of numbers"
     if name is not None:
@@ -257,3 +249,37 @@ def _target(source: Source, config: TrainOptions) -> str | None:
 def _has_label(kind: VertexType, label: str | None) -> bool:
     column = kind.labels if label is None else kind.extra.get(label)
     return column is not None and fits_label(column.dtype, column.ndim)
+
+
+def link_rule(config: TrainOptions, graph: LinkGraph) -> tuple[HeldOutLinks, TimeRule | None]:
+    """Return the held-out links of a graph and the rule of time; raises `UsageError` if they do not suit the options."""
+    if (weighted := _weighted(graph)) and config.sampler == "labor":
+        raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+    held, rule = graph.held_out, rule_of(config, graph)
+    assert held is not None
+    if rule is not None and held.times is None:
+        raise UsageError(
+            f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link "
+            "was asked about; use a relation with times, or a graph without any"
+        )
+    return held, rule
+
+
+def _weighted(graph: Graph) -> list[str]:
+    """Return the relations with weights."""
+    return [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
+
+
+def seed_times_of(config: TrainOptions, graph: Graph, kind: VertexType, weighted_blocks: bool = False) -> SeedTimes | None:
+    """Return the times of the seeds; `weighted_blocks` says that means are by weights that lie in block rows."""
+    if weighted_blocks and config.evaluation == "exact" and (found := _weighted(graph)):
+        raise UsageError(
+            f"exact scores by edge weight read whole relations, and {found[0]} has weights; got graph partitioned with sampler "
+            f"{config.sampler}: use topology replicated, or evaluate sampled"
+        )
+    times = seed_times(config, graph, kind)
+    if times is not None and config.sampler in UNION:
+        raise UsageError(f"sampler {config.sampler} draws from all relations at once, whatever their times; use sage, labor or full")
+    if times is not None and config.eval_memory:
+        raise UsageError(f"eval_memory bounds scores that are computed layer by layer, and graph {graph.name!r} has times: leave it out")
+    return times

@@ -34,14 +34,7 @@ class Tracker(Protocol):
 
 
 class Tracking:
-    """A callback of the training loop that forwards to trackers. Used as a context, it also tells them of a failed run.
-
-    Parameters
-    ----------
-    trackers : sequence of (name, Tracker)
-    config : dict
-        The resolved configuration.
-    """
+    """A callback of the training loop that forwards to named trackers. Used as a context, it also tells them of a failed run."""
 
     def __init__(self, trackers: Sequence[tuple[str, Tracker]], config: dict[str, Any]) -> None:
         self._trackers, self._config = list(trackers), config

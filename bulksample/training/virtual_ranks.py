@@ -21,20 +21,9 @@ from .weights import running_statistics
 
 
 def virtual_ranks(config: TrainOptions, comm: Comm, state: dict[str, Any] | None, method: str, elastic: str) -> int:
-    """Return W of a run: that of the checkpoint it continues, that of its option, or the number of ranks.
+    """Return W of a run: that of the checkpoint it continues, whose state is given, that of its option, or the number of ranks.
 
-    Parameters
-    ----------
-    state : dict, optional
-        The state of the checkpoint.
-    method : str
-    elastic : str
-        `Method.elastic`.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if the method or the checkpoint does not fit the number of ranks.
+    Raises `UsageError` on every rank if the method (`elastic` is `Method.elastic`) or the checkpoint does not fit the number of ranks.
     """
     asked, p = config.virtual_ranks, comm.size
     before = None if state is None else state.get("virtual_ranks", state["loader"].get("ranks"))  # none in old states of whole graphs

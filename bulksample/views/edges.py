@@ -29,16 +29,8 @@ class EdgeRows(NamedTuple):
 class EdgeSource:
     """Fetches the numbers and the features of edges, which are named by their ends.
 
-    Parameters
-    ----------
-    matrix : CSR, shape (n, n), optional
-        The whole adjacency, if this rank has it: then numbers are found here.
-    features : float32 or float16, shape (nnz, d), optional
-        Of all edges, if this rank has them.
-    exchange : EdgeExchange, optional
-        Fetches edges from the ranks that own their rows; every fetch is then collective.
-    numbers : bool
-        Fetch numbers that are not found here.
+    Numbers are found in the whole adjacency, and features among those of all edges, if this rank has them; else an exchange fetches them
+    from the ranks that own their rows, and every fetch is collective. With `numbers`, it fetches numbers that are not found here.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
     X_batch = Q D X        Q selects the vertices of a mini-batch, D scales each row to unit norm
 
 Sparse features stay sparse; the first layer multiplies with them. `start` begins a fetch and `wait` ends it, so that rows travel
-while the rank computes. `views.remote_features` fetches features that other ranks hold.
+while the rank computes. `views.type_features` fetches features that other ranks hold, and those of several types.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from ..backends import on_host
 from ..distributed.comm.base import Comm
 from ..distributed.comm.machines import shared_array
 from ..distributed.matrix.codec import CODECS
+from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
@@ -30,38 +32,34 @@ from ..prefetch import Prefetcher
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")
+Ids = Any  # of vertices: an int32 array or a tensor on a device, or a dict of them by type
 _CHUNK_NUMBERS = 2**24  # read at once, since features may be larger than memory
 
 
 class Fetching:
     """A fetch under way, which `finish` completes."""
 
-    def __init__(self, finish: Callable[[], torch.Tensor | SparseRows]) -> None:
+    def __init__(self, finish: Callable[[], Any]) -> None:
         self._finish = finish
 
-    def wait(self) -> torch.Tensor | SparseRows:
-        """Return the rows in the requested order: float32, shape (N, f); sparse if the features are."""
+    def wait(self) -> Any:
+        """Return the rows in the requested order: float32, shape (N, f); sparse if the features are, and a dict if ids are by type."""
         return self._finish()
 
 
 class FeatureSource(ABC):
-    """Fetches the features of vertices.
+    """Fetches the features of vertices of one type, or of several: then ids and rows are dicts by type, as `TypeFeatures` returns them."""
 
-    Attributes
-    ----------
-    width : int
-        f, the number of features.
-    is_sparse : bool
-    """
-
-    width: int
-    is_sparse: bool
+    width: int  # f, the number of features
+    is_sparse: bool = False
+    comm: Comm | None = None  # of the fetches, if they are collective
+    blocks: TypeLayouts | None = None  # of features and learned rows by type; None if there is one type, or every rank holds them whole
 
     @abstractmethod
-    def start(self, vertices: np.ndarray) -> Fetching:
+    def start(self, vertices: Ids) -> Fetching:
         """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks."""
 
-    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+    def ask(self, fetches: Sequence[Ids]) -> list[Callable[[], Fetching]]:
         """Return a function for each of several fetches that starts it; collective, as are these functions, if rows are spread over ranks.
 
         A source that requests rows from other ranks sends their ids here, for all fetches at once; the rows of a fetch travel once it is
@@ -69,15 +67,26 @@ class FeatureSource(ABC):
         """
         return [partial(self.start, vertices) for vertices in fetches]
 
+    def joined(self, lists: Sequence[Ids]) -> Ids:
+        """Return the ids of several mini-batches one after another, where they are; of none, no ids."""
+        if len(lists) < 2:
+            return lists[0] if lists else np.empty(0, np.int32)
+        return torch.cat(list(lists)) if isinstance(lists[0], torch.Tensor) else np.concatenate(lists)
+
+    def cut(self, rows: Any, lists: Sequence[Ids | None]) -> list[Any]:
+        """Divide the rows of joined ids among their mini-batches again; None stands for a mini-batch without ids."""
+        bounds = [0, *accumulate(0 if one is None else len(one) for one in lists)]
+        return [rows] if len(lists) == 1 else [rows[first:last] for first, last in pairwise(bounds)]
+
     @abstractmethod
     def nbytes(self) -> int:
         """Return the bytes of features that this rank holds."""
 
-    def fetch(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
+    def fetch(self, vertices: Ids) -> Any:
         """Start a fetch and wait for it."""
         return self.start(vertices).wait()
 
-    def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
+    def now(self, vertices: Ids) -> Any:
         """Fetch rows that the caller computes with at once."""
         return self.fetch(vertices)
 
@@ -85,7 +94,7 @@ class FeatureSource(ABC):
 class NoFeatures(FeatureSource):
     """The features of a graph that has none: matrices without columns."""
 
-    width, is_sparse = 0, False
+    width = 0
 
     def start(self, vertices: np.ndarray) -> Fetching:
         return Fetching(lambda: torch.empty(len(vertices), 0))
@@ -97,30 +106,14 @@ class NoFeatures(FeatureSource):
 class Features(FeatureSource):
     """The features of a graph that this rank holds whole, in memory or mapped from a file. Rows are scaled as they are fetched.
 
-    Parameters
-    ----------
-    graph : Graph, or RankGraph with replicated features
-    norm : {"none", "l1", "l2"}
-        Divide each row by its l1 or l2 norm; rows of zeros stay.
-    storage : {"given", "fp16", "bf16"}
-        Storage dtype of dense features. Half precision halves the memory and the bytes that a gather reads.
-    threads : int
-        0 gathers in `wait`, with as many threads as torch has. Otherwise this many extra threads gather in the background.
-    shared_by : Comm, optional
-        All ranks, if those of a machine are to share one copy of what is converted, norms included. Collective. What is not converted
-        is mapped from the store, and shared anyway.
+    `norm` divides each row by its l1 or l2 norm; rows of zeros stay. `storage` is the dtype of dense features: half precision halves the
+    memory and the bytes that a gather reads. With 0 `threads`, rows are gathered in `wait`, with as many threads as torch has; otherwise
+    this many extra threads gather in the background. `shared_by` are all ranks, if those of a machine are to share one copy of what is
+    converted, norms included; collective then. What is not converted is mapped from the store, and shared anyway. Devices are not to copy
+    what is `shared` to other memory of the host.
 
-    Attributes
-    ----------
-    shared : bool
-        True if the ranks of a machine share one copy, which devices are not to copy to other memory of the host.
-
-    Raises
-    ------
-    UsageError
-        If the graph has no features, or the norm is unknown.
-    DataError
-        If a feature is too large for the storage dtype.
+    Raises `UsageError` if the graph has no features, or the norm is unknown, and `DataError` if a feature is too large for the storage
+    dtype.
     """
 
     def __init__(
@@ -175,35 +168,37 @@ class StoredFeatures(NamedTuple):
 def _stored_as(x: np.ndarray, storage: str, shared_by: Comm | None) -> np.ndarray:
     """Return dense features in another dtype, in the memory of this rank or of its machine."""
     codec = CODECS[storage]
-    if shared_by is None:
-        return codec.encode(x)
-
-    def fill(a: int, b: int) -> np.ndarray:
-        encoded = codec.encode(x[a:b])
-        forget(x[a:b])
-        return encoded
-
-    made = shared_array(shared_by, (len(x), codec.columns(x.shape[1])), codec.dtype, fill, f"features as {storage}")
-    forget(x)  # the system maps pages around those that are read
-    return made
+    return _converted(x, codec.encode, (len(x), codec.columns(x.shape[1])), codec.dtype, shared_by, f"features as {storage}")
 
 
 def _scales(x: np.ndarray | CSR, norm: str, shared_by: Comm | None) -> np.ndarray:
     """Return one over the norm of each row, in the memory of this rank or of its machine."""
+    norms = partial(_inverse_norms, norm=norm)
+    return _converted(x, norms, (x.shape[0],), np.dtype(np.float32), shared_by, "norms of features")
+
+
+def _converted(
+    x: Any, convert: Callable[[Any], np.ndarray], shape: tuple[int, ...], dtype: np.dtype[Any], shared_by: Comm | None, what: str
+) -> np.ndarray:  # fmt: skip
+    """Convert the rows of features, some at a time if a machine shares the result."""
     if shared_by is None:
-        return _inverse_norms(x, norm)
+        return convert(x)
 
     def fill(a: int, b: int) -> np.ndarray:
-        if isinstance(x, CSR):
-            return _inverse_norms(x.take(np.arange(a, b)), norm)
-        scales = _inverse_norms(x[a:b], norm)
-        forget(x[a:b])
-        return scales
+        made = convert(consecutive(x, a, b))
+        if isinstance(x, np.ndarray):
+            forget(x[a:b])
+        return made
 
-    made = shared_array(shared_by, (x.shape[0],), np.dtype(np.float32), fill, "norms of features")
+    made = shared_array(shared_by, shape, dtype, fill, what)
     if isinstance(x, np.ndarray):
-        forget(x)
+        forget(x)  # the system maps pages around those that are read
     return made
+
+
+def consecutive(x: np.ndarray | CSR, first: int, last: int) -> np.ndarray | CSR:
+    """Return some rows of dense or sparse features."""
+    return x.take(np.arange(first, last)) if isinstance(x, CSR) else x[first:last]
 
 
 def feature_bytes(x: np.ndarray | CSR) -> int:

@@ -24,11 +24,11 @@ from ..nn.own_model import OwnModel, as_dense
 from ..nn.tensor_block import HaloBlock, TensorBlock
 
 if TYPE_CHECKING:
-    from .own_rows import OwnRows
+    from .halo_rows import HaloRows
 
 
 class PassRows(Protocol):
-    """The rows that a full-graph pass computes: `OwnRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
+    """The rows that a full-graph pass computes: `HaloRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
 
     has_halo: bool
 
@@ -47,11 +47,7 @@ class PassRows(Protocol):
 class FrozenInput:
     """The input of a layer that does not change while the layer is trained: its halo is fetched once.
 
-    Parameters
-    ----------
-    rows : PassRows
-    x : shape (m + h, f)
-        This rank's m rows, then h halo rows, which other ranks hold.
+    `x`, of shape (m + h, f), has this rank's m rows, then h halo rows, which other ranks hold.
     """
 
     def __init__(self, rows: PassRows, x: Input) -> None:
@@ -84,12 +80,8 @@ class FrozenInput:
 class FullGraph:
     """A full-graph forward pass of a model, distributed over the ranks by rows.
 
-    Parameters
-    ----------
-    rows : PassRows
-    strong : bool
-        Fetch the input of the first layer once, and let each layer choose whether to transform or to aggregate first. If false,
-        every layer aggregates first and exchanges its input every time, as published systems do and count.
+    With `strong`, the input of the first layer is fetched once, and each layer chooses whether to transform or to aggregate first. If
+    false, every layer aggregates first and exchanges its input every time, as published systems do and count.
     """
 
     def __init__(self, rows: PassRows, strong: bool = True) -> None:
@@ -99,10 +91,7 @@ class FullGraph:
     def __call__(self, model: Model) -> torch.Tensor:
         """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective.
 
-        Raises
-        ------
-        UsageError
-            If a module of the user's does not ask each block after the first for its sources, once.
+        Raises `UsageError` if a module of the user's does not ask each block after the first for its sources, once.
         """
         if isinstance(model, OwnModel):
             return self._own(model)
@@ -126,7 +115,7 @@ class FullGraph:
         rows, edges = self.rows, self._edges
         if not rows.has_halo:
             return model.over(self._dense, [edges] * model.hops)
-        halos = [partial(cast("OwnRows", rows).with_halo, key=str(i)) for i in range(model.hops)]
+        halos = [partial(cast("HaloRows", rows).with_halo, key=str(i)) for i in range(model.hops)]
         blocks: list[TensorBlock] = [HaloBlock(edges, partial(model.exchange, halo)) for halo in halos]
         if self.strong:  # the input of the first layer has its halo already
             blocks[0] = edges

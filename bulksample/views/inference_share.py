@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,53 +25,34 @@ _TABLE = 4  # entries of a table that cost as much as sorting one id
 Neighborhood = Callable[[int, int], tuple[Block, torch.Tensor, slice]]
 
 
-class InferenceShare(ABC):
-    """The rows of A that this rank computes in exact inference, counted from 0.
+@dataclass(eq=False)
+class ScoredRows:
+    """Some vertices of a graph that this rank scores, with their labels and splits; by default none."""
 
-    Attributes
-    ----------
-    n, edges : int
-        Vertices and edges of the whole graph.
-    chunk_numbers : int
-        How many numbers may be held at once in addition to the rows themselves.
-    rows : int
-    vertices : int32, shape (rows,)
-        The vertex of each row.
-    indptr : int64, shape (rows + 1,)
-    degrees : float32, shape (rows,)
-        (Weighted) degrees.
-    labels : int64 of shape (rows,), or int8 or float32 of shape (rows, t), optional
-    masks : dict of bool arrays of shape (rows,)
-    sparse : bool
-        True if the features are sparse.
-    holds_features : bool
-        True if every rank has the features of all vertices.
-    comm : Comm
-        The ranks whose shares together are the whole graph.
-    gathered : float
-        The share of all sent rows that `distribute` holds in memory.
-    streamed : bool
-        True if the newest inference streamed its rows.
-    first : int
-        The place of the first row, in an order of all vertices in which every share is a range.
-    """
+    vertices: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # of each row
+    labels: np.ndarray | None = None  # int64 of shape (rows,), or int8 or float32 of shape (rows, t)
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    streamed: bool = False  # the newest inference streamed its rows
+    rows: int = field(init=False)
 
-    chunk_numbers = CHUNK_NUMBERS
-    n: int
-    edges: int
-    rows: int
-    vertices: np.ndarray
-    indptr: np.ndarray
-    degrees: torch.Tensor
-    labels: np.ndarray | None
-    masks: dict[str, np.ndarray]
-    sparse: bool
-    holds_features: bool = False
-    comm: Comm
-    gathered: float
+    def __post_init__(self) -> None:
+        self.rows = len(self.vertices)
+
+
+class InferenceShare(ScoredRows, ABC):
+    """The rows of A that this rank computes in exact inference, counted from 0."""
+
+    chunk_numbers = CHUNK_NUMBERS  # that may be held at once in addition to the rows themselves
+    n: int  # vertices of the whole graph
+    edges: int  # of the whole graph
+    indptr: np.ndarray  # int64, shape (rows + 1,)
+    degrees: torch.Tensor  # float32, shape (rows,): (weighted) degrees
+    sparse: bool  # the features are
+    holds_features: bool = False  # every rank has the features of all vertices
+    comm: Comm  # the ranks whose shares together are the whole graph
+    gathered: float  # the share of all sent rows that `distribute` holds in memory
+    first: int  # the place of the first row, in an order of all vertices in which every share is a range
     _in_order: tuple[Comm, np.ndarray] | None = None
-    streamed: bool = False
-    first: int
 
     @abstractmethod
     def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -116,10 +98,8 @@ class InferenceShare(ABC):
     def distribute(self, sent: torch.Tensor) -> Neighborhood:
         """Send the rows `sent`, one for each row of this share, to every rank that aggregates them; collective (kind "activations").
 
-        Returns
-        -------
-        A function of (a, b), which returns the block of rows a to b - 1 of the share, the rows sent by the sources of the block, and
-        the slice of the sources that are rows a to b - 1. Call it for the ranges of `steps`, in their order.
+        The function returned takes (a, b) and returns the block of rows a to b - 1 of the share, the rows sent by the sources of the block,
+        and the slice of the sources that are rows a to b - 1. Call it for the ranges of `steps`, in their order.
         """
 
     def distribute_features(self, layer: Layer) -> Neighborhood:
@@ -144,18 +124,9 @@ class InferenceShare(ABC):
 def compact(
     indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray | None, own: np.ndarray, n: int
 ) -> tuple[Block, np.ndarray, slice]:  # fmt: skip
-    """Make a block of rows whose sources are ids below n.
+    """Make a block of rows, whose ids are consecutive numbers, and whose sources are ids below n.
 
-    Parameters
-    ----------
-    indptr : int64, shape (D + 1,)
-    sources : integers, shape (E,)
-    own : int64, shape (D,)
-        The ids of the rows: consecutive numbers.
-
-    Returns
-    -------
-    The block; the distinct ids of its sources, ascending, with those of the rows among them; and the slice of the rows there.
+    Also return the distinct ids of its sources, ascending, with those of the rows among them, and the slice of the rows there.
     """
     ids, local = numbered(own, sources, n)
     start = int(np.searchsorted(ids, own[0])) if len(own) else 0
@@ -165,9 +136,7 @@ def compact(
 def numbered(own: np.ndarray, sources: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct ids of rows and sources, ascending, and the place of each source among them: int32, shape (E,).
 
-    Notes
-    -----
-    Ids lie in 0 .. n - 1. A table of 5 n bytes numbers them in a few ns an entry, sorting in some 50; few entries are sorted.
+    A table of 5 n bytes numbers ids in a few ns an entry, sorting in some 50; few entries are sorted.
     """
     if n > _TABLE * len(sources):
         ids, local = np.unique(np.concatenate([own, sources]), return_inverse=True)

@@ -9,14 +9,16 @@ Exact evaluation still runs on the whole graph in block rows.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
-from ..distributed.matrix.graph_block import GraphBlock
+from ..distributed.matrix.graph_block import GraphBlock, load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import Graph
@@ -25,25 +27,15 @@ from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer
 from ..sparse import CSR, row_pointers
 from .features import Features, Fetching
-from .induced import local_graph
-from .partitioned import BlockView
-from .view import View, mean_weights
+from .view import BlockRows, Targets, View, mean_weights
 
 
 @dataclass(frozen=True, eq=False)
 class VisibleParts:
-    """The parts of the graph that each rank sees. Rank r trains on the seeds of part r.
+    """The parts of the graph that each rank sees, the same on every rank. Rank r trains on the seeds of part r."""
 
-    Parameters
-    ----------
-    part : int32, shape (n,)
-        The part of each vertex.
-    seen : bool, shape (ranks, parts)
-        True if a rank sees a part. Both arrays are the same on every rank.
-    """
-
-    part: np.ndarray
-    seen: np.ndarray
+    part: np.ndarray  # int32, shape (n,): the part of each vertex
+    seen: np.ndarray  # bool, shape (ranks, parts): True if a rank sees a part
 
     @staticmethod
     def of_blocks(layout: Layout) -> VisibleParts:
@@ -56,110 +48,79 @@ class VisibleParts:
         return seen
 
 
-def allgather_degrees(view: BlockView) -> np.ndarray:
+def allgather_degrees(rows: BlockRows) -> np.ndarray:
     """Gather the in-degree of every vertex of the whole graph: int32, shape (n,). Collective: 4 n (p - 1) bytes over all ranks."""
-    own = view.block.adjacency.degrees.astype(np.int32)
-    by_row = view.grid.column_comm.allgather_rows(own, np.diff(view.layout.bounds), "topology")
-    degrees: np.ndarray = by_row[view.layout.places(np.arange(view.layout.n, dtype=np.int32))]
+    own, layout = rows.block.adjacency.degrees.astype(np.int32), rows.layout
+    by_row = rows.grid.column_comm.allgather_rows(own, np.diff(layout.bounds), "topology")
+    degrees: np.ndarray = by_row[layout.places(np.arange(layout.n, dtype=np.int32))]
     return degrees
 
 
-class LocalView(View):
-    """The part of a graph that a rank sees, renumbered.
+class LocalPart(NamedTuple):
+    """The part of a graph that a rank sees, renumbered, and its view.
 
-    Parameters
-    ----------
-    whole : BlockView
-    vertices : int32, shape (m + h,)
-        The vertex of each row: S, then H.
-    rows : int
-        m.
-    matrix : CSR, shape (m + h, m + h)
-        The rows of H are empty.
-    x : Input, shape (m + h, f)
-    degrees : int32, shape (m + h,)
-        In-degrees in the whole graph.
-    own_seeds : bool, shape (whole.seeds,)
-        True for the seeds of this rank.
-
-    Attributes
-    ----------
-    seeds : int32, ascending
-        Row numbers, as in everything that samplers and models get; `vertices` maps them to the graph.
+    Seeds are row numbers, as in everything that samplers and models get; `vertices` maps them to the graph.
     """
 
-    def __init__(
-        self, whole: BlockView, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, own_seeds: np.ndarray,
-        backend: Backend,
-    ) -> None:  # fmt: skip
-        self.whole, self.vertices, self.rows, self.total_degrees = whole, vertices, rows, degrees
-        self.name, self.num_features, self.num_classes = whole.name, whole.num_features, whole.num_classes
-        self.fingerprint, self.share = whole.fingerprint, whole.share
-        self.adjacency = LocalAdjacency(matrix, backend)
-        self.features = Features(Graph(matrix, features=_stored(x), name=whole.name))
-        self.seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
-        self.labels = whole.labels[own_seeds]
-        self.all_degrees = None if whole.all_degrees is None else whole.all_degrees[torch.from_numpy(vertices.astype(np.int64))]
-        more = {"adjacency": matrix.nbytes(), "features": self.features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
-        self.memory = {name: held + more[name] for name, held in whole.memory.items()}
+    view: View
+    whole: BlockRows  # this rank's rows of the whole graph
+    vertices: np.ndarray  # int32, shape (m + h,): the vertex of each row, S, then H
+    rows: int  # m
+    matrix: CSR  # shape (m + h, m + h); the rows of H are empty
+    degrees: np.ndarray  # int32, shape (m + h,): in-degrees in the whole graph
 
-    def all_rows(self) -> View:
-        return self.whole
 
-    def held_bytes(self) -> dict[str, int]:
-        """Return `memory`, with what draws from the whole graph have gathered, for sampled scores, counted as ``replicated``."""
-        return {**self.memory, "replicated": self.memory["replicated"] + self.whole.adjacency.gathered_bytes}
+def local_part(
+    whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, own_seeds: np.ndarray, backend: Backend
+) -> LocalPart:  # fmt: skip
+    """Make the part of a graph in block rows that has these arrays.
 
-    @property
-    def matrix(self) -> CSR:
-        """The adjacency of this part."""
-        assert self.adjacency.whole_matrix is not None
-        return self.adjacency.whole_matrix
+    `own_seeds` is True for the seeds of the whole view that are this rank's.
+    """
+    features = Features(Graph(matrix, features=_stored(x), name=whole.name))
+    seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
+    more = {"adjacency": matrix.nbytes(), "features": features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
+    made = View(
+        whole.name, whole.fingerprint, LocalAdjacency(matrix, backend), features,
+        Targets(seeds, whole.labels[own_seeds], whole.num_classes), whole.share,
+        {name: held + more[name] for name, held in whole.memory.items()}, whole=whole,
+    )  # fmt: skip
+    if whole.all_degrees is not None:
+        made.all_degrees = whole.all_degrees[torch.from_numpy(vertices.astype(np.int64))]
+    return LocalPart(made, whole.own_rows(), vertices, rows, matrix, degrees)
 
 
 class PendingLocalView:
-    """A local view whose rows have arrived and whose features are on their way. Every one must be waited for.
+    """A local part whose rows have arrived and whose features are on their way. Every one must be waited for.
 
-    Parameters
-    ----------
-    whole : BlockView
-        On a grid without replication.
-    parts : VisibleParts
-    degrees : int32, shape (n,)
-        See `allgather_degrees`.
-    backend : Backend
-    halo : int, optional
-        See `local_graph`; 0 keeps no halo.
-
-    Notes
-    -----
-    Collective. Owners know from `parts` who sees which of their rows, so only features are requested. For each row that a rank
-    sees and does not own, 4 bytes travel, and 4 for every edge (12 with weights) that it keeps or chooses from. For the features
-    of these rows and of halo rows, `RowExchange` states the bytes.
-
-    Raises
-    ------
-    UsageError
-        If the graph is replicated c > 1 times.
+    `whole` lies in block rows, on a grid without replication, `degrees` are those of `allgather_degrees`, and `halo` is that of
+    `local_graph`; 0 keeps no halo. Collective. Owners know from `parts` who sees which of their rows, so only features are requested. For
+    each row that a rank sees and does not own, 4 bytes travel, and 4 for every edge (12 with weights) that it keeps or chooses from. For
+    the features of these rows and of halo rows, `RowExchange` states the bytes.
     """
 
-    def __init__(self, whole: BlockView, parts: VisibleParts, degrees: np.ndarray, backend: Backend, halo: int | None = None) -> None:
-        if whole.grid.replication != 1:
-            raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: use 1")
+    def __init__(self, whole: View, parts: VisibleParts, degrees: np.ndarray, backend: Backend, halo: int | None = None) -> None:
+        check_replication(own := whole.own_rows())
         self._whole, self._backend = whole, backend
-        self._own_seeds = parts.part[whole.seeds] == whole.grid.comm.rank
-        seen, rows = _exchange_rows(whole, parts, outside=halo != 0)
+        self._own_seeds = parts.part[whole.seeds] == own.grid.comm.rank
+        seen, rows = _exchange_rows(own, parts, outside=halo != 0)
         self.vertices, self._matrix = local_graph(seen, rows, halo)
         self._rows, self._degrees = len(seen), degrees[self.vertices]
         self._fetching: Fetching = whole.features.start(self.vertices)
 
-    def wait(self) -> LocalView:
-        """Wait for the features and return the view."""
+    def wait(self) -> LocalPart:
+        """Wait for the features and return the part."""
         x = self._fetching.wait()
-        return LocalView(self._whole, self.vertices, self._rows, self._matrix, x, self._degrees, self._own_seeds, self._backend)
+        return local_part(self._whole, self.vertices, self._rows, self._matrix, x, self._degrees, self._own_seeds, self._backend)
 
 
-def _exchange_rows(whole: BlockView, parts: VisibleParts, outside: bool) -> tuple[np.ndarray, CSR]:
+def check_replication(rows: BlockRows) -> None:
+    """Raise `UsageError` if the graph is replicated c > 1 times."""
+    if (c := rows.grid.replication) != 1:
+        raise UsageError(f"training on parts keeps one block row on each rank; got replication {c}: use 1")
+
+
+def _exchange_rows(whole: BlockRows, parts: VisibleParts, outside: bool) -> tuple[np.ndarray, CSR]:
     """Send every rank the rows that it sees; return this rank's vertices, ascending, and their rows.
 
     Edges from vertices that the receiver does not see are sent only if `outside`.
@@ -194,20 +155,13 @@ def _stored(x: Input) -> np.ndarray | CSR:
 
 
 class LocalRows:
-    """All rows of a local view for a pass of `views.full_graph.FullGraph`, which exchanges nothing.
-
-    Parameters
-    ----------
-    view : LocalView
-    matrix : CSR, optional
-        Edges to use instead of the view's.
-    """
+    """All rows of a local part for a pass of `views.full_graph.FullGraph`, which exchanges nothing; `matrix` has other edges to use."""
 
     has_halo = False
 
-    def __init__(self, view: LocalView, matrix: CSR | None = None) -> None:
-        matrix, everything = matrix or view.matrix, np.arange(len(view.vertices))
-        weights = mean_weights(matrix.indptr, matrix.values, view.whole.block.weight_unit, view.whole.weights is not None)[1]
+    def __init__(self, part: LocalPart, matrix: CSR | None = None) -> None:
+        matrix, everything, view, whole = matrix or part.matrix, np.arange(len(part.vertices)), part.view, part.whole
+        weights = mean_weights(matrix.indptr, matrix.values, whole.block.weight_unit, whole.weights is not None)[1]
         self.n, self.edges = len(everything), matrix.nnz
         self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
         self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
@@ -221,3 +175,65 @@ class LocalRows:
         """Apply one layer to all rows; nothing is exchanged."""
         everything = slice(0, self.n)
         return layer.receive(self.block, layer.send(h, self.degrees, transforms), h[everything], everything, self.degrees, transforms)
+
+
+def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label: str | None = None, target: str | None = None) -> Graph:
+    """Return the subgraph A[S, S] induced by S, with its features, labels and splits. Of a store, only the rows of S are read.
+
+    Vertex i is ``vertices[i]``, of S ascending. Degrees are those within S; the classes are those of the whole graph. `label` names another
+    column to use as the label, and `target` the target that it shall be.
+    """
+    if isinstance(source, Graph):
+        x, rows = source.features, rows_of_graph(source.with_label(label, target), vertices)
+        features = x.take(vertices) if isinstance(x, CSR) else None if x is None else np.asarray(x[vertices])
+    else:
+        rows = load_block(source, vertices, label=label, target=target)
+        features = rows.features
+    _, matrix = local_graph(vertices, rows.adjacency, 0)
+    return Graph(matrix, rows.weight_unit, features, rows.labels, rows.num_classes, rows.masks, {}, rows.name)
+
+
+def rows_of_graph(graph: Graph, vertices: np.ndarray) -> GraphBlock:
+    """Return the rows of some vertices, ascending, of a graph in memory, without features."""
+    return GraphBlock(
+        vertices, graph.adjacency.take(vertices), graph.weight_unit, None, None if graph.labels is None else graph.labels[vertices],
+        graph.num_classes, {split: mask[vertices] for split, mask in graph.masks.items()}, graph.name,
+    )  # fmt: skip
+
+
+def local_graph(seen: np.ndarray, rows: CSR, halo: int | None) -> tuple[np.ndarray, CSR]:
+    """Renumber the vertices that a rank sees, ascending, and their halo: return the vertices, and their matrix.
+
+    The rows of `seen`, of shape (m, n), have columns that are vertices of the whole graph. At most `halo` halo vertices are kept, all by
+    default: those whose edges complete most, an edge into v counting 1 / d_v. They follow `seen`: int32, shape (m + h,). Their rows of the
+    matrix, of shape (m + h, m + h), are empty.
+    """
+    m = len(seen)
+    inner, inside = _find(seen, rows.indices)
+    outside = np.unique(rows.indices[~inside])
+    if halo is not None and len(outside) > halo:
+        outside = _most_completing(outside, rows, ~inside, halo)
+    outer, known = _find(outside, rows.indices)
+    keep = inside | known
+    size, row = m + len(outside), rows.row_of_entry()[keep]
+    column = np.where(inside, inner, m + outer)[keep]
+    order = np.argsort(row * size + column, kind="stable")
+    indptr = row_pointers(np.bincount(row, minlength=size))
+    values = None if rows.values is None else rows.values[keep][order]
+    matrix = CSR(indptr, column[order].astype(np.int32), values, (size, size))
+    return np.concatenate([seen, outside]).astype(np.int32), matrix
+
+
+def _find(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index of each wanted id among ascending ids, and True for the ids that are there."""
+    if not len(ids):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return at, ids[at] == wanted
+
+
+def _most_completing(outside: np.ndarray, rows: CSR, away: np.ndarray, count: int) -> np.ndarray:
+    """Choose the `count` outside vertices whose edges complete the largest share of rows; ascending. Ties go to the lower id."""
+    share = np.repeat(1.0 / np.maximum(rows.degrees, 1), rows.degrees)[away]  # rows are complete wherever there is a halo
+    gain = np.bincount(np.searchsorted(outside, rows.indices[away]), share, minlength=len(outside))
+    return np.sort(outside[np.argsort(-gain, kind="stable")[:count]])

@@ -1,4 +1,4 @@
-"""A graph in block rows over a process grid: each rank holds c n / p rows of A and of the features.
+"""A view of a graph in block rows over a process grid: each rank holds c n / p rows of A and of the features.
 
 Every rank also holds the seeds with their labels (12 bytes each, if these are classes) and, if the model uses them, the degrees of
 all vertices (4 n bytes).
@@ -15,40 +15,47 @@ import torch
 
 from ..backends.base import Backend
 from ..distributed.matrix.feature_exchange import RowExchange
-from ..distributed.matrix.graph_block import GraphBlock, load_feature_rows
+from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.layout import Layout
 from ..distributed.matrix.open_graph import OpenBlock
-from ..errors import UsageError
 from ..minibatch import Block
 from ..nn.layers import Input
-from ..sparse import CSR
-from .features import FeatureSource, checked_features, normalized
+from .features import FeatureSource, checked_features, consecutive, normalized
 from .inference_share import InferenceShare, Neighborhood, compact, even_work
-from .remote_features import RemoteFeatures, as_input
-from .view import View, mean_weights
+from .type_features import RemoteFeatures, as_input
+from .view import BlockRows, Targets, View, mean_weights
 
-OwnRows = Callable[[int, int], Input]  # features of rows a to b - 1 of a block
+RowReader = Callable[[int, int], Input]  # features of rows a to b - 1 of a block
 
 
-class OtherFeatures(NamedTuple):
-    """Features that do not lie in the block rows of the topology, and the access to those of this rank's block."""
+class BlockFeatures(NamedTuple):
+    """Features for a view in block rows: their source, and the access to those of this rank's block, which sends nothing."""
 
     source: FeatureSource
-    own_rows: OwnRows
+    own_rows: RowReader
 
 
-def rows_of_block(features: RemoteFeatures) -> OwnRows:
+def features_of_block(
+    opened: OpenBlock, grid: ProcessGrid, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
+    access_count: np.ndarray | None = None, wanted: np.ndarray | None = None,
+) -> BlockFeatures:  # fmt: skip
+    """Return features that lie in the block rows of the topology; see `RemoteFeatures` for the options. Collective with a cache."""
+    x = checked_features(opened.block.features, norm, opened.block.name)
+    features = RemoteFeatures(grid.column_comm, opened.layout, x, norm, codec, cache_bytes, access_count, wanted)
+    return BlockFeatures(features, rows_of_block(features))
+
+
+def rows_of_block(features: RemoteFeatures) -> RowReader:
     """Return a function that reads the features of own vertices from the block of rows that this rank holds."""
-    return lambda a, b: as_input(_consecutive(features.block, a, b))
+    return lambda a, b: as_input(consecutive(features.block, a, b))
 
 
-def fetched_rows(source: FeatureSource, vertices: np.ndarray) -> OwnRows:
+def fetched_rows(source: FeatureSource, vertices: np.ndarray) -> RowReader:
     """Return a function that reads the features of the vertices of a block, where this rank or its machine holds all features."""
     return lambda a, b: source.now(vertices[a:b])
 
 
-def stored_rows(directory: str | os.PathLike[str], vertices: np.ndarray, norm: str) -> OwnRows:
+def stored_rows(directory: str | os.PathLike[str], vertices: np.ndarray, norm: str) -> RowReader:
     """Return the access to features in the files of a store, for the vertices of a block."""
 
     def read(a: int, b: int) -> Input:
@@ -59,103 +66,52 @@ def stored_rows(directory: str | os.PathLike[str], vertices: np.ndarray, norm: s
     return read
 
 
-class BlockView(View):
-    """A view of one block row of a graph.
+def block_view(
+    opened: OpenBlock, grid: ProcessGrid, backend: Backend, features: BlockFeatures, fingerprint: str, split: str | None = None,
+    weighted: bool = False, degrees: bool = True,
+) -> View:  # fmt: skip
+    """Return a view of one block row of a graph with labels; collective.
 
-    Parameters
-    ----------
-    opened : OpenBlock
-        With labels, on a grid of its own: sampling uses its communicators from another thread. With the features of the block, unless
-        there are `other` ones.
-    grid : ProcessGrid
-        Another grid of the same shape, for features and inference.
-    split, norm, weighted
-        See `WholeView`.
-    codec, cache_bytes, access_count, wanted
-        The encoding of features on their way, and the cache of frequent rows; see `RowExchange`.
-    degrees : bool
-        True if the model uses the degrees of all vertices.
-    other : OtherFeatures, optional
-        Features that lie elsewhere; their norm, codec and cache are their own.
-
-    Attributes
-    ----------
-    grid : ProcessGrid
-    layout : Layout
-    block : GraphBlock
-    weights : float32, shape (entries of the block,), optional
-        The weights of a weighted mean.
-
-    Notes
-    -----
-    Collective. Each rank sends every other member of the process column its seeds and their labels, and 4 per own row if the model uses
-    degrees (kind "topology"). `RowExchange` states the cost of a cache.
+    Sampling uses the communicators of `opened` from another thread; `grid`, of the same shape, is for features and inference. `split` and
+    `weighted` are those of `whole_view`; `degrees` is True if the model uses the degrees of all vertices. Each rank sends every other
+    member of the process column its seeds and their labels, and 4 bytes per own row if the model uses degrees (kind "topology").
     """
-
-    def __init__(
-        self, opened: OpenBlock, grid: ProcessGrid, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
-        weighted: bool = False, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None, degrees: bool = True,
-        other: OtherFeatures | None = None, wanted: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        block, layout = opened.block, opened.layout
-        if block.labels is None:
-            raise UsageError(f"training needs labels, and graph {block.name!r} has no labels to train on; import them with the graph")
-        self.fingerprint, self.sampling = fingerprint, opened.grid.comm
-        self.grid, self.layout, self.block = grid, layout, block
-        self.name, self.num_classes = block.name, block.num_classes
-        self.adjacency = opened.adjacency(backend)
-        self.seeds, self.labels = opened.seeds(split, training=True), opened.labels(split)
-        if other is None:
-            x = checked_features(block.features, norm, block.name)
-            features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count, wanted)
-            other = OtherFeatures(features, rows_of_block(features))
-        self.features, self.num_features = other.source, other.source.width
-        self._parts = other.source.layout if isinstance(other.source, RemoteFeatures) else layout
-        own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
-        self.all_degrees = None
-        if degrees:
-            self.all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
-        self.share = BlockShare(block, layout, grid, other.own_rows, self.features.is_sparse, own_degrees, self.weights)
-        tables = layout.nbytes + (0 if self._parts is layout else self._parts.nbytes)
-        self.read_bytes = block.read_bytes
-        self.memory = {
-            "adjacency": block.adjacency.nbytes(),
-            "features": self.features.nbytes(),
-            "replicated": self.seeds.nbytes + self.labels.nbytes + (4 * block.n if degrees else 0) + tables,
-        }
-
-    def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        return self._parts.part_order(vertices)
+    block, layout = opened.block, opened.layout
+    adjacency = opened.adjacency(backend)
+    targets = Targets(opened.seeds(split, training=True), opened.labels(split), block.num_classes)
+    parts = features.source.layout if isinstance(features.source, RemoteFeatures) else layout
+    own_degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
+    all_degrees = None
+    if degrees:
+        all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
+    rows = BlockRows(grid, layout, block, weights)
+    memory = {
+        "adjacency": block.adjacency.nbytes(),
+        "features": features.source.nbytes(),
+        "replicated": targets.nbytes + (4 * block.n if degrees else 0)
+        + layout.nbytes + (0 if parts is layout else parts.nbytes),
+    }  # fmt: skip
+    return View(
+        block.name, fingerprint, adjacency, features.source, targets,
+        BlockShare(rows, features.own_rows, features.source.is_sparse, own_degrees),
+        memory, all_degrees, parts.part_order, rows, read_bytes=block.read_bytes, sampling=opened.grid.comm,
+    )  # fmt: skip
 
 
 class BlockShare(InferenceShare):
     """A share of a block row, which the c members of the process row divide. Ranks fetch sent rows from their owners.
 
-    Rows are numbered by `Layout.places`, which puts the rows of a block next to each other.
-
-    Parameters
-    ----------
-    block : GraphBlock
-    layout : Layout
-    grid : ProcessGrid
-        Its column fetches hidden rows, its row gathers those of a block.
-    own_rows : OwnRows
-        The features of rows of the block; sends nothing.
-    sparse : bool
-        True if they are sparse.
-    degrees : float32, shape (m,)
-    weights : float32, shape (entries of the block,), optional
+    Rows are numbered by `Layout.places`, which puts the rows of a block next to each other. The column of the grid fetches hidden rows, its
+    row gathers those of a block.
     """
 
-    def __init__(
-        self, block: GraphBlock, layout: Layout, grid: ProcessGrid, own_rows: OwnRows, sparse: bool, degrees: np.ndarray,
-        weights: np.ndarray | None,
-    ) -> None:  # fmt: skip
-        self._layout, self._grid, self._own_rows = layout, grid, own_rows
+    def __init__(self, rows: BlockRows, own_rows: RowReader, sparse: bool, degrees: np.ndarray) -> None:
+        grid, block = rows.grid, rows.block
+        self._layout, self._grid, self._own_rows = rows.layout, grid, own_rows
         self.comm, self.gathered = grid.comm, grid.replication / grid.comm.size
         self.bounds = even_work(block.adjacency.indptr, grid.replication)
         own = slice(int(self.bounds[grid.column]), int(self.bounds[grid.column + 1]))
-        self._own, self._indices, self._weights = own, block.adjacency.indices, weights
+        self._own, self._indices, self._weights = own, block.adjacency.indices, rows.weights
         self.n, self.rows, self.sparse = block.n, own.stop - own.start, sparse
         self.edges = int(grid.column_comm.allreduce(np.array([block.adjacency.nnz]), "control")[0])
         self.indptr = block.adjacency.indptr[own.start : own.stop + 1]
@@ -196,7 +152,3 @@ class BlockShare(InferenceShare):
         own = super().steps(width)
         most = max(self._grid.column_comm.gather_control(len(own)))
         return own + [(self.rows, self.rows)] * (most - len(own))
-
-
-def _consecutive(x: np.ndarray | CSR, first: int, last: int) -> np.ndarray | CSR:
-    return x.take(np.arange(first, last)) if isinstance(x, CSR) else x[first:last]

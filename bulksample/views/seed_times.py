@@ -1,4 +1,4 @@
-"""When the seeds of a heterogeneous graph are asked about, and the rule of time, as the options of a run name them."""
+"""Seed timestamps and the time rule, from the options of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from ..samplers import Full, Sampler
 
 @dataclass(frozen=True, eq=False)
 class SeedTimes:
-    """When each vertex of the target type is asked about, and what may be drawn for it.
+    """When each vertex of the target type is asked about, and what may be drawn for it."""
 
-    Parameters
-    ----------
-    of_vertex : int64, shape (n,)
-    rule : TimeRule
-    """
-
-    of_vertex: np.ndarray
+    of_vertex: np.ndarray  # int64, shape (n,)
     rule: TimeRule
 
 

@@ -1,72 +1,121 @@
-"""The input rows of a heterogeneous mini-batch: features by type, from this rank's memory or from the ranks that hold them.
+"""Features that other ranks hold, and features by type.
 
-Only types that the model reads are fetched. Of a type without features a mini-batch gets the ids of its vertices, from which a model
-looks up learned rows. If ranks divide these, their owners are asked here, and the model looks them up when it needs them.
+`RemoteFeatures` stores the rows of a block and fetches the others from their owners. `TypeFeatures` has a source for each type, this one or
+another. Only types that the model reads are fetched. Of a type without features a mini-batch gets the ids of its vertices, from which a
+model looks up learned rows. If ranks divide these, their owners are asked here, and the model looks them up when it needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import codec_named
-from ..distributed.matrix.layout import TypeLayouts
+from ..distributed.matrix.feature_exchange import Fetch, RowExchange
+from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..distributed.matrix.learned_rows import ask_for_rows
+from ..distributed.matrix.sparse_feature_exchange import SparseFetch, SparseRowExchange
 from ..errors import UsageError
 from ..graph import Graph, VertexType
+from ..nn.aggregate import SparseRows
 from ..sparse import CSR
-from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features
-from .remote_features import RemoteFeatures
+from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features, feature_bytes, normalized
 from .view import as_index
 
 
-class TypeFeatures:
-    """Fetches the features of the vertices of each type; of a type without features, their ids, or what asks for their learned rows.
+class RemoteFeatures(FeatureSource):
+    """Features in block rows over a process column, of which this rank holds `block`; every fetch is collective in the column.
 
-    Parameters
-    ----------
-    needed : collection of str
-        The types that the model reads, in their order; the others are left out.
-    held : dict of FeatureSource by type
-        The needed types that have features. If one of them is `RemoteFeatures`, every fetch is collective.
-    width : int
-        The features of all types together, needed or not.
-    learned : TypeLayouts, optional
-        The block rows of the learned rows of needed types without features; every fetch then asks for them, and is collective.
+    The options are those of `Features` and `RowExchange`. Sparse rows travel as they are: `UsageError` if a codec or a cache is asked for.
     """
 
-    is_sparse = False
-
     def __init__(
-        self, needed: Collection[str], held: Mapping[str, FeatureSource], width: int, learned: TypeLayouts | None = None
+        self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
+        access_count: np.ndarray | None = None, wanted: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        self.needed, self.held, self.width, self.learned = tuple(needed), dict(held), width, learned
+        self.column, self.layout = column, layout
+        self.width, self.is_sparse = int(block.shape[1]), isinstance(block, CSR)
+        self.block = normalized(block, norm)
+        self.exchange: RowExchange | SparseRowExchange
+        if isinstance(self.block, CSR):
+            if codec != "fp32" or cache_bytes:
+                asked = f"feature_codec {codec} and cache_bytes {cache_bytes}"
+                raise UsageError(f"the features are sparse and travel without a codec or cache; got {asked}: use fp32 and 0")
+            self.exchange = SparseRowExchange(column, layout.bounds, self.block)
+        else:
+            names = layout.members(column.rank)
+            self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names, wanted=wanted)
+        self.comm = self.exchange.comm
 
-    def start(self, vertices: Mapping[str, np.ndarray] | np.ndarray) -> Fetching:
-        """Start to fetch the rows of the vertices of each type, int32; anything but a dict stands for no vertices at all."""
+    def start(self, vertices: np.ndarray) -> Fetching:
         return self.ask([vertices])[0]()
 
-    def ask(self, fetches: Sequence[Mapping[str, np.ndarray] | np.ndarray]) -> list[Callable[[], Fetching]]:
-        """Return a function for each of several fetches that starts it; see `FeatureSource.ask`."""
-        none = dict.fromkeys(self.needed, np.empty(0, np.int32))
-        named = [vertices if isinstance(vertices, Mapping) else none for vertices in fetches]
-        begins = {name: source.ask([vertices[name] for vertices in named]) for name, source in self.held.items()}
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+        return [partial(_started, begin) for begin in self.exchange.ask([self.layout.places(vertices) for vertices in fetches])]
+
+    def nbytes(self) -> int:
+        cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0
+        return feature_bytes(self.block) + cached
+
+
+def _started(begin: Callable[[], Fetch] | Callable[[], SparseFetch]) -> Fetching:
+    under_way = begin()
+    return Fetching(lambda: as_input(under_way.wait()))
+
+
+def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:
+    """Convert rows to an input of the first layer: a float32 tensor, or sparse rows."""
+    if isinstance(rows, CSR):
+        return SparseRows(rows.indptr, rows.indices, rows.entries(), rows.shape[1])
+    own = rows if rows.dtype == np.float32 and rows.flags.writeable else np.array(rows, np.float32)  # torch needs writable memory
+    return torch.from_numpy(own)
+
+
+class TypeFeatures(FeatureSource):
+    """Fetches the features of the vertices of each type; of a type without features, their ids, or what asks for their learned rows.
+
+    `needed` are the types that the model reads, in their order, `held` the sources of those that have features; if one of them is
+    `RemoteFeatures`, every fetch is collective. `width` counts the features of all types together, needed or not. `blocks` are the block
+    rows of features and of learned rows, None if every rank holds them whole. With `learned`, ranks divide learned rows, every fetch asks
+    for them, and is collective.
+    """
+
+    def __init__(
+        self, needed: Collection[str], held: Mapping[str, FeatureSource], width: int, blocks: TypeLayouts | None = None,
+        learned: bool = False,
+    ) -> None:  # fmt: skip
+        self.needed, self.held, self.width, self.blocks, self.learned = tuple(needed), dict(held), width, blocks, learned
+
+    def start(self, vertices: Mapping[str, np.ndarray]) -> Fetching:
+        return self.ask([vertices])[0]()
+
+    def joined(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {name: super(TypeFeatures, self).joined([one[name] for one in lists]) for name in self.needed}
+
+    def cut(self, rows: Mapping[str, Any], lists: Sequence[Mapping[str, Any] | None]) -> list[Any]:
+        if len(lists) == 1:
+            return [rows]
+        parts = {name: super(TypeFeatures, self).cut(own, [one and one[name] for one in lists]) for name, own in rows.items()}
+        return [{name: own[i] for name, own in parts.items()} for i in range(len(lists))]
+
+    def ask(self, fetches: Sequence[Mapping[str, np.ndarray]]) -> list[Callable[[], Fetching]]:
+        begins = {name: source.ask([vertices[name] for vertices in fetches]) for name, source in self.held.items()}
         featureless: dict[str, Sequence[Any]] = {
-            name: self._named(name, [vertices[name] for vertices in named]) for name in self.needed if name not in self.held
+            name: self._named(name, [vertices[name] for vertices in fetches]) for name in self.needed if name not in self.held
         }
         return [
             partial(self._started, {name: own[i] for name, own in begins.items()}, {name: own[i] for name, own in featureless.items()})
-            for i in range(len(named))
+            for i in range(len(fetches))
         ]
 
     def _named(self, name: str, lists: Sequence[np.ndarray]) -> Sequence[Any]:
         """Return the vertices of a type without features for each fetch, or what their owners have been asked for."""
-        return lists if self.learned is None else ask_for_rows(self.learned.grid, self.learned.of[name], lists)
+        return ask_for_rows(self.blocks.grid, self.blocks.of[name], lists) if self.learned and self.blocks else lists
 
     def _started(self, begin: Mapping[str, Callable[[], Fetching]], featureless: Mapping[str, Any]) -> Fetching:
         under_way = {name: own() for name, own in begin.items()}
@@ -74,16 +123,15 @@ class TypeFeatures:
         def of(name: str) -> Any:
             if name in under_way:
                 return under_way[name].wait()
-            return self.ids(featureless[name]) if self.learned is None else featureless[name]
+            return featureless[name] if self.learned else self.ids(featureless[name])
 
-        return Fetching(cast(Any, lambda: {name: of(name) for name in self.needed}))
+        return Fetching(lambda: {name: of(name) for name in self.needed})
 
     def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return the ids of vertices of a type without features, int64, where the model computes."""
         return as_index(vertices)
 
     def nbytes(self) -> int:
-        """Return the bytes of features that this rank holds."""
         return sum(features.nbytes() for features in self.held.values())
 
 
@@ -104,26 +152,10 @@ def block_features(
 ) -> TypeFeatures:  # fmt: skip
     """Take this rank's block row of the features of each type, and fetch the others from their owners; collective.
 
-    Parameters
-    ----------
-    blocks : TypeLayouts
-    norm, codec
-        See `RemoteFeatures`.
-    cache_bytes : int
-        Memory of each rank for the rows that most edges begin in. Types share it by the bytes of one row for each edge that begins in them.
-    counted : callable, optional
-        Returns `access_count` of a type by name, on all ranks together, if no rank holds the relations.
-    learned : bool
-        The types without features have learned rows, in the same block rows.
-
-    Notes
-    -----
-    A fetch is one fetch of a `RowExchange` for each type, in the order of the types. Then the ids of learned rows travel.
-
-    Raises
-    ------
-    UsageError
-        If a codec or a cache is asked for and a type has sparse features.
+    Types share the `cache_bytes` of a rank, for the rows that most edges begin in, by the bytes of one row for each edge that begins in
+    them. `counted` returns `access_count` of a type by name, on all ranks together, if no rank holds the relations. With `learned`, types
+    without features have learned rows in the same block rows. A fetch is one fetch of a `RowExchange` for each type, in the order of the
+    types; then the ids of learned rows travel. Raises `UsageError` if a codec or a cache is asked for and a type has sparse features.
     """
     kinds, counts = _with_features(graph, needed), counted or (lambda name: access_count(graph, name))
     caches = cache_shares(graph, [kind.name for kind in kinds], codec, cache_bytes)
@@ -135,7 +167,7 @@ def block_features(
         rows = blocks.take(kind.name, checked_features(kind.features, norm, kind.name))
         access = counts(kind.name)[members] if caches[kind.name] else None
         held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
-    return TypeFeatures(needed, held, _width(graph), blocks if learned else None)
+    return TypeFeatures(needed, held, _width(graph), blocks, learned)
 
 
 def cache_shares(graph: Graph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:

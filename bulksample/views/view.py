@@ -1,15 +1,19 @@
-"""A graph as one rank sees it, with everything that training needs from it.
+"""A graph as one rank sees it, made of four parts that are chosen apart.
 
-`WholeView` has the whole graph on every rank, `BlockView` a block of its rows, `LocalView` a part that its rank trains on alone.
-The loop, the methods and the evaluation cannot tell which.
+    adjacency   the matrix that samplers draw from: whole, in block rows, or the relations of several types
+    features    the input rows, by type if there are several: of this rank, of its machine, of other ranks
+    targets     the vertices or links to predict, with their labels
+    share       the rows that this rank computes or scores in inference
+
+The functions that choose the parts are `whole_view`, `feature_block_view`, `block_view`, `local_part` and `type_view`, and for loaders
+`loading_view` and `relation_loading_view`. The loop, the methods and the evaluation cannot tell which was called.
 """
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,96 +22,121 @@ from ..adjacency import Adjacency
 from ..data.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import GraphBlock
+from ..distributed.matrix.grid import ProcessGrid
+from ..distributed.matrix.layout import Layout
 from ..graph import Graph
 from ..labels import as_numbers, without_label
 from ..loader import BulkLoader
 from ..minibatch import Block
+from ..nn.relational import Schema
 from ..samplers import Sampler
 from .edges import EdgeSource
 from .features import FeatureSource
-from .inference_share import InferenceShare
-from .stream_sync import StreamSync
+from .inference_share import ScoredRows
+from .sync import Meeting, StreamSync
 
 Rows = TypeVar("Rows", Graph, GraphBlock)
 
 
-class View(ABC):
-    """A graph as one rank sees it.
+@dataclass(eq=False)
+class Targets:
+    """The vertices to train on, and their labels."""
 
-    Attributes
-    ----------
-    name : str
-    num_features, num_classes : int
-        Widths of the input and of the output of a model; see `Graph.num_classes`.
-    fingerprint : str
-        Identifies the graph; the same on every rank, for every placement.
-    adjacency : Adjacency
-        The matrix that samplers draw from.
-    seeds : int32, shape (m,)
-        The vertices to train on, ascending, the same on every rank.
-    labels : int64 of shape (m,), or int8 or float32 of shape (m, t)
-        The labels of the seeds; see `bulksample.labels`.
-    features : FeatureSource
-    share : InferenceShare
-        The rows that this rank computes in exact inference.
-    memory : dict of str to int
-        Bytes that this rank holds: of the ``adjacency``, of the ``features``, and ``replicated`` ones.
-    read_bytes : int
-        Bytes that this rank read from the store; 0 of a graph that is mapped or given in memory.
-    edges : EdgeSource, optional
-        Fetches what a graph says of its edges; None if nothing is fetched.
-    links : LinkExamples, optional
-        The edges to train on; None where nobody has asked for those of a whole adjacency.
-    stream_sync : StreamSync
-    where : torch.device
-        The device of `degrees` and of fetched features.
-    block_mover : callable, optional
-        Copies a block to that device; None on a CPU.
-    relations_of_row : int
-        The most relations from which a row draws.
-    sampling : Comm, optional
-        The communicator of the adjacency. Sampling runs on a thread of its own, so nothing else uses it.
-    """
+    seeds: np.ndarray  # int32, shape (m,), ascending, the same on every rank
+    labels: np.ndarray  # int64 of shape (m,), or int8 or float32 of shape (m, t); see `bulksample.labels`
+    num_classes: int  # the width of the output of a model; see `Graph.num_classes`
+    relations_of_row = 1  # the most relations from which a row draws
+
+    @property
+    def nbytes(self) -> int:
+        return self.seeds.nbytes + self.labels.nbytes
+
+    @property
+    def schema(self) -> Schema | None:
+        """The types and relations, as a model of relations sees them; None of a plain graph."""
+        return None
+
+    def loader(self, adjacency: Adjacency, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
+        """Return a loader of mini-batches whose seeds are these vertices; options are those of `BulkLoader`."""
+        return BulkLoader(adjacency, sampler, vertices, **options)
+
+
+NO_TARGETS = Targets(np.empty(0, np.int32), np.empty(0, np.int64), 0)
+
+
+class BlockRows(NamedTuple):
+    """This rank's block row of the topology."""
+
+    grid: ProcessGrid  # for features and inference; sampling has another grid of the same shape
+    layout: Layout
+    block: GraphBlock
+    weights: np.ndarray | None  # float32, shape (entries of the block,): the weights of a weighted mean
+
+
+def _as_given(vertices: np.ndarray) -> np.ndarray:
+    return vertices
+
+
+@dataclass(eq=False)
+class View:
+    """A graph as one rank sees it."""
 
     name: str
-    num_features: int
-    num_classes: int
-    fingerprint: str
+    fingerprint: str  # identifies the graph; the same on every rank, for every placement
     adjacency: Adjacency
-    seeds: np.ndarray
-    labels: np.ndarray
     features: FeatureSource
-    share: InferenceShare
-    read_bytes: int = 0
-    memory: dict[str, int]
-    relations_of_row: int = 1
-    sampling: Comm | None = None
-    all_degrees: torch.Tensor | None
-    edges: EdgeSource | None = None
-    links: LinkExamples | None = None
-    stream_sync: StreamSync = StreamSync()
-    where = torch.device("cpu")
-    block_mover: Callable[[Block], Block] | None = None
+    targets: Targets = NO_TARGETS
+    share: ScoredRows = field(default_factory=ScoredRows)
+    memory: dict[str, int] = field(default_factory=dict)  # bytes of this rank: "adjacency", "features", and "replicated" ones
+    all_degrees: torch.Tensor | None = None  # float32, shape (n,): (weighted) degrees in the whole graph, if the model uses them
+    part_order: Callable[[np.ndarray], np.ndarray] = _as_given  # places of vertices in the order of block rows or of a folder of parts
+    block_rows: BlockRows | None = None  # if ranks hold block rows of the topology
+    whole: View | None = None  # the view of the whole graph, if this one is of a part
+    read_bytes: int = 0  # read from the store; 0 of a graph that is mapped or given in memory
+    sampling: Comm | None = None  # of the adjacency: sampling runs on a thread of its own, so nothing else uses it
+    edges: EdgeSource | None = None  # fetches what a graph says of its edges
+    links: LinkExamples | None = None  # the edges to train on; None where nobody has asked for those of a whole adjacency
+    meeting: Meeting = field(default_factory=Meeting)
+    stream_sync: StreamSync = field(default_factory=StreamSync)
+    where: torch.device = field(default_factory=lambda: torch.device("cpu"))  # of `degrees` and of fetched features
+    block_mover: Callable[[Block], Block] | None = None  # copies a block to that device; None on a CPU
 
-    def at(self, step: dict[str, Any]) -> None:
-        """Name the step, by its position, whose rows are fetched next; ranks that fetch together compare it."""
-        return
+    @property
+    def seeds(self) -> np.ndarray:
+        """The vertices to train on."""
+        return self.targets.seeds
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of the seeds."""
+        return self.targets.labels
+
+    @property
+    def num_classes(self) -> int:
+        """The width of the output of a model."""
+        return self.targets.num_classes
+
+    @property
+    def num_features(self) -> int:
+        """The width of the input of a model."""
+        return self.features.width
 
     def held_bytes(self) -> dict[str, int]:
-        """Return `memory`, with what draws have gathered from other ranks counted as ``replicated``."""
-        return {**self.memory, "replicated": self.memory["replicated"] + self.adjacency.gathered_bytes}
-
-    def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the place of each vertex in the order of the block rows, or of a folder of parts; ids where there are neither."""
-        return vertices
+        """Return `memory`, with what draws have gathered from other ranks, for scores from the whole graph, counted as ``replicated``."""
+        return {**self.memory, "replicated": self.memory["replicated"] + self.all_rows().adjacency.gathered_bytes}
 
     def all_rows(self) -> View:
         """Return the view of the whole graph; this view itself, unless it is a part of the graph."""
-        return self
+        return self.whole or self
+
+    def own_rows(self) -> BlockRows:
+        """Return this rank's block row of the topology."""
+        assert self.block_rows is not None
+        return self.block_rows
 
     def loader(self, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
         """Return a loader of mini-batches whose seeds are these vertices; options are those of `BulkLoader`."""
-        return BulkLoader(self.adjacency, sampler, vertices, **options)
+        return self.targets.loader(self.adjacency, sampler, vertices, **options)
 
     def on_device(self, block: Block) -> Block:
         """Return the block on the device of this view."""
@@ -121,10 +150,11 @@ class View(ABC):
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
         """Return labels in the form that a loss takes (`as_numbers`). A vertex that is not a seed of this view counts as unlabelled."""
-        if not len(self.seeds):
-            return as_numbers(without_label(np.zeros((len(seeds), *self.labels.shape[1:]), self.labels.dtype), slice(None)))
-        at = np.minimum(np.searchsorted(self.seeds, seeds), len(self.seeds) - 1)
-        return as_numbers(without_label(self.labels[at], self.seeds[at] != seeds))
+        own, labels = self.seeds, self.labels
+        if not len(own):
+            return as_numbers(without_label(np.zeros((len(seeds), *labels.shape[1:]), labels.dtype), slice(None)))
+        at = np.minimum(np.searchsorted(own, seeds), len(own) - 1)
+        return as_numbers(without_label(labels[at], own[at] != seeds))
 
 
 def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,10 @@
-"""A graph that every rank holds whole: sampling and features need no communication."""
+"""Views of a graph whose topology every rank holds whole: sampling sends nothing.
+
+Features lie on every rank, in the memory of its machine, or in block rows: the published main placement, in which the features of a
+mini-batch arrive by an all-to-all in the process column, and a rank infers the rows of which it holds the features.
+
+Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.1.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +14,67 @@ import torch
 from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.grid import ProcessGrid
 from ..graph import Graph
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
 from .features import Features, FeatureSource
 from .inference_share import InferenceShare, Neighborhood, compact, even_work
-from .view import View, as_index, as_weighed, mean_weights
+from .local import rows_of_graph
+from .partitioned import BlockShare, rows_of_block
+from .type_features import RemoteFeatures
+from .view import BlockRows, Targets, View, as_index, as_weighed, mean_weights
 
 
-class WholeView(View):
-    """A view of the whole graph.
+def whole_view(
+    graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none", weighted: bool = False,
+    storage: str = "given", gathering: int = 0, shared_by: Comm | None = None, part_places: np.ndarray | None = None,
+) -> View:  # fmt: skip
+    """Return a view of the whole graph, with features and labels, whose rows the ranks of `comm` divide in exact inference.
 
-    Parameters
-    ----------
-    graph : Graph
-        With features and labels.
-    comm : Comm
-        The ranks that divide the rows in exact inference.
-    split : str, optional
-        The vertices to train on; by default the training split, which must hold some.
-    weighted : bool
-        Weight every mean by the edge weights. Edges of weight 0 are left out, also of the adjacency that mini-batches are drawn from.
-    storage, gathering, shared_by
-        `storage`, `threads` and `shared_by` of `Features`.
-    part_places : int32, shape (n,), optional
-        The place of each vertex in part order; ids by default.
+    The vertices to train on are those of a split, by default of the training split, which must hold some. With `weighted`, every mean is
+    weighted by the edge weights, and edges of weight 0 are left out, also of the adjacency that mini-batches are drawn from. `storage`,
+    `gathering` and `shared_by` are those of `Features`; `part_places` has the place of each vertex in part order, ids by default.
     """
+    graph = as_weighed(graph, weighted)
+    features = Features(graph, norm, storage, gathering, shared_by)
+    targets, share = targets_of(graph, split), WholeShare(graph, features, comm, weighted)
+    adjacency = LocalAdjacency(graph.adjacency, backend)
+    made = View(graph.name, fingerprint, adjacency, features, targets, share, all_degrees=share.all_degrees)
+    made.memory = {
+        "adjacency": graph.adjacency.nbytes(),
+        "features": features.nbytes(),
+        "replicated": 4 * graph.n + targets.nbytes + (0 if part_places is None else part_places.nbytes),
+    }
+    if part_places is not None:
+        made.part_order = part_places.__getitem__
+    return made
 
-    def __init__(
-        self, graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
-        weighted: bool = False, storage: str = "given", gathering: int = 0, shared_by: Comm | None = None,
-        part_places: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        graph = as_weighed(graph, weighted)
-        assert graph.labels is not None
-        self.graph, self.fingerprint = graph, fingerprint
-        self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
-        self.features = Features(graph, norm, storage, gathering, shared_by)
-        self.adjacency = LocalAdjacency(graph.adjacency, backend)
-        self.seeds = graph.seeds(split) if split else graph.default_seeds(training=True)
-        self.labels = graph.labels[self.seeds]
-        self.share = WholeShare(graph, self.features, comm, weighted)
-        self.all_degrees = self.share.all_degrees
-        self.memory = {
-            "adjacency": graph.adjacency.nbytes(),
-            "features": self.features.nbytes(),
-            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes + (0 if part_places is None else part_places.nbytes),
-        }
-        self._part_places = part_places
 
-    def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        return vertices if self._part_places is None else self._part_places[vertices]
+def feature_block_view(
+    graph: Graph, targets: Targets, adjacency: LocalAdjacency, grid: ProcessGrid, features: RemoteFeatures, fingerprint: str, weighted: bool
+) -> View:  # fmt: skip
+    """Return a view of the whole topology and of one block row of the features, in the block rows of a grid; collective."""
+    matrix, layout = graph.adjacency, features.layout
+    degrees = mean_weights(matrix.indptr, matrix.values, graph.weight_unit, weighted)[0]
+    block = rows_of_graph(graph, layout.members(grid.row))
+    own, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
+    share = BlockShare(BlockRows(grid, layout, block, weights), rows_of_block(features), features.is_sparse, own)
+    memory = {
+        "adjacency": matrix.nbytes() + block.adjacency.nbytes(),
+        "features": features.nbytes(),
+        "replicated": 4 * graph.n + targets.nbytes + layout.nbytes,
+    }
+    all_degrees = torch.from_numpy(degrees)
+    return View(graph.name, fingerprint, adjacency, features, targets, share, memory, all_degrees, layout.part_order)
+
+
+def targets_of(graph: Graph, split: str | None) -> Targets:
+    """Return the vertices of a split of a plain graph with labels; by default those of the training split, which must hold some."""
+    assert graph.labels is not None
+    seeds = graph.seeds(split) if split else graph.default_seeds(training=True)
+    return Targets(seeds, graph.labels[seeds], graph.num_classes)
 
 
 class WholeShare(InferenceShare):
@@ -91,7 +106,8 @@ class WholeShare(InferenceShare):
         return self._matrix.indices[at], None if self._weights is None else self._weights[at]
 
     def features(self, first: int, last: int) -> Input:
-        return self._features.now(np.arange(self.first + first, self.first + last))
+        rows: Input = self._features.now(np.arange(self.first + first, self.first + last))
+        return rows
 
     def distribute(self, sent: torch.Tensor) -> Neighborhood:
         rows = sent

@@ -10,7 +10,7 @@ import pytest
 
 import bulksample
 from bulksample import DataError, UsageError
-from bulksample.training.outputs import FILE, Outputs
+from bulksample.training.overwrite import FILE, Outputs
 
 SMALL = ["--fanouts", "3", "--hidden", "4", "--batch-size", "64", "--threads", "1", "--quiet"]
 

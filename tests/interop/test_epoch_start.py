@@ -23,7 +23,7 @@ from bulksample.seed_groups import SeedGroups
 from bulksample.shuffle import Shuffle
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels
-from bulksample.views.whole import WholeView
+from bulksample.views.whole import whole_view
 
 MATRIX, DATA = random_matrix(1000, 600_000, 1), make_data()
 SEED = 5
@@ -59,7 +59,7 @@ def types(count, **options):
 
 def edges(count, **options):
     graph = without_labels(Graph(MATRIX, name="g", features=np.zeros((1000, 1), np.float32)))
-    return EdgeLoader(WholeView(graph, SerialComm(), backends.make(), "", "all"), samplers.make("sage", (2,)), seed=SEED, **options)
+    return EdgeLoader(whole_view(graph, SerialComm(), backends.make(), "", "all"), samplers.make("sage", (2,)), seed=SEED, **options)
 
 
 def neighbors(count, shuffle=True, **options):

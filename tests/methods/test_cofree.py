@@ -58,9 +58,9 @@ def test_every_edge_lies_in_one_part_and_the_weights_of_copies_add_up_to_one(sto
     for local, weights in on_threads(p, rank):
         held = local.matrix.validate().to_scipy().toarray() * (graph.weight_unit if local.matrix.values is not None else 1)
         edges[np.ix_(local.vertices, local.vertices)] += held
-        np.add.at(weight, local.vertices[local.seeds], weights)
-        np.testing.assert_array_equal(local.features.fetch(np.arange(len(local.vertices))).numpy(), graph.features[local.vertices])
-        np.testing.assert_array_equal(local.labels, graph.labels[local.vertices[local.seeds]])
+        np.add.at(weight, local.vertices[local.view.seeds], weights)
+        np.testing.assert_array_equal(local.view.features.fetch(np.arange(len(local.vertices))).numpy(), graph.features[local.vertices])
+        np.testing.assert_array_equal(local.view.labels, graph.labels[local.vertices[local.view.seeds]])
     np.testing.assert_allclose(edges, dense_adjacency(graph, weighted=True), rtol=1e-12)
     np.testing.assert_allclose(weight[seeds], 1.0, rtol=1e-12)
     assert not np.delete(weight, seeds).any()

@@ -22,8 +22,8 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph
-from bulksample.views.own_rows import OwnRows
-from bulksample.views.partitioned import BlockView
+from bulksample.views.halo_rows import HaloRows
+from bulksample.views.partitioned import block_view, features_of_block
 
 LONG = partial(pytest.param, marks=pytest.mark.long)
 STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
@@ -37,10 +37,9 @@ def trained(source, comm, **options):
 
 def rows_of(directory, comm, partition, **asked):
     """The own rows, whose messages travel as a method has them."""
-    placement = Placement("partitioned", 1, partition=partition)
-    view = BlockView(open_block(directory, placement, comm), ProcessGrid(comm), backends.make(), "", degrees=True)
-    config = TrainConfig.of(**asked)
-    return OwnRows(view, load(config.method)(config).messages(comm))
+    opened, grid = open_block(directory, Placement("partitioned", 1, partition=partition), comm), ProcessGrid(comm)
+    config, view = TrainConfig.of(**asked), block_view(opened, grid, backends.make(), features_of_block(opened, grid), "")
+    return HaloRows(view, load(config.method)(config).messages(comm))
 
 
 def dense_gradient(graph, model, name):

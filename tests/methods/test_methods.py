@@ -8,9 +8,9 @@ from bulksample import UsageError, methods
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import train
-from bulksample.training.buckets import add_over_ranks
 from bulksample.training.loop import Trainer
 from bulksample.training.method import Method
+from bulksample.training.tensor_comm import add_over_ranks
 
 SMALL = {"fanouts": (5,), "hidden": 4, "batch_size": 50, "epochs": 2, "threads": 1}
 
@@ -27,7 +27,7 @@ def test_the_table_names_the_classes_that_it_loads():
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("bucket", [2**22, 5])
 def test_tensors_are_added_in_buckets(p, bucket, monkeypatch):
-    monkeypatch.setattr("bulksample.training.buckets.BUCKET", bucket)
+    monkeypatch.setattr("bulksample.training.tensor_comm.BUCKET", bucket)
 
     def body(comm):
         tensors = [torch.full((3, 4), float(comm.rank + 1)), torch.tensor(2.0), torch.empty(0), torch.arange(3.0)]

@@ -36,7 +36,7 @@ def epoch(folder, p, **options) -> Epoch:
         batches = [batch for batch in made.context.batches if batch.minibatch is not None]
         sampled, fetched = (_since(each.tally, then) for each, then in zip((view.sampling, comm), before, strict=True))
         vertices, rows = [batch.minibatch.vertices for batch in batches], [batch.x.numpy() for batch in batches]
-        return vertices, rows, [batch.minibatch for batch in batches], sampled, fetched, view.memory, view.block.vertices
+        return vertices, rows, [batch.minibatch for batch in batches], sampled, fetched, view.memory, view.own_rows().block.vertices
 
     asked, rows, minibatches, sampled, fetched, held, own = (list(each) for each in zip(*on_threads(p, rank), strict=True))
     total = [{kind: sum(rank[kind] for rank in ranks) for kind in ranks[0]} for ranks in (sampled, fetched)]

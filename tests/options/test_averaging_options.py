@@ -12,7 +12,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.methods.averaging.method import Averaging
 from bulksample.methods.averaging.variants import LLCG
-from bulksample.training.adam import Adam
+from bulksample.training.weights import Adam
 
 TMA = {"method": "random-tma", "batch_size": 4, "quiet": True}
 

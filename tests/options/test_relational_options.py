@@ -20,7 +20,7 @@ def papers_of(made):
     (batch,) = made.context.batches
     rows = batch.minibatch.whole.rows["paper"]
     drawn = np.arange(len(rows.vertices)) >= rows.sizes[0]
-    return made.context.view.graph.type("paper").times[rows.vertices[drawn]], rows.seed_times[rows.trees[drawn]]
+    return made.context.view.targets.graph.type("paper").times[rows.vertices[drawn]], rows.seed_times[rows.trees[drawn]]
 
 
 def test_target_type_is_the_type_that_is_predicted():

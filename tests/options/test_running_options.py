@@ -11,7 +11,7 @@ from bulksample import BackendUnavailable, UsageError
 from bulksample.backends.reference import Reference
 from bulksample.distributed.comm import world
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.training import choose_device
+from bulksample.training import opening
 
 CORES = os.cpu_count() or 1
 
@@ -49,10 +49,10 @@ def test_timeout_is_the_deadline_of_the_ranks(folder, monkeypatch):
 
 
 def test_device_is_taken_or_refused(monkeypatch):
-    monkeypatch.setattr(choose_device, "why_no_cuda", lambda: "it is out")
+    monkeypatch.setattr(opening, "why_no_cuda", lambda: "it is out")
     with pytest.raises(BackendUnavailable, match="device 'cuda' was asked for, but it is out"):
         trainer(graph(), device="cuda")
-    monkeypatch.setattr(choose_device, "why_no_cuda", lambda: None)  # a GPU that nobody may touch
+    monkeypatch.setattr(opening, "why_no_cuda", lambda: None)  # a GPU that nobody may touch
     assert trainer(graph(), device="cpu").context.compute.where == torch.device("cpu")
 
 

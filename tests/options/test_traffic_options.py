@@ -7,7 +7,7 @@ from rank_traffic import epoch, halo_rows, remote, sent_in_steps
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.nn.layers import SageLayer
-from bulksample.views.own_rows import LayerHaloExchange
+from bulksample.views.halo_rows import LayerHaloExchange
 
 N, WIDTH = 60, 8
 

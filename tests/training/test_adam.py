@@ -8,7 +8,7 @@ import torch
 from communities import community_graph
 
 from bulksample.data import store
-from bulksample.training.adam import Adam
+from bulksample.training.weights import Adam
 
 
 def steps(kind, weights):

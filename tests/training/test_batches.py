@@ -9,7 +9,7 @@ from bulksample import UsageError
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
-from bulksample.views.features import Fetching
+from bulksample.views.features import Fetching, NoFeatures
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 16, "bulk_size": 3, "threads": 1}
 
@@ -35,7 +35,7 @@ def test_the_rows_of_a_bulk_are_asked_for_at_once(together, k, asks):
     """Seven mini-batches in windows; a request is for a window, and for those that follow in the bulk that has been sampled."""
     seen = []
 
-    class Source:
+    class Source(NoFeatures):
         def ask(self, fetches):
             seen.append(len(fetches))
             return [lambda ids=ids: Fetching(lambda: torch.zeros(len(ids), 1)) for ids in fetches]
@@ -57,7 +57,7 @@ def test_a_rank_that_leaves_early_fetches_what_it_has_asked_for(together, left):
     trainer = make_trainer(TrainConfig.of(**{**OPTIONS, "bulk_size": 4}), community_graph())
     context, waited = trainer.context, []
 
-    class Source:
+    class Source(NoFeatures):
         def ask(self, fetches):
             return [lambda ids=ids: Fetching(lambda: waited.append(len(ids)) or torch.zeros(len(ids), 1)) for ids in fetches]
 

@@ -25,7 +25,7 @@ from bulksample.nn.model import Gnn
 from bulksample.samplers.full import Full
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels
-from bulksample.views.whole import WholeView
+from bulksample.views.whole import whole_view
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "lr": 0.01, "threads": 1, "quiet": True}
 LINKS = {"task": "links", "dropout": 0.0, "batch_size": 200, "epochs": 3}
@@ -45,7 +45,7 @@ def stored(tmp_path_factory):
 
 
 def view_of(graph):
-    return WholeView(without_labels(graph), SerialComm(), backends.make("reference"), "", "all")
+    return whole_view(without_labels(graph), SerialComm(), backends.make("reference"), "", "all")
 
 
 def edge_loader(graph, **options):
@@ -201,7 +201,7 @@ def test_scores_are_means_over_pairs_and_do_not_depend_on_ranks(stored):
     model = LinkModel(Gnn("gcn", [8, 16, 16], seed=1), "dot", 16)
 
     def rank(comm):
-        view = WholeView(without_labels(graph), comm, backends.make("reference"), "", "all")
+        view = whole_view(without_labels(graph), comm, backends.make("reference"), "", "all")
         return evaluate_links(model, view, held, comm, [1, 10], BatchScoring(Full((-1, -1)), 64))
 
     alone = rank(SerialComm())

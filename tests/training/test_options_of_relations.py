@@ -88,11 +88,11 @@ def test_seed_locality_draws_from_the_rows_of_a_rank():
     runs = [trained(graph, seed_locality=2, **place) for place in ({}, CUT, {"features": "partitioned"})]
     assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-5)
     assert runs[2].losses == pytest.approx(runs[0].losses, rel=1e-5)
-    layout = runs[1].view.relations.blocks.of["paper"]
+    layout = runs[1].view.adjacency.blocks.of["paper"]
 
     def parts(comm):
         made = make_trainer(TrainConfig.of(**{**QUICK, **CUT, "seed_locality": 2, "partition": "metis"}), graph, comm)
-        layout = made.context.view.relations.blocks.of["paper"]
+        layout = made.context.view.adjacency.blocks.of["paper"]
         return [np.unique(layout.blocks_of(batch.minibatch.seeds)) for batch in made.context.batches if batch.minibatch is not None]
 
     assert layout.blocks == 2

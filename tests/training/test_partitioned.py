@@ -25,8 +25,8 @@ from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare
 from bulksample.views.partitioned import BlockShare, rows_of_block
-from bulksample.views.remote_features import RemoteFeatures
-from bulksample.views.view import mean_weights
+from bulksample.views.type_features import RemoteFeatures
+from bulksample.views.view import BlockRows, mean_weights
 from bulksample.views.whole import WholeShare
 
 STILL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 8, "epochs": 12, "lr": 0.005, "dropout": 0.0, "threads": 1}
@@ -200,7 +200,7 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         grid, block = ProcessGrid(comm, 2), opened.block
         degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         features = RemoteFeatures(grid.column_comm, opened.layout, block.features)
-        share = BlockShare(block, opened.layout, grid, rows_of_block(features), features.is_sparse, degrees, weights)
+        share = BlockShare(BlockRows(grid, opened.layout, block, weights), rows_of_block(features), features.is_sparse, degrees)
         before = comm.tally["features"]
         rows = infer(net, share)
         assert comm.tally["features"] == before  # hidden rows count as activations

@@ -126,7 +126,7 @@ def latest_of(made):
     pairs = []
     for batch in made.context.batches:
         rows = batch.minibatch.whole.rows["paper"]
-        stamps = made.context.view.kind.times[rows.vertices]
+        stamps = made.context.view.targets.kind.times[rows.vertices]
         found = np.arange(len(rows.vertices)) >= rows.sizes[0]
         pairs.append(np.stack([rows.seed_times[rows.trees[found]], stamps[found]]))
     return np.concatenate(pairs, axis=1)

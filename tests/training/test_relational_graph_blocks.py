@@ -64,7 +64,7 @@ def test_each_rank_holds_its_rows_and_reads_no_others(tmp_path):
     graph.save(tmp_path / "store")
     views = on_threads(4, lambda comm: trained(tmp_path / "store", comm, seed_times="asked", epochs=0).trainer.context.view)
     for place, relation in enumerate(graph.relations):
-        held = [view.relations.relations("edges")[place] for view in views]
+        held = [view.adjacency.relations("edges")[place] for view in views]
         assert (np.concatenate([own.matrix.indices for own in held]) == relation.adjacency.indices).all()
         assert max(own.matrix.shape[0] for own in held) == -(-relation.adjacency.shape[0] // 4)
         if relation.times is not None:

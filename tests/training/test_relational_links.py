@@ -298,12 +298,12 @@ def test_links_before_all_destinations_are_refused_by_all_ranks_before_training(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_view_has_the_attributes_of_its_documentation(kind):
-    view = trained(split(**kind), epochs=0)[1].context.view
-    names = re.findall(r"^    (\w+) :", type(view).__doc__.partition("Attributes\n")[2], re.MULTILINE)
+def test_the_targets_have_the_attributes_of_their_documentation(kind):
+    targets = trained(split(**kind), epochs=0)[1].context.view.targets
+    names = re.findall(r"^    (\w+) :", type(targets).__doc__.partition("Attributes\n")[2], re.MULTILINE)
     assert names == ["links"]
-    stamps = link_times(view.graph, view.relation)
-    assert stamps is None if not kind else np.array_equal(view.links.times, stamps)
+    stamps = link_times(targets.graph, targets.relation)
+    assert stamps is None if not kind else np.array_equal(targets.links.times, stamps)
 
 
 def test_a_damaged_file_of_links_is_refused(tmp_path):

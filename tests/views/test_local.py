@@ -12,7 +12,7 @@ from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
-from bulksample.views.partitioned import BlockView
+from bulksample.views.partitioned import block_view, features_of_block
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,9 @@ def stored(tmp_path_factory):
 
 
 def opened(directory, comm, partition="random", replication=1):
-    made = open_block(directory, Placement("partitioned", replication, partition=partition), comm.duplicate())
-    return BlockView(made, ProcessGrid(comm, replication), backends.make(), "", degrees=True)
+    placement, grid = Placement("partitioned", replication, partition=partition), ProcessGrid(comm, replication)
+    made = open_block(directory, placement, comm.duplicate())
+    return block_view(made, grid, backends.make(), features_of_block(made, grid), "")
 
 
 def views(directory, p, deal_of, halo, partition="random"):
@@ -33,13 +34,13 @@ def views(directory, p, deal_of, halo, partition="random"):
 
     def rank(comm):
         whole = opened(directory, comm, partition)
-        degrees = allgather_degrees(whole)
-        before = dict(comm.tally)
-        view = PendingLocalView(whole, deal_of(whole), degrees, backends.make(), halo).wait()
-        return view, {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
+        rows = whole.own_rows()
+        degrees, before = allgather_degrees(rows), dict(comm.tally)
+        part = PendingLocalView(whole, deal_of(rows), degrees, backends.make(), halo).wait()
+        return part, {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
 
     found = on_threads(p, rank)
-    return [view for view, _ in found], {kind: sum(sent[kind] for _, sent in found) for kind in ("topology", "features")}
+    return [part for part, _ in found], {kind: sum(sent[kind] for _, sent in found) for kind in ("topology", "features")}
 
 
 def pairs(turn):
@@ -63,21 +64,21 @@ def test_a_view_is_the_part_of_the_dense_matrix(stored, name, halo, deal_of, p, 
     a, x = dense_adjacency(graph, weighted=True), dense_features(graph)
     everyone, _ = views(stored / name, p, deal_of, halo, partition)
     seeds = []
-    for rank, view in enumerate(everyone):
-        deal, ids = deal_of(view.whole), view.vertices
+    for rank, part in enumerate(everyone):
+        view, deal, ids = part.view, deal_of(part.whole), part.vertices
         seen = np.flatnonzero(deal.sees(rank, np.arange(graph.n)))
-        assert (ids[: view.rows] == seen).all()
+        assert (ids[: part.rows] == seen).all()
         outside = np.setdiff1d(np.flatnonzero((a[seen] != 0).any(0)), seen)
-        assert len(ids) - view.rows == min(len(outside), len(outside) if halo is None else halo)
-        assert np.isin(ids[view.rows :], outside).all()
-        held = view.matrix.validate().to_scipy().toarray() * (graph.weight_unit if view.matrix.values is not None else 1)
+        assert len(ids) - part.rows == min(len(outside), len(outside) if halo is None else halo)
+        assert np.isin(ids[part.rows :], outside).all()
+        held = part.matrix.validate().to_scipy().toarray() * (graph.weight_unit if part.matrix.values is not None else 1)
         expected = a[np.ix_(ids, ids)]
-        expected[view.rows :] = 0
+        expected[part.rows :] = 0
         np.testing.assert_allclose(held, expected, rtol=1e-12)
         fetched = view.features.fetch(np.arange(len(ids)))
         dense = fetched.numpy() if name != "sparse" else dense_of(fetched)
         np.testing.assert_array_equal(dense, x[ids])
-        np.testing.assert_array_equal(view.total_degrees, graph.adjacency.degrees[ids])
+        np.testing.assert_array_equal(part.degrees, graph.adjacency.degrees[ids])
         np.testing.assert_array_equal(view.degrees(np.arange(len(ids))), view.whole.degrees(ids))
         np.testing.assert_array_equal(view.labels, graph.labels[ids[view.seeds]])
         seeds.append(ids[view.seeds])
@@ -97,12 +98,12 @@ def test_only_rows_of_other_ranks_cost_bytes(stored, halo, deal_of):
     graph = store.load(stored / "plain")
     everyone, sent = views(stored / "plain", 4, deal_of, halo)
     topology = features = 0
-    for rank, view in enumerate(everyone):
-        seen = view.vertices[: view.rows]
-        foreign = view.whole.layout.blocks_of(seen) != rank
+    for rank, part in enumerate(everyone):
+        seen = part.vertices[: part.rows]
+        foreign = part.whole.layout.blocks_of(seen) != rank
         kept = graph.adjacency.take(seen[foreign])
         edges = kept.nnz if halo is None else int(np.isin(kept.indices, seen).sum())
-        fetched = int((view.whole.layout.blocks_of(view.vertices) != rank).sum())
+        fetched = int((part.whole.layout.blocks_of(part.vertices) != rank).sum())
         topology += 4 * len(kept.degrees) + 4 * edges + 4 * fetched
         features += 4 * 8 * fetched
     assert sent == {"topology": topology, "features": features}
@@ -116,19 +117,19 @@ def test_a_view_of_the_own_block_needs_no_rows_of_other_ranks(stored):
 def test_a_small_halo_keeps_the_vertices_that_complete_most(stored):
     graph = store.load(stored / "plain")
     views_of, _ = views(stored / "plain", 3, pairs(0), 15)
-    for view in views_of:
-        seen = view.vertices[: view.rows]
+    for part in views_of:
+        seen = part.vertices[: part.rows]
         a = dense_adjacency(graph)[seen]
         gain = (a / np.maximum(a.sum(1), 1)[:, None]).sum(0)
         gain[seen] = 0
-        kept = view.vertices[view.rows :]
+        kept = part.vertices[part.rows :]
         assert gain[kept].min() >= np.delete(gain, kept).max() - 1e-12
 
 
 def test_replication_is_refused(stored):
     def rank(comm):
-        whole = opened(stored / "plain", comm, replication=2)
+        rows = (whole := opened(stored / "plain", comm, replication=2)).own_rows()
         with pytest.raises(UsageError, match="got replication 2: use 1"):
-            PendingLocalView(whole, VisibleParts.of_blocks(whole.layout), whole.block.adjacency.degrees, backends.make())
+            PendingLocalView(whole, VisibleParts.of_blocks(rows.layout), rows.block.adjacency.degrees, backends.make())
 
     on_threads(4, rank)

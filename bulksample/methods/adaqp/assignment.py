@@ -20,7 +20,7 @@ import torch
 
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import Halo
-from ...views.own_rows import OwnRows
+from ...views.halo_rows import HaloRows
 from .rounded_messages import Key, RoundedMessages, is_backward
 from .widths import CLASSES, LinkSpeeds, Pair, Problem, Widths
 
@@ -165,7 +165,7 @@ class Assignment:
         return tables
 
 
-def coefficients(rows: OwnRows, normalised: bool, weights: str, comm: Comm) -> Weights:
+def coefficients(rows: HaloRows, normalised: bool, weights: str, comm: Comm) -> Weights:
     """Return a_u of the rows that this rank sends to each peer, forward and backward; collective.
 
     The receiver knows its entries P_vu and sends a_u to the owner of u once: 8 bytes for each halo row (kind "topology").

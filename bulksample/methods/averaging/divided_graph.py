@@ -22,14 +22,13 @@ from ...relations.adjacency import union_of
 from ...relations.induced import induced
 from ...sparse import CSR
 from ...training.link_loss import without_labels
-from ...training.relational_setup import link_rule, whole_link_view, whole_relational_view
-from ...training.setup import check_labels, check_seeds
-from ...training.source import ViewRequest, load_graph, target_of_run
-from ...views.induced import local_graph, part_of
-from ...views.relational import RelationalView, schema_of
-from ...views.relational_links import RelationalLinkView
+from ...training.setup import check_labels, check_seeds, whole_type_view
+from ...training.source import ViewRequest, link_rule, load_graph, seed_times_of, target_of_run
+from ...views.local import local_graph, part_of
+from ...views.relational_links import LinkTargets
+from ...views.type_view import TypeTargets, schema_of
 from ...views.view import View, as_weighed
-from ...views.whole import WholeView
+from ...views.whole import whole_view
 
 
 class DividedGraph(ABC):
@@ -112,10 +111,10 @@ class _OneType(DividedGraph):
     def part_view(self, vertices: np.ndarray, split: str) -> View:
         return self._view(part_of(self._request.source, vertices, self._config.label, self._config.target), split)
 
-    def _view(self, graph: Graph, split: str) -> WholeView:
+    def _view(self, graph: Graph, split: str) -> View:
         config, request = self._config, self._request
         graph = without_labels(graph) if self._links else graph
-        return WholeView(graph, SerialComm(), request.backend, request.fingerprint, split, config.feature_norm, request.weighted)
+        return whole_view(graph, SerialComm(), request.backend, request.fingerprint, split, config.feature_norm, request.weighted)
 
 
 class _Relations(DividedGraph):
@@ -149,17 +148,16 @@ class _Relations(DividedGraph):
     def count_examples(self, vertices: np.ndarray) -> int:
         return len(np.intersect1d(self._first + self._kind.seeds(self.split), vertices))
 
-    def whole_view(self) -> RelationalView:
+    def whole_view(self) -> View:
         return self._view(self._graph, self.split)
 
     def part_view(self, vertices: np.ndarray, split: str) -> View:
         return self._view(induced(self._graph, vertices), split)
 
-    def _view(self, graph: Graph, split: str) -> RelationalView:
-        request = self._request
-        return whole_relational_view(
-            self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split, request.weighted
-        )  # fmt: skip
+    def _view(self, graph: Graph, split: str) -> View:
+        request, kind = self._request, graph.type(self._target)
+        targets = TypeTargets(graph, kind, split, seed_times_of(self._config, graph, kind), request.weighted)
+        return whole_type_view(self._config, targets, request.backend, request.fingerprint)
 
 
 class _RelationLinks(DividedGraph):
@@ -182,15 +180,16 @@ class _RelationLinks(DividedGraph):
         part = induced(self._graph, vertices)
         return len(LinkExamples(part, part.relation(self._held.relation), self._rule is not None).edges)
 
-    def whole_view(self) -> RelationalLinkView:
+    def whole_view(self) -> View:
         return self._view(self._graph)
 
-    def part_view(self, vertices: np.ndarray, split: str) -> RelationalLinkView:
+    def part_view(self, vertices: np.ndarray, split: str) -> View:
         return self._view(induced(self._graph, vertices))
 
-    def _view(self, graph: Graph) -> RelationalLinkView:
+    def _view(self, graph: Graph) -> View:
         held, rule = link_rule(self._config, self._graph)
-        return whole_link_view(self._config, graph, held, rule, self._request.backend, self._request.fingerprint)
+        targets = LinkTargets(graph, held.relation, rule, held.reverses)
+        return whole_type_view(self._config, targets, self._request.backend, self._request.fingerprint)
 
 
 def check_learned(config: TrainOptions, graph: Graph, schema: Schema) -> None:

@@ -15,8 +15,7 @@ from ...distributed.comm.base import Comm
 from ...errors import DataError, UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
-from ...training.isolated_batches import IsolatedBatches, shared_steps
-from ...training.loaders import examples, part_loader
+from ...training.loaders import IsolatedBatches, examples, part_loader, shared_steps
 from ..config import TrainConfig
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, fill, load_vector, vector_of, weights_of
 

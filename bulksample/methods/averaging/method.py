@@ -37,7 +37,7 @@ from ...training.link_loss import check_ranking, held_out
 from ...training.method import Method
 from ...training.source import ViewRequest
 from ...training.tensor_comm import HostTensorComm, TensorComm
-from ...views.induced import local_graph
+from ...views.local import local_graph
 from ...views.view import View
 from ..config import TrainConfig
 from .divided_graph import DividedGraph, divided_graph

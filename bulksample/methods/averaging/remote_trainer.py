@@ -16,8 +16,7 @@ import torch
 
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
-from ...training.isolated_batches import IsolatedBatches
-from ...training.loaders import part_loader
+from ...training.loaders import IsolatedBatches, part_loader
 from ...version import __version__
 from ..config import TrainConfig
 from .frames import Frame, Kind

@@ -36,11 +36,10 @@ from ...loader import BulkLoader
 from ...minibatch import MiniBatch
 from ...nn.model import Model
 from ...position import check_version
-from ...training.adam import Adam
 from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
-from ...training.weights import moments_at
+from ...training.weights import Adam, moments_at
 from .method import Averaging
 from .participant import weights_of
 

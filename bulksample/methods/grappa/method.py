@@ -29,7 +29,7 @@ arXiv 2602.01872.
 from __future__ import annotations
 
 import zlib
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,12 +42,10 @@ from ...nn.losses import label_shares, seed_losses
 from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
-from ...training.isolated_batches import IsolatedBatches, shared_steps
-from ...training.loaders import part_loader
+from ...training.loaders import IsolatedBatches, part_loader, shared_steps
 from ...training.method import Labelled, Method, labelled_logits
 from ...views.full_graph import FullGraph
-from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts, allgather_degrees
-from ...views.partitioned import BlockView
+from ...views.local import LocalPart, LocalRows, PendingLocalView, VisibleParts, allgather_degrees
 from ..config import TrainConfig
 from ..full import require_single_precision
 from .seed_weights import batch_scalar, capped, effective_share, shrunk, tree_weights, walk_coverage
@@ -92,21 +90,21 @@ class Grappa(Method):
 
     def view(self, context: TrainingContext) -> None:
         """Fetch the view of the first super-epoch; collective."""
-        self.whole, self.comm = cast(BlockView, context.view), context.comm
+        self.whole, self.comm, self.layout = context.view, context.comm, context.view.own_rows().layout
         self._backend = context.view.adjacency.backend
-        self._degrees = allgather_degrees(self.whole)
-        self._blocks = VisibleParts.of_blocks(self.whole.layout)
+        self._degrees = allgather_degrees(self.whole.own_rows())
+        self._blocks = VisibleParts.of_blocks(self.layout)
         self._turn = 0
         self.local = self._start_view(0).wait()
         self._sent["initial"] = context.ledger.run_bytes
-        context.replace_view(self.local)
+        context.replace_view(self.local.view)
 
     def visible_parts(self, turn: int) -> VisibleParts:
         """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and equal on every rank."""
         config, p = self.config, self.comm.size
         part = self._blocks.part
         if config.chunking == "fresh":
-            part = fresh_chunks(config.seed, turn, self.whole.layout.n, p, self._backend)
+            part = fresh_chunks(config.seed, turn, self.layout.n, p, self._backend)
         return VisibleParts(part, seen_chunks(p, self.chunks, turn))
 
     def turn(self, epoch: int) -> int:
@@ -124,7 +122,7 @@ class Grappa(Method):
         return sum(sent.bytes for sent in self.comm.tally.values())
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        layout = self.whole.layout
+        layout = self.layout
         order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
         fixed = {"ranks": self.comm.size, "partition": zlib.crc32(order.astype(np.int64).tobytes())}
         self._batches = IsolatedBatches(fixed, self._drop_coming)
@@ -140,14 +138,14 @@ class Grappa(Method):
                 self._batches.train_on(None, 1)  # releases the old view before the next one is fetched
                 self._pass, self._turn = None, turn
                 self.local = self._view_of(turn)
-                context.replace_view(self.local)
+                context.replace_view(self.local.view)
                 self._use_view(context)
             following = self.turn(epoch + 1)
             if self.config.overlap and following != turn and epoch + 1 < self.config.epochs:
                 self._coming = following, self._start_view(following)
         self._sent["repartition"] += self._sent_so_far() - before
 
-    def _view_of(self, turn: int) -> LocalView:
+    def _view_of(self, turn: int) -> LocalPart:
         """Return the view of a super-epoch; collective."""
         if self._coming is None or self._coming[0] != turn:
             self._drop_coming()
@@ -163,25 +161,25 @@ class Grappa(Method):
 
     def _use_view(self, context: TrainingContext) -> None:
         """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
-        config, view = self.config, self.local
+        config, local = self.config, self.local
         counts = np.bincount(self.visible_parts(self._turn).part[self.whole.seeds], minlength=self.comm.size)
         steps, sizes = shared_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
-            self._pass = FullGraph(LocalRows(view), config.form == "strong")
+            self._pass = FullGraph(LocalRows(local), config.form == "strong")
             self._batches.train_on(None, 1)
         else:
             loader = part_loader(context, self.comm.rank, sizes[self.comm.rank])
-            self._batches.train_on(MiniBatchSource(loader, view, context.ledger), steps)
+            self._batches.train_on(MiniBatchSource(loader, local.view, context.ledger), steps)
         self._raw, self._amount = self._coverage_weights()
 
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
         """Return the weight of every seed before it is capped and shrunk, and lambda."""
-        config, view = self.config, self.local
-        linked = view.total_degrees[view.seeds] > 0
+        config, local, seeds = self.config, self.local, self.local.view.seeds
+        linked = local.degrees[seeds] > 0
         amount = 1.0 if config.shrink in (None, "ess") else float(config.shrink)
-        raw = np.ones(len(view.seeds))
+        raw = np.ones(len(seeds))
         if config.seed_weights in ("node", "batch"):
-            raw = walk_coverage(view.matrix, view.total_degrees, config.weight_hops or config.layers)[view.seeds]
+            raw = walk_coverage(local.matrix, local.degrees, config.weight_hops or config.layers)[seeds]
             own = raw[linked]
             n, total, squares = self.comm.allreduce(np.array([len(own), own.sum(), np.square(own).sum()]), "control")
             raw = np.where(linked, raw * (n / total if total else 1.0), raw)
@@ -200,8 +198,8 @@ class Grappa(Method):
         if self.config.seed_weights == "tree":
             raw = self._tree_weights(batch)[rows]
         else:
-            seeds = self.local.seeds if batch.minibatch is None else batch.minibatch.seeds
-            raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
+            seeds = self.local.view.seeds if batch.minibatch is None else batch.minibatch.seeds
+            raw = self._raw[np.searchsorted(self.local.view.seeds, seeds[rows])]
         weights = self._final(raw)
         losses, _ = seed_losses(self.target, labelled.logits, labelled.labels)
         total = float(weights.sum()) if self.target == "class" else float(weights @ label_shares(labelled.truth).numpy())
@@ -209,20 +207,21 @@ class Grappa(Method):
 
     def _all_labelled(self, context: TrainingContext) -> Labelled | None:
         """Return all labelled seeds with their logits, by one pass over the view."""
-        rows = np.flatnonzero(has_label(self.local.labels))
+        view = self.local.view
+        rows = np.flatnonzero(has_label(view.labels))
         if not len(rows):
             return None
         assert self._pass is not None
         logits = self._pass(context.model)
-        at, truth = self.local.seeds[rows].astype(np.int64), torch.from_numpy(as_numbers(self.local.labels[rows]))
+        at, truth = view.seeds[rows].astype(np.int64), torch.from_numpy(as_numbers(view.labels[rows]))
         return Labelled(logits[context.compute.send(torch.from_numpy(at))], context.compute.send(truth), rows, truth)
 
     def _tree_weights(self, batch: StepBatch) -> np.ndarray:
-        config, view = self.config, self.local
+        config, local = self.config, self.local
         assert batch.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
         drawn, halo = batch.minibatch.on_host(), config.view == "halo"
-        return tree_weights(drawn, view.matrix, view.total_degrees, config.fanouts, replace, share, halo)
+        return tree_weights(drawn, local.matrix, local.degrees, config.fanouts, replace, share, halo)
 
     def _final(self, raw: np.ndarray) -> np.ndarray:
         """Return the weights after cap and shrinkage, and keep their sums for the report."""

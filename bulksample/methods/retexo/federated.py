@@ -33,7 +33,7 @@ from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
 from ...nn.losses import known_rows
 from ...training.context import TrainingContext
-from ...views.own_rows import OwnRows
+from ...views.halo_rows import HaloRows
 from ...views.view import View
 from ..config import TrainConfig
 from .method import RETEXO, SingleLayerModel, head
@@ -123,7 +123,7 @@ class FederatedRETEXO(RETEXO):
         return [cast(Linear, cast(SingleLayerModel, part).head).out_features for part in self.parts]
 
 
-def _count_clients(own: OwnRows, trained: np.ndarray, vertices: int) -> dict[str, int]:
+def _count_clients(own: HaloRows, trained: np.ndarray, vertices: int) -> dict[str, int]:
     """Count the clients of this rank's rows (`vertices` rows each), their pairs, and the clients with training or validation rows."""
     place = np.empty(own.rows, np.int64)
     place[np.argsort(own.vertices)] = np.arange(own.rows)

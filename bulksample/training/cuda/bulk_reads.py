@@ -1,4 +1,4 @@
-"""The numbers for which the host waits while GPUs of several ranks sample a bulk, each wait in one place.
+"""Host reads of device counters while GPUs of several ranks sample a bulk, each wait in one place.
 
 Message lengths must be on the host before a message is sent. All else stays on the GPU: sizes that are not known are bounded, and what
 other ranks promised is checked with the next number that is read.

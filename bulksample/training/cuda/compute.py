@@ -21,12 +21,12 @@ from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
 from ...nn.model import Model
 from ...profiling import profiled
+from ...relations.adjacency import RelationAdjacency
 from ...samplers import LayerWise, NodeWise, Sampler
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource
-from ...views.partitioned import BlockView
-from ...views.relational import RelationalView
-from ...views.remote_features import RemoteFeatures
+from ...views.inference_share import InferenceShare
+from ...views.type_features import RemoteFeatures, TypeFeatures
 from ...views.view import View
 from ...views.whole import WholeShare
 from ..compute import ComputeContext, sampling_backend
@@ -75,33 +75,35 @@ class CudaComputeContext(ComputeContext):
 
     def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
         cuda = self.cuda
-        if isinstance(view, RelationalView):
+        if isinstance(view.features, TypeFeatures):
             if isinstance(sampler, LayerWise):
                 raise UsageError(f"sampler {sampler.name} cuts the union of relations on the host; got a GPU: use device cpu, or sage")
-            self._move_relations(view)
+            self._move_relations(view, view.features)
             return view
         view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
-        view.share.chunk_numbers = DEVICE_CHUNK_NUMBERS
-        if isinstance(view.share, WholeShare):
-            view.share.compute_on(view.features, cuda.put(view.share.all_degrees))
+        share = cast(InferenceShare, view.share)
+        share.chunk_numbers = DEVICE_CHUNK_NUMBERS
+        if isinstance(share, WholeShare):
+            share.compute_on(view.features, cuda.put(share.all_degrees))
         if view.all_degrees is not None:
             view.all_degrees = cuda.put(view.all_degrees)
-        view.share, view.stream_sync, view.where = DeviceShare(cuda, view.share), BulkStreamSync(cuda), self.where
+        view.share, view.stream_sync, view.where = DeviceShare(cuda, share), BulkStreamSync(cuda), self.where
         view.block_mover = partial(block_on_device, cuda)
         self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
         return view
 
-    def _move_relations(self, view: RelationalView) -> None:
+    def _move_relations(self, view: View, source: TypeFeatures) -> None:
         """Move a heterogeneous graph: its relations if they are whole here and the GPU samples, and its features type by type."""
-        features = DeviceTypeFeatures(self.cuda, view)
-        if view.relations.collective:
+        relations = cast(RelationAdjacency, view.adjacency)
+        features = DeviceTypeFeatures(self.cuda, source, relations)
+        if relations.collective:
             self._placement["samples_by"] = "host"
-        elif view.relations.backend is self.cuda.engine:
-            view.relations = view.adjacency = DeviceRelations(view.relations, self.cuda)
-        if view.blocks is not None:
+        elif relations.backend is self.cuda.engine:
+            view.adjacency = DeviceRelations(relations, self.cuda)
+        if source.blocks is not None:
             self._placement["features_by"] = "host"
         self._placement |= features.describe()
-        view.features, view.stream_sync, view.where = cast(Any, features), RelationStreamSync(self.cuda), self.where
+        view.features, view.stream_sync, view.where = features, RelationStreamSync(self.cuda), self.where
         self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
 
     def synchronize(self) -> None:
@@ -126,7 +128,7 @@ class CudaComputeContext(ComputeContext):
     def _features(self, view: View, over: TensorComm) -> FeatureSource:
         """Fetch rows of other ranks from GPU to GPU if these reach each other, else over the host."""
         free, source = self.cuda.kernels.free_bytes, view.features
-        matrix = view.block.adjacency if isinstance(view, BlockView) else view.adjacency.whole_matrix
+        matrix = view.adjacency.whole_matrix if view.block_rows is None else view.block_rows.block.adjacency
         made: DeviceRemoteFeatures | DeviceFeatures | None = None
         if can_fetch_on_devices(source) and over.name != "host":
             remote, room = cast(RemoteFeatures, source), room_for_features(free, cast(CSR, matrix).nbytes())

@@ -18,7 +18,7 @@ import torch
 from ...distributed.matrix.feature_exchange import RowExchange
 from ...errors import UsageError
 from ...views.features import FeatureSource, Fetching
-from ...views.remote_features import RemoteFeatures
+from ...views.type_features import RemoteFeatures
 from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext
 from .device_features import CachedRows

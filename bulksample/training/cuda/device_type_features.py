@@ -11,8 +11,8 @@ import torch
 
 from ...backends.base import Backend
 from ...distributed.matrix.relation_blocks import PartitionedRelations
+from ...relations.adjacency import RelationAdjacency
 from ...views.features import Features
-from ...views.relational import RelationalView
 from ...views.type_features import TypeFeatures, access_count
 from ...views.view import as_index
 from .cuda_context import CudaContext
@@ -29,29 +29,30 @@ class DeviceTypeFeatures(TypeFeatures):
     Parameters
     ----------
     cuda : CudaContext
-    view : RelationalView
-        Its features are on the host.
+    source : TypeFeatures
+        The same features on the host.
+    relations : RelationAdjacency
 
     Notes
     -----
     Types share the memory that the graph leaves: those with most edges to a vertex come first, since their rows are read most often.
     """
 
-    def __init__(self, cuda: CudaContext, view: RelationalView) -> None:
-        source: Any = view.features
-        self._cuda, graph = cuda, view.graph
-        counted = view.relations.references if isinstance(view.relations, PartitionedRelations) else partial(access_count, graph)
-        reads = {name: counted(name) for name, own in source.held.items() if isinstance(own, Features) and not own.is_sparse}
-        free, placed = room_for_features(cuda.kernels.free_bytes, _graph_bytes(view, cuda.engine)), dict[str, DeviceFeatures]()
+    def __init__(self, cuda: CudaContext, source: TypeFeatures, relations: RelationAdjacency) -> None:
+        self._cuda, graph = cuda, relations.graph
+        counted = relations.references if isinstance(relations, PartitionedRelations) else partial(access_count, graph)
+        dense = {name: own for name, own in source.held.items() if isinstance(own, Features) and not own.is_sparse}
+        reads = {name: counted(name) for name in dense}
+        free, placed = room_for_features(cuda.kernels.free_bytes, _graph_bytes(relations, cuda.engine)), dict[str, DeviceFeatures]()
         for name in sorted(reads, key=lambda name: -reads[name].mean() if len(reads[name]) else 0.0):
-            placed[name] = DeviceFeatures(cuda, source.held[name], reads[name], free)
+            placed[name] = DeviceFeatures(cuda, dense[name], reads[name], free)
             free -= placed[name].held.nbytes
         self._placed = placed
         held = {name: placed.get(name) or HostFetchedFeatures(cuda, own) for name, own in source.held.items()}
-        super().__init__(source.needed, held, source.width, source.learned)
+        super().__init__(source.needed, held, source.width, source.blocks, source.learned)
 
     def _named(self, name: str, lists: Sequence[Any]) -> Sequence[Any]:
-        return super()._named(name, lists if self.learned is None else [on_host(vertices) for vertices in lists])
+        return super()._named(name, lists if not self.learned else [on_host(vertices) for vertices in lists])
 
     def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         return as_index(self._cuda.put(vertices))
@@ -64,10 +65,10 @@ class DeviceTypeFeatures(TypeFeatures):
         return {"features_on": told, "features_device_bytes": sum(own.held.nbytes for own in self._placed.values())}
 
 
-def _graph_bytes(view: RelationalView, engine: Backend) -> int:
+def _graph_bytes(relations: RelationAdjacency, engine: Backend) -> int:
     """Return the device bytes of the relations, with the times of their edges; 0 if they stay on the host."""
-    if view.relations.collective or view.relations.backend is not engine:
+    if relations.collective or relations.backend is not engine:
         return 0
-    graph = view.graph
+    graph = relations.graph
     timed = [one for one in graph.relations if one.times is not None or graph.type(one.source).times is not None]
-    return view.relations.held_bytes + sum(_TIMED_ENTRY * relation.edges for relation in timed)
+    return relations.held_bytes + sum(_TIMED_ENTRY * relation.edges for relation in timed)

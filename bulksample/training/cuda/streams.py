@@ -16,7 +16,7 @@ import torch
 
 from ...backends.cuda.nvrtc import DeviceLauncher
 from ...minibatch import MiniBatch
-from ...views.stream_sync import StreamSync
+from ...views.sync import StreamSync
 
 
 class DeviceStream(Protocol):

@@ -25,18 +25,18 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph
-from bulksample.views.own_rows import OwnRows
-from bulksample.views.partitioned import BlockView
+from bulksample.views.halo_rows import HaloRows
+from bulksample.views.partitioned import block_view, features_of_block
 
 
 def rounded_rows(directory, comm, bits, model="sage", nearest=False, coding="plain", weights="sum_of_squares", partition="random"):
     """Own rows whose messages are rounded, with fixed widths unless a table is put in."""
-    opened = open_block(directory, Placement("partitioned", 1, partition=partition), comm)
-    view = BlockView(opened, ProcessGrid(comm), backends.make(), "", degrees=True)
+    opened, grid = open_block(directory, Placement("partitioned", 1, partition=partition), comm), ProcessGrid(comm)
+    view = block_view(opened, grid, backends.make(), features_of_block(opened, grid), "")
     rounded = RoundedMessages(
         backends.make(), 0, comm.rank, False, nearest, coding, lambda key, names, receiver: np.full(len(names), bits, np.uint8)
     )
-    rows = OwnRows(view, rounded)
+    rows = HaloRows(view, rounded)
     halo = rows.halo
     rounded.names = RowNames([rows.vertices[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
     return rows, rounded, coefficients(rows, model == "gcn", weights, comm)

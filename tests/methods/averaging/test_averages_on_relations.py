@@ -80,7 +80,7 @@ def test_an_average_of_links_is_that_of_plain_steps_on_the_induced_subgraphs(kin
         held = LinkGraph(none_of(graph.held_out), types=own.types, relations=own.relations, name=own.name)
         made = trained(held, **{**asked, "evaluate": "none"})[2]
         alone.append(vector_of(made.model))
-        examples += len(made.context.view.links.edges)
+        examples += len(made.context.view.targets.links.edges)
     expected = np.mean(alone, axis=0)
     for _, _, trainer in found:
         np.testing.assert_allclose(vector_of(trainer.model), expected, rtol=1e-5, atol=1e-7)
@@ -94,7 +94,7 @@ def test_the_parts_are_all_of_the_graph():
     trainers = [one[2] for one in on_threads(3, lambda comm: trained(graph, comm, method="random-tma"))]
     assert trainers[0].context.view is trainers[0].method.whole_view
     parts = [trainer.context.view for trainer in trainers[1:]]
-    assert sum(view.graph.n for view in parts) == graph.n
+    assert sum(view.targets.graph.n for view in parts) == graph.n
     assert sum(len(view.seeds) for view in parts) == graph.type("paper").masks["train"].sum()
     assert all(view.num_classes == 3 for view in parts)
 

@@ -21,7 +21,7 @@ from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.options import AVERAGING
 from bulksample.methods.run import make_trainer
-from bulksample.views.induced import part_of
+from bulksample.views.local import part_of
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "threads": 1, "quiet": True}
 
@@ -163,12 +163,12 @@ def test_every_trainer_sees_its_part_and_no_more(tmp_path, method, lost):
         assert trainers[0].context.view.adjacency.n == graph.n
         assert trainers[0].context.view is trainers[0].method.whole_view
         for part, trainer in enumerate(trainers[1:]):
-            members = dealt.members(part)
+            members, view = dealt.members(part), trainer.context.view
             dense = graph.adjacency.to_scipy().toarray()[np.ix_(members, members)]
-            assert np.array_equal(trainer.context.view.graph.adjacency.to_scipy().toarray(), dense)
-            assert np.array_equal(trainer.context.view.graph.features, graph.features[members])
-            assert np.array_equal(trainer.context.view.graph.labels, graph.labels[members])
-            assert np.array_equal(members[trainer.context.view.seeds], np.intersect1d(members, graph.seeds("train")))
+            assert np.array_equal(view.adjacency.whole_matrix.to_scipy().toarray(), dense)
+            assert np.array_equal(view.features.stored()[0], graph.features[members])
+            assert np.array_equal(view.share.labels, graph.labels[members])
+            assert np.array_equal(members[view.seeds], np.intersect1d(members, graph.seeds("train")))
             assert not hasattr(trainer.method, "whole_view")
 
 

@@ -144,7 +144,7 @@ def test_a_scalar_on_the_loss_is_a_scalar_on_the_gradient(stored):
         )
         step = next(iter(trainer.context.batches))
         method = trainer.method
-        rows = np.searchsorted(method.local.seeds, step.minibatch.seeds)
+        rows = np.searchsorted(method.local.view.seeds, step.minibatch.seeds)
         scalar = batch_scalar(method._raw[rows])[0]
         gradients = []
         for scaled in (True, False):

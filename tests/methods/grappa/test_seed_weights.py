@@ -6,8 +6,8 @@ from communities import community_graph, dense_adjacency
 
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.methods.grappa.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
-from bulksample.training.isolated_batches import shared_steps
-from bulksample.views.induced import local_graph
+from bulksample.training.loaders import shared_steps
+from bulksample.views.local import local_graph
 
 
 def induced(graph, inside):

@@ -20,7 +20,7 @@ from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.samplers import Sage
 from bulksample.selection import Selection
-from bulksample.views.induced import local_graph
+from bulksample.views.local import local_graph
 
 
 class World:

@@ -181,7 +181,7 @@ def test_the_layers_together_are_an_ordinary_network(stored, model, graph, p):
         _, trainer, _ = trained(stored / graph, comm, model=model, dropout=0.3)
         assert type(trainer.model) is Gnn
         share = trainer.context.view.share
-        return last_logits(trainer), (trainer.context.view.block.vertices, infer(trainer.model, share).numpy())
+        return last_logits(trainer), (trainer.context.view.own_rows().block.vertices, infer(trainer.model, share).numpy())
 
     stages, whole = zip(*on_threads(p, rank), strict=True)
     last, stacked = gathered(stages, 300), gathered(whole, 300)

@@ -11,11 +11,11 @@ from emulation.host import compiler
 from bulksample import backends
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import train
-from bulksample.training.choose_device import make_compute_context
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.cuda_context import CudaContext
 from bulksample.training.cuda.streams import open_streams
+from bulksample.training.opening import make_compute_context
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 

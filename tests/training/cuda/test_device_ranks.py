@@ -22,7 +22,7 @@ from bulksample.training.cuda.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.cuda.device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from bulksample.training.tensor_comm import HostTensorComm
-from bulksample.views.remote_features import RemoteFeatures
+from bulksample.views.type_features import RemoteFeatures
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 

@@ -17,11 +17,11 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.training import choose_device
-from bulksample.training.choose_device import make_compute_context, why_no_cuda
+from bulksample.training import opening
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.device_features import DeviceFeatures, fit_rows
+from bulksample.training.opening import make_compute_context, why_no_cuda
 from bulksample.views.features import Features
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -194,7 +194,7 @@ def test_a_missing_gpu_is_refused_and_auto_takes_the_cpu():
 
 
 def test_options_without_a_gpu_form_are_refused_there(monkeypatch):
-    monkeypatch.setattr(choose_device, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(opening, "why_no_cuda", lambda: None)
     monkeypatch.setattr(compute, "open_cuda", emulated_card)
     asked = {"task": "links", "exclude_targets": "self"}
     with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; use device cpu"):

@@ -14,10 +14,10 @@ from bulksample.methods.run import make_trainer
 from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
-from bulksample.training.choose_device import why_no_cuda
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
 from bulksample.training.cuda.device_features import DeviceFeatures
 from bulksample.training.cuda.device_relations import DeviceRelations
+from bulksample.training.opening import why_no_cuda
 from bulksample.views.features import Features
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))]

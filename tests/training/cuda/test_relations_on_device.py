@@ -19,9 +19,9 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.training.choose_device import unsupported_on_cuda
 from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda.device_relations import DeviceRelations
+from bulksample.training.opening import unsupported_on_cuda
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 ALL_KINDS = ("topology", "features", "gradients", "model", "activations")  # of what ranks send

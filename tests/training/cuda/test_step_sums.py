@@ -12,7 +12,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.compute import ComputeContext
-from bulksample.training.step_sums import STEPS, StepSums
+from bulksample.training.step import STEPS, StepSums
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 4, "bulk_size": 2, "epochs": 2, "threads": 1, "seed": 4, "quiet": True}

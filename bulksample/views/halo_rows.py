@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,24 +11,16 @@ from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFo
 from ..errors import UsageError
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
-from .partitioned import BlockView
+from .inference_share import InferenceShare
+from .view import View
 
 
-class OwnRows:
-    """The rows of this rank's block with their edges, labels and splits.
+class HaloRows:
+    """The rows of this rank's block, on a grid without replication, with their edges, labels and splits.
 
-    Central rows, which have no neighbor on another rank, come first; marginal rows follow.
-
-    Parameters
-    ----------
-    view : BlockView
-        On a grid without replication.
-    messages : MessageFormat, optional
-        The encoding of hidden rows on their way; float32 by default.
-    overlap : bool
-        Aggregate central rows while halo rows travel. The results have the same bits.
-    fetch : bool
-        Fetch the features of halo rows; otherwise they stay with their owners.
+    Central rows, which have no neighbor on another rank, come first; marginal rows follow. `messages` encode hidden rows on their way, by
+    default as float32. With `overlap`, central rows are aggregated while halo rows travel; the results have the same bits. Without `fetch`,
+    the features of halo rows stay with their owners.
 
     Attributes
     ----------
@@ -37,42 +29,35 @@ class OwnRows:
         The same edges, on the host and on the compute device.
     halo : Halo
         Numbers this rank's rows in the order of `vertices`.
-    labels : int64 of shape (m,), or int8 or float32 of shape (m, t)
-    masks : dict of bool arrays of shape (m,)
-    degrees : float32, shape (m + h,)
-        Degrees of this rank's rows, then of halo rows.
-    x : dense or sparse rows, shape (m + h, f)
-        Features of this rank's rows, then of halo rows (kind "features"); without `fetch`, shape (m, f).
-
-    Raises
-    ------
-    UsageError
-        If the graph is replicated c > 1 times.
+    degrees, x : shapes (m + h,), (m + h, f)
+        Degrees and features (kind "features") of this rank's rows, then of halo rows; without `fetch`, x has m rows.
     """
 
     has_halo = True
 
-    def __init__(self, view: BlockView, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
-        if view.grid.replication != 1:
-            raise UsageError(f"full-graph training keeps one block row on each rank; got replication {view.grid.replication}: use 1")
+    def __init__(self, view: View, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
+        grid, layout, block, weights = view.own_rows()
+        if grid.replication != 1:
+            raise UsageError(f"full-graph training keeps one block row on each rank; got replication {grid.replication}: use 1")
         self.messages, self.overlap = messages or PlainFormat(), overlap
-        block, comm = view.block, view.grid.comm
-        remote = view.layout.blocks_of(block.adjacency.indices) != comm.rank
+        comm = grid.comm
+        remote = layout.blocks_of(block.adjacency.indices) != comm.rank
         has_remote = np.bincount(block.adjacency.row_of_entry(), remote, minlength=len(block.vertices)) > 0
         order = np.argsort(has_remote, kind="stable")
         self.vertices, self.central = block.vertices[order], int(np.count_nonzero(~has_remote))
         matrix = block.adjacency.take(order)
-        self.halo = Halo(comm, view.layout, matrix)
+        self.halo = Halo(comm, layout, matrix)
         self._renumber_halo(order)
         self.labels = np.full(len(order), -1, np.int64) if block.labels is None else block.labels[order]
         self.masks = {split: mask[order] for split, mask in block.masks.items()}
-        self.edges, self.n = view.share.edges, view.share.n
-        weights = view.weights if view.weights is None else block.adjacency.with_values(view.weights).take(order).entries()
+        self.edges, self.n = cast(InferenceShare, view.share).edges, block.n
+        if weights is not None:
+            weights = block.adjacency.with_values(weights).take(order).entries()
         self.structure = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
         self.block, self._on_device, self._parts = view.on_device(self.structure), view.on_device, dict[tuple[int, int, int], Block]()
         everyone = np.concatenate([self.vertices, self.halo.vertices])
         self.degrees = view.degrees(everyone)
-        self.x = view.features.fetch(everyone if fetch else self.vertices)
+        self.x: Input = view.features.fetch(everyone if fetch else self.vertices)
 
     @property
     def rows(self) -> int:
@@ -100,13 +85,7 @@ class OwnRows:
     def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
         """Apply one layer, exchanging halo rows: shape (m, width of the output); collective, forward and backward.
 
-        Parameters
-        ----------
-        h : shape (m, width of the input)
-        transforms : bool
-            True if the layer transforms before it aggregates.
-        key : str
-            The name of the layer, for `messages`.
+        `transforms` is True if the layer transforms before it aggregates; `key` is the name of the layer, for `messages`.
         """
         m, c = self.rows, self.central
         sent = layer.send(h, self.degrees[:m], transforms)
@@ -122,10 +101,7 @@ class OwnRows:
     def with_halo(self, h: torch.Tensor, key: str) -> torch.Tensor:
         """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward.
 
-        Raises
-        ------
-        ValueError
-            If `h` has not a row for each row of this rank.
+        Raises `ValueError` if `h` has not a row for each row of this rank.
         """
         if len(h) != self.rows:
             raise ValueError(f"sources needs the {self.rows} rows of this rank; got {len(h)}")
@@ -137,7 +113,7 @@ class OwnRows:
 class LayerHaloExchange:
     """The exchange of halo rows in one layer: rows on the way forward, their gradients on the way back."""
 
-    def __init__(self, rows: OwnRows, key: str) -> None:
+    def __init__(self, rows: HaloRows, key: str) -> None:
         self._halo, self._messages, self._key = rows.halo, rows.messages, key
         self._flight: HaloExchange | None = None
         self._received: np.ndarray | None = None

@@ -1,0 +1,240 @@
+"""Open the features of a run where its placement says, and choose the rows that a rank caches.
+
+Rows are cached by degree, by counts of the first mini-batches, or by the probability of inclusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..adjacency import Adjacency
+from ..config.train import TrainOptions
+from ..data import store
+from ..data.files import folder_of
+from ..data.parts_manifest import graph_manifest
+from ..distributed.comm.agree import together
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.graph_block import load_feature_rows
+from ..distributed.matrix.grid import ProcessGrid
+from ..distributed.matrix.layout import Layout, TypeLayouts
+from ..distributed.matrix.open_graph import OpenBlock, count_references, open_layout
+from ..distributed.matrix.placement import Placement
+from ..distributed.matrix.relation_blocks import PartitionedRelations
+from ..errors import UsageError
+from ..loader import BulkLoader
+from ..nn.relational import Schema
+from ..position import EpochShare
+from ..relations.adjacency import RelationAdjacency
+from ..samplers import Sampler
+from ..samplers.inclusion import check_inclusion, inclusion_probability
+from ..seed_groups import SeedGroups
+from ..sparse import CSR
+from ..views.features import Features, StoredFeatures, checked_features
+from ..views.partitioned import BlockFeatures, features_of_block, fetched_rows, stored_rows
+from ..views.type_features import RemoteFeatures, TypeFeatures, block_features, whole_features
+from ..views.type_view import TypeTargets
+from .source import ViewRequest, directory_of
+
+COUNTED = 8  # mini-batches that each rank samples to count accesses of features
+
+
+class CachedRows(NamedTuple):
+    """The choice of cached rows, as `RowExchange` takes it: the same on all ranks by their counts, or the places that this rank wants."""
+
+    access_count: np.ndarray | None = None
+    wanted: np.ndarray | None = None
+
+
+class Share(NamedTuple):
+    """This rank's share of the mini-batches of a run, and the layout of the features over a process column."""
+
+    config: TrainOptions
+    request: ViewRequest
+    layout: Layout
+    column: Comm
+
+    def groups(self, seeds: np.ndarray) -> SeedGroups | None:
+        """Return the groups of the seeds, if mini-batches are drawn from groups."""
+        count = self.config.seed_locality
+        return SeedGroups(count, self.layout.part_order(seeds)) if count else None
+
+    @property
+    def place(self) -> int:
+        """The number of this rank among those that share the mini-batches; see `TrainingContext`."""
+        comm = self.request.comm
+        return self.request.placement.place(comm) if self.config.seed_locality else comm.rank
+
+    def cached(self, references: Callable[[], np.ndarray], draws: Callable[[], tuple[Adjacency, np.ndarray]]) -> CachedRows:
+        """Choose the cached rows as the options say; collective.
+
+        `references` returns the edges that begin in each row (`access_count` of `RowExchange`), `draws` the adjacency and the seeds of
+        mini-batches.
+        """
+        if not self.config.cache_bytes:
+            return CachedRows()
+        if self.config.cache_by == "degree":
+            return CachedRows(references())
+        adjacency, seeds = draws()
+        return self._by_inclusion(adjacency, seeds) if self.config.cache_by == "inclusion" else self._by_frequency(adjacency, seeds)
+
+    def _by_frequency(self, adjacency: Adjacency, seeds: np.ndarray) -> CachedRows:
+        """Count the vertices of this rank's first mini-batches; collective if the adjacency is.
+
+        Without groups of seeds all ranks cache the same rows: each sends 8 n bytes of counts to the owners in the process column.
+        """
+        config, request, groups = self.config, self.request, self.groups(seeds)
+        loader = BulkLoader(
+            adjacency, request.sampler, seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=self.place,
+            ranks=request.comm.size, virtual_ranks=request.virtual_ranks if groups else None, groups=groups, prefetch=False,
+        )  # fmt: skip
+        drawn = np.concatenate([np.empty(0, np.int32), *_first(loader)])
+        if groups is None:
+            return CachedRows(count_references(self.column, self.layout, drawn))
+        places, counts = np.unique(self.layout.places(drawn), return_counts=True)
+        return CachedRows(wanted=places[_by_score(counts)])
+
+    def _by_inclusion(self, adjacency: Adjacency, seeds: np.ndarray) -> CachedRows:
+        """Order the vertices by the probability to be in a mini-batch of this rank; sends nothing."""
+        groups, request, a = self.groups(seeds), self.request, adjacency.whole_matrix
+        assert a is not None  # see `check_cache`
+        if groups is not None:
+            own = EpochShare(0, self.place, request.comm.size, virtual=request.virtual_ranks, groups=groups.count).own_groups
+            seeds = seeds[groups.members(own)]
+        score = inclusion_probability(a, request.sampler, seeds, self.config.batch_size)
+        return CachedRows(wanted=self.layout.places(_by_score(score)))
+
+
+def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) -> None:
+    """Raise `UsageError` if the rows of a cache cannot be chosen as asked."""
+    if config.cache_bytes and config.task == "links" and config.cache_by != "degree":
+        raise UsageError(f"cache_by {config.cache_by} counts mini-batches of seeds; got task links: use cache_by degree")
+    if config.cache_bytes and config.cache_by == "inclusion":
+        check_inclusion(sampler)
+        if placement.partitioned:
+            raise UsageError(
+                "cache_by inclusion multiplies with the whole adjacency; got topology partitioned: use topology replicated with features "
+                "partitioned, or cache_by frequency"
+            )
+
+
+def _first(loader: BulkLoader) -> list[Any]:
+    """Return the vertices of the first mini-batches."""
+    return [minibatch.vertices for minibatch in islice(loader, COUNTED) if minibatch is not None]
+
+
+# ---- of one type
+
+
+def features_by_block(config: TrainOptions, request: ViewRequest, opened: OpenBlock, grid: ProcessGrid) -> BlockFeatures:
+    """Open features for a topology in block rows: in the same block rows, whole, in the memory of the machine, or in other block rows."""
+    source, comm, placement, vertices = directory_of(request.source), request.comm, request.placement, opened.block.vertices
+
+    def draws() -> tuple[Adjacency, np.ndarray]:
+        return opened.adjacency(request.backend), opened.seeds(config.seeds)
+
+    if placement.same_rows(comm):
+        cached = Share(config, request, opened.layout, opened.grid.column_comm).cached(opened.column_counts, draws)
+        return features_of_block(opened, grid, config.feature_norm, config.feature_codec, config.cache_bytes, *cached)
+    manifest = graph_manifest(folder_of(source, "a store"))
+    if not placement.shards_features:
+        x = StoredFeatures(manifest.name, manifest.num_features, together(comm, lambda: store.load_features(source)))
+        whole = Features(x, config.feature_norm, config.feature_storage, request.gather_threads, request.shared_by)
+        return BlockFeatures(whole, fetched_rows(whole, vertices))
+
+    def references(members: np.ndarray) -> np.ndarray:
+        counts = np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices)
+        return np.asarray(comm.allreduce(counts, "topology")[members])
+
+    return BlockFeatures(remote_features(config, request, references, draws)[1], stored_rows(source, vertices, config.feature_norm))
+
+
+def remote_features(
+    config: TrainOptions, request: ViewRequest, references: Callable[[np.ndarray], np.ndarray],
+    draws: Callable[[], tuple[Adjacency, np.ndarray]],
+) -> tuple[ProcessGrid, RemoteFeatures]:  # fmt: skip
+    """Read this rank's block row of the features, on a grid of their own; collective.
+
+    See `Share.cached`; `references` takes the vertices of the block row.
+    """
+    source, grid = directory_of(request.source), request.placement.feature_grid(request.comm)
+    layout = open_layout(source, request.placement, grid, config.seed)
+    members = layout.members(grid.row)
+    cached = Share(config, request, layout, grid.column_comm).cached(lambda: references(members), draws)
+    x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, members))
+    rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
+    options = config.feature_norm, config.feature_codec, config.cache_bytes
+    return grid, RemoteFeatures(grid.column_comm, layout, rows, *options, *cached)
+
+
+# ---- by type
+
+
+def features_by_type(config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: RelationAdjacency) -> TypeFeatures:
+    """Open the features of the types that the model reads, whole or in block rows; collective."""
+    placement, comm, graph, schema = request.placement, request.comm, targets.graph, targets.schema
+    if not placement.shards_features:
+        shared = request.shared_by
+        take = partial(whole_type_features, config, targets, schema, request.gather_threads, shared)
+        return take() if shared else together(comm, take)  # the ranks of a machine convert features together
+    blocks = TypeLayouts.open(graph, placement, placement.feature_grid(comm), config.seed)
+    counted: Callable[[str], np.ndarray] | None = relations.references if isinstance(relations, PartitionedRelations) else None
+    if config.cache_bytes and config.cache_by == "frequency":
+        counted = _counts_of_draws(config, request, targets, relations)
+    needed, learned = schema.types_of_layers(config.layers)[0], config.featureless == "embedding"
+    featureless = [name for name in needed if not schema.widths[name]]
+    if learned and featureless and config.fetch_together > 1:
+        raise UsageError(
+            f"types {', '.join(featureless)} have no features, and rows learned for them in block rows are looked up for one "
+            f"mini-batch at a time; got fetch_together {config.fetch_together}: use 1, featureless constant or features replicated"
+        )
+    return block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted, learned)
+
+
+def whole_type_features(
+    config: TrainOptions, targets: TypeTargets, schema: Schema, gathering: int = 0, shared_by: Comm | None = None
+) -> TypeFeatures:  # fmt: skip
+    """Return the features of the types that a model of this schema reads, whole on this rank or, with `shared_by`, on its machine."""
+    needed = schema.types_of_layers(config.layers)[0]
+    return whole_features(targets.graph, needed, config.feature_norm, config.feature_storage, gathering, shared_by)
+
+
+def embedding_bytes(config: TrainOptions, schema: Schema, blocks: TypeLayouts | None) -> int:
+    """Return the bytes of the learned rows that this rank holds."""
+    learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
+    if config.featureless == "constant":
+        return 4 * config.hidden * len(learned)
+    return 4 * config.hidden * sum(schema.counts[name] if blocks is None else len(blocks.members(name)) for name in learned)
+
+
+def _counts_of_draws(
+    config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: RelationAdjacency
+) -> Callable[[str], np.ndarray]:  # fmt: skip
+    """Sample the first mini-batches of each rank, and return what counts the vertices of a type in those of all ranks; collective.
+
+    Counting is an all-reduce of 8 bytes for each vertex of the type (kind "topology").
+    """
+    if config.seed_locality:
+        raise UsageError("cache_by frequency counts the draws of all ranks, and seed_locality gives each its own: use cache_by degree")
+    comm = request.comm
+    loader = targets.loader(
+        relations, request.sampler, targets.seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=comm.rank,
+        ranks=comm.size, prefetch=False,
+    )  # fmt: skip
+    drawn: list[Mapping[str, np.ndarray]] = _first(loader)
+
+    def counts(name: str) -> np.ndarray:
+        vertices = np.concatenate([np.empty(0, np.int32), *(of_types[name] for of_types in drawn)])
+        return comm.allreduce(np.bincount(vertices, minlength=targets.graph.type(name).count), "topology")
+
+    return counts
+
+
+def _by_score(score: np.ndarray) -> np.ndarray:
+    """Return the rows with positive scores, the highest first; of equal ones the lower id first: int64."""
+    order = np.argsort(-score, kind="stable")
+    return order[: np.count_nonzero(score > 0)]
