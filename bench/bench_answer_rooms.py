@@ -10,6 +10,7 @@ one, rooms send less.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Any
 
@@ -23,9 +24,8 @@ from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.requests import HopForm
 from bulksample.graph import Graph
-from bulksample.relations.rule import TimeRule
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.samplers.time_rule import TimeRule
+from bulksample.seed_list import SeedList
 
 TIMES = 10_000
 FANOUTS = ((5, 3), (10, 5), (15, 10), (30, 30))
@@ -51,7 +51,7 @@ def recorded(
     kind: type[HopRecorder], graph: Graph, fanouts: tuple[int, ...], window: int | None, ranks: int, seeds: int, entries: bool
 ) -> Hops:  # fmt: skip
     """Return the hops of one mini-batch of each rank."""
-    sampler = RelationSampler(samplers.make("sage", fanouts), None, TimeRule(window=window), stride=seeds, entries=entries)
+    sampler = replace(samplers.make("sage", fanouts), time=TimeRule(window=window), stride=seeds, entries=entries)
     chosen = np.random.default_rng(1).integers(0, graph.type("paper").count, ranks * seeds)
     listed, hops = SeedList.of(graph, ("paper", chosen), np.full(len(chosen), TIMES // 2)), Hops()
     for rank in range(ranks):

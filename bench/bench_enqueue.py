@@ -26,9 +26,9 @@ from bulksample import Selection, Stream
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import expand
 from bulksample.backends.cuda.device import kernels
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.rng import Law
+from bulksample.seed_list import SeedList
 from bulksample.sparse import CSR
 
 FANOUTS = (15, 10, 5)
@@ -78,7 +78,7 @@ def relational(k: int, prepares: bool, repeats: int) -> Callable[[], float]:
     graph, engine = library("vertices"), _engine(prepares)
     listed = SeedList.of(graph, {"paper": np.arange(60)}, np.arange(60))
     seeds = listed.select([np.arange(8) + j % 50 for j in range(k)])
-    adjacency, sampler = RelationAdjacency(graph, engine), sampler_of("vertices", "sage", FANOUTS)
+    adjacency, sampler = LocalAdjacency(graph, engine, by_type=True), sampler_of("vertices", "sage", FANOUTS)
     trees, owners = sampler._trees(seeds)
     lists = [seeds.vertices.astype(np.int32), *[np.empty(0, np.int32)] * (len(graph.types) - 1)]
     trees = trees._replace(seeds=lists, tree_of_seed=[owners, *[owners[:0]] * (len(graph.types) - 1)])

@@ -19,6 +19,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,10 +28,10 @@ from harness import Numbers, check_edges, compare
 from peers.contest import Worker
 
 from bulksample import Graph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
-from bulksample.relations.adjacency import RelationAdjacency, union_of
-from bulksample.relations.minibatch import HeteroMiniBatch
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency, union_of
+from bulksample.minibatch import MiniBatch
+from bulksample.samplers import NodeWise
+from bulksample.seed_list import SeedList
 
 TYPES = {"paper": 1_000_000, "author": 600_000, "institute": 20_000, "field": 100_000}
 ENDS = [
@@ -62,12 +63,12 @@ def seeds_of(graph: Graph, k: int, b: int) -> np.ndarray:
 class Contestant:
     """A sampler with a bulk of k mini-batches of b seeds."""
 
-    def __init__(self, graph: Graph, sampler: RelationSampler, threads: int, k: int, b: int) -> None:
-        self.adjacency, self.sampler = RelationAdjacency(graph, backends.make("native", threads)), sampler
+    def __init__(self, graph: Graph, sampler: NodeWise, threads: int, k: int, b: int) -> None:
+        self.adjacency, self.sampler = LocalAdjacency(graph, backends.make("native", threads), by_type=True), sampler
         listed = SeedList.of(graph, {graph.types[0].name: seeds_of(graph, k, b)}, np.full(k * b, 3 * SPAN // 4))
         self.seeds, self.clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
 
-    def drawn(self) -> list[HeteroMiniBatch]:
+    def drawn(self) -> list[MiniBatch]:
         """Sample the bulk."""
         return self.sampler.sample_bulk(self.adjacency, self.seeds, Stream(1))
 
@@ -121,11 +122,11 @@ def relations(
     union = Graph(union_of(graph).with_values(None))
     sage = samplers.make("sage", fanouts)
     rules = {"uniform": TimeRule(), "window": TimeRule(window=SPAN // 4), "last": TimeRule(strategy="last")}
-    law = {"relations": RelationSampler(sage), "trees": RelationSampler(sage, disjoint=True, stride=b)}
-    law |= {name: RelationSampler(sage, time=rule, stride=b) for name, rule in rules.items()}
+    law = {"relations": sage, "trees": replace(sage, disjoint=True, stride=b)}
+    law |= {name: replace(sage, time=rule, stride=b) for name, rule in rules.items()}
     own = {name: Contestant(graph, sampler, threads, k, b) for name, sampler in law.items()}
     wide = samplers.make("sage", tuple(3 * s for s in fanouts))  # a paper ends three relations
-    own["union"] = Contestant(union, RelationSampler(wide), threads, k, b)
+    own["union"] = Contestant(union, wide, threads, k, b)
     runs: dict[str, Callable[[], float]] = {**own}
     bulks = {name: one.size() for name, one in own.items()}
     with tempfile.TemporaryDirectory() as folder:

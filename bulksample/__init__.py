@@ -46,6 +46,7 @@ Catch errors
 
 Names of earlier versions, which go with 0.3
     HeteroGraph     Graph.of; HeteroLoader and HeteroBatch: Loader and Batch; RankHeteroGraph: what load(path, world=) returns
+    RelationSampler, UnionSampler   options of the samplers
 
 Importing the package loads numpy alone. Each name is imported when it is first used.
 """
@@ -61,13 +62,15 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from . import backends, samplers
-    from .adjacency import Adjacency, LocalAdjacency
+    from .adjacency import Adjacency
     from .data.from_edges import from_edges
     from .data.tables.from_tables import from_tables
     from .deprecated import HeteroBatch as HeteroBatch
     from .deprecated import HeteroGraph as HeteroGraph
     from .deprecated import HeteroLoader as HeteroLoader
     from .deprecated import RankHeteroGraph as RankHeteroGraph
+    from .deprecated import RelationSampler as RelationSampler
+    from .deprecated import UnionSampler as UnionSampler
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .graph.from_edges import relation_from_edges
     from .graph.types import Relation, VertexType
@@ -75,11 +78,12 @@ if TYPE_CHECKING:
     from .interop.convert import from_dgl, from_pyg
     from .interop.loader import Loader
     from .interop.world import init, load
+    from .local_adjacency import LocalAdjacency
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
-    from .relations.rule import TimeRule
     from .rng import Stream
+    from .samplers.time_rule import TimeRule
     from .selection import Selection
     from .sparse import CSR
     from .training.callbacks import Callback
@@ -87,11 +91,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
     "Callback": "training.callbacks",
-    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
+    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "local_adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
     "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
     "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated", "RankHeteroGraph": "deprecated",
-    "TimeRule": "relations.rule",
+    "RelationSampler": "deprecated", "UnionSampler": "deprecated",
+    "TimeRule": "samplers.time_rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
     "from_tables": "data.tables.from_tables", "init": "interop.world", "load": "interop.world",
 }  # fmt: skip

@@ -1,28 +1,29 @@
-"""The graph as samplers see it: the contract `Adjacency`, and `LocalAdjacency`, which holds all of A in this process.
+"""The graph as samplers see it: the contract `Adjacency`.
 
-A sampler multiplies, draws and restricts. It never asks whether A lies in this process or in block rows over many ranks.
+A sampler multiplies, draws and restricts. It never asks whether A lies in this process or in block rows over many ranks, nor whether it is
+the matrix of one relation or the union of several, the block matrix over the numbering of all vertices.
 """
 
 from __future__ import annotations
 
-import math
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .backends.base import Backend, Picks, check_fanout
 from .backends.hops import Expansion, Hop, hop_by_hop
-from .backends.layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
-from .errors import DataError
-from .pickled import Uncached
+from .backends.layer_draws import LayerPicks, SharedDraws
+from .backends.relational import HeteroExpansion, RelationLaw, Trees
+from .errors import UsageError
+from .graph import EDGE, NODE, Graph, Key
 from .rng import Draw
 from .selection import Selection
-from .sparse import CSR, frozen
-from .vertex_table import check_adjacency_once
+from .sparse import CSR, row_pointers, spaced
 
+By = Literal["vertices", "edges"]
 Entries = Literal["ones", "weights", "squares"]
 
 
@@ -44,25 +45,67 @@ class KeptEdges(NamedTuple):
 class Adjacency(ABC):
     """The n x n matrix A of a graph; row v lists the in-neighbors that v aggregates from.
 
-    A subclass implements `left_multiply`, `sample_rows` and `restrict`. By default a layer is drawn from the product Q A, several
-    hops are taken hop by hop, and no memory is predicted; a subclass overrides what it can do better.
+    A subclass implements `left_multiply`, `sample_rows` and `restrict`. By default A is the matrix of one relation, a layer is drawn from
+    the product Q A, several hops are taken hop by hop, and no memory is predicted; a subclass overrides what it can do better.
 
     Attributes
     ----------
     n : int
-        Number of vertices.
+        Number of vertices, of all types.
     weighted : bool
         True if edges have weights.
     backend : Backend
         Does this process's share of the work.
     collective : bool
         True if every method is a collective call, which all ranks that share A make in the same order.
+    by_type : bool
+        True if mini-batches are by type and relation; those of a plain graph are not, unless a user asks for it.
+    graph : Graph
+        Its types, relations and times; a matrix in block rows has none.
+    type_names : tuple of str
+    relation_keys : tuple of (source, name, destination)
+    ends : tuple of (int, int)
+        The places of the source type and of the destination type of each relation.
+    entries_read : bool
+        True once `MiniBatch.entries` was read: from now on draws tell them, unless their sampler makes none.
     """
 
     n: int
     weighted: bool
     backend: Backend
     collective: bool = False
+    by_type: bool = False
+    graph: Graph
+    type_names: tuple[str, ...] = (NODE,)
+    relation_keys: tuple[Key, ...] = ((NODE, EDGE, NODE),)
+    ends: tuple[tuple[int, int], ...] = ((0, 0),)
+    entries_read = False
+
+    def split(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the place of the type of vertices in the numbering of all types, and their ids within it."""
+        offsets = self.graph.offsets
+        kind = np.searchsorted(offsets, vertices, side="right") - 1
+        return kind, (vertices - offsets[kind]).astype(np.int32)
+
+    def kind_of_times(self, by: Literal["auto", "vertices", "edges"]) -> By:
+        """Return which times count; see `kind_of_times`."""
+        return kind_of_times(self.graph, by)
+
+    def check_whole(self) -> None:  # noqa: B027  # most adjacencies take layer-wise samplers
+        """Raise `UsageError` if layer-wise samplers do not work here: on relations of which this process lacks rows."""
+
+    @property
+    def first_with_parallel_edges(self) -> str | None:
+        """The first relation that has parallel edges; None if none has."""
+        return None
+
+    def take_graph(self, graph: Graph, by_type: bool = True) -> None:
+        """Take the types, the relations and the number of vertices of a graph."""
+        self.graph, self.n, self.by_type = graph, graph.n, by_type
+        self.type_names = tuple(kind.name for kind in graph.types)
+        self.relation_keys = tuple(relation.key for relation in graph.relations)
+        self.ends = tuple((graph.place(relation.source), graph.place(relation.destination)) for relation in graph.relations)
+        self.weighted = any(relation.adjacency.values is not None for relation in graph.relations)
 
     @property
     def whole_matrix(self) -> CSR | None:
@@ -114,6 +157,29 @@ class Adjacency(ABC):
             return Hop(*self.sample_rows(frontier, fanouts[hop], draws[hop]), None)
 
         return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
+
+    def expand_trees(
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
+    ) -> list[HeteroExpansion]:
+        """Take the trees of k mini-batches through all hops on all relations; here by `expand`, on one, without times.
+
+        Parameters
+        ----------
+        trees : Trees
+            Of their own for each seed, or one for each mini-batch.
+        laws : [hop][relation] of RelationLaw
+        by : {"vertices", "edges"}, optional
+            The times that count.
+        only_new : bool
+            Expand only the vertices that the previous hop found; otherwise all vertices found so far.
+        entries : bool, optional
+            See `samplers.NodeWise`.
+        """
+        if by is not None or trees.disjoint:
+            raise UsageError("times and trees of their own are for a graph in this process, or for relations in block rows")
+        pointers = row_pointers(np.bincount(trees.tree_of_seed[0], minlength=len(trees.names)))
+        seeds, hops = Selection(trees.names, pointers, trees.seeds[0], self.n), [law for (law,) in laws]
+        return [HeteroExpansion.of_one(one) for one in self.expand(seeds, [h.fanout for h in hops], [h.draw for h in hops], only_new)]
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
@@ -180,130 +246,30 @@ def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     return np.square(weights) if power == 2 else weights
 
 
-class LocalAdjacency(Uncached, Adjacency):
-    """An adjacency matrix that lies in this process.
+def kind_of_times(graph: Graph, by: Literal["auto", "vertices", "edges"]) -> By:
+    """Return which times count; raises `UsageError` if the graph has none of them or, for ``auto``, both."""
+    vertices = [kind.name for kind in graph.types if kind.times is not None]
+    edges = [str(relation) for relation in graph.relations if relation.times is not None]
+    if by == "auto":
+        if vertices and edges:
+            found = f"type(s) {', '.join(vertices)} and {', '.join(edges)} have times"
+            raise UsageError(f"both vertices and edges have times: {found}; use 'vertices' or 'edges'")
+        by = "vertices" if vertices else "edges"
+    if not (vertices if by == "vertices" else edges):
+        raise UsageError(f"time was asked for, but graph {graph.name!r} has no times of {by}")
+    return by
 
-    Parameters
-    ----------
-    matrix : CSR, shape (n, n), canonical; int64 fixed-point weights or ones
-    backend : Backend
-    longest_column : int, optional
-        Entries of the longest column of the whole matrix, if this matrix is a block of its rows.
-    entries : bool
-        Return the position of each edge in the matrix with an expansion, if the back end knows it.
-    checked : bool
-        The matrix comes from one that has been checked: leave the check out.
 
-    Raises
-    ------
-    DataError
-        If the matrix is malformed; see `check_adjacency`. A matrix is read once, however many adjacencies are made of it.
-    """
-
-    def __init__(
-        self, matrix: CSR, backend: Backend, longest_column: int | None = None, entries: bool = False, checked: bool = False
-    ) -> None:
-        if not checked:
-            check_adjacency_once(matrix)
-        self._longest_column, self._entries = longest_column, entries
-        self.matrix = matrix
-        self.backend = backend
-        self.n = matrix.shape[0]
-        self.weighted = matrix.values is not None
-
-    @property
-    def whole_matrix(self) -> CSR:
-        return self.matrix
-
-    def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        if entries == "ones":
-            return self.backend.spgemm(q.per_minibatch(), self._pattern)
-        if entries == "weights":
-            return self.backend.spgemm(q.per_minibatch(), self.matrix)
-        if self.weighted:
-            return self.backend.spgemm(q.per_minibatch(), self.squares)
-        # every entry of row u is 1 / d_u**2, so the square is a scaling of Q: (Q D^-2) A. numpy dies of an index of int32 for whose
-        # conversion there is no memory; `take` raises
-        return self.backend.spgemm(q.per_minibatch(self._inverse_squares.take(q.vertices)), self._pattern)
-
-    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
-
-    def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        self._check_square()
-        return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, self._entries)
-
-    def expand_layers(
-        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
-        debias: bool, renormalise: bool,
-    ) -> list[Expansion]:  # fmt: skip
-        self._check_square()
-        how: LayerRace | SharedDraws | None = None
-        if not isinstance(drawn, LayerLaw):
-            how = drawn
-        else:
-            entries, factors = self._summed(drawn.entries)  # with the pattern of the matrix from which edges are kept
-            if entries.value_bound * self.matrix.longest_column < 2**63:  # else hop by hop: there each product is checked by itself
-                how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
-        weights = LayerWeights(self.matrix.row_sums, debias, renormalise)
-        expansions = None if how is None else self._expanded_layers(seeds, how, weights, only_new)
-        return super().expand_layers(seeds, drawn, fanouts, draws, only_new, debias, renormalise) if expansions is None else expansions
-
-    def _expanded_layers(
-        self, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
-    ) -> list[Expansion] | None:
-        """Call the back end once for all hops; None if it has no such call."""
-        return self.backend.expand_layers(self.matrix.positive, seeds, drawn, weights, only_new)
-
-    def _check_square(self) -> None:
-        """Raise `DataError` if columns are no rows, so that what a hop finds could not be expanded in the next one."""
-        if self.matrix.shape[0] != self.matrix.shape[1]:
-            raise DataError(f"the adjacency must be square; its shape is {self.matrix.shape}")
-
-    def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        return self.backend.expand_tables(self.n, k, b, fanouts, vertices)
-
-    def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
-        entries = int(self.matrix.degrees[rows].sum())
-        candidates = round(-self.n * math.expm1(-entries / self.n)) if len(rows) else 0  # expected distinct ones, if columns were random
-        return self.backend.layer_tables(self.matrix, k, b, candidates)
-
-    def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
-        """Return the matrix whose rows `left_multiply` adds, without zeros, and the factor of each row; None stands for ones."""
-        if entries == "ones":
-            return self.matrix.positive.with_values(None), None
-        if entries == "weights":
-            return self.matrix.positive, None
-        return (self.squares.positive, None) if self.weighted else (self._pattern, self._inverse_squares)
-
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        matrix = self.matrix.positive if shares else self.matrix
-        kept = self.backend.restrict(matrix, rows, columns)
-        if not shares:
-            return KeptEdges(kept.pointers, kept.columns, None)
-        sums = np.repeat(np.maximum(self.matrix.row_sums.take(rows.vertices), 1.0), np.diff(kept.pointers))
-        weights = 1.0 if matrix.values is None else matrix.values[kept.entries]
-        return KeptEdges(kept.pointers, kept.columns, weights / sums)
-
-    @cached_property
-    def _pattern(self) -> CSR:
-        return self.matrix.with_values(None)
-
-    @cached_property
-    def _square_bits(self) -> int:
-        """Number of fractional bits of a squared weight, so few that the sum over the longest column stays within 2**62."""
-        longest = self.matrix.longest_column if self._longest_column is None else self._longest_column
-        return min(60, 62 - max(longest - 1, 0).bit_length())
-
-    @cached_property
-    def _inverse_squares(self) -> np.ndarray:
-        inverse = 1.0 / np.maximum(self.matrix.row_sums, 1.0)
-        return frozen(np.maximum(np.rint(np.ldexp(inverse * inverse, self._square_bits)), 1).astype(np.int64))
-
-    @cached_property
-    def squares(self) -> CSR:
-        """The matrix with squared row-normalised weights, in fixed point, as its entries: 0 exactly where the weight is 0."""
-        weights = self.matrix.entries()
-        share = weights / np.repeat(np.maximum(self.matrix.row_sums, 1.0), self.matrix.degrees)
-        squares = np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64)
-        return self.matrix.with_values(np.maximum(squares, weights > 0))  # a positive weight stays drawable
+def fingerprint_of(graph: Graph) -> str:
+    """Return a SHA-256 of the schema, of the units of weights, and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
+    made = hashlib.sha256()
+    for kind in graph.types:
+        made.update(f"{kind.name} {kind.count}".encode())
+    for relation in graph.relations:
+        unit = "" if relation.adjacency.values is None else f" {relation.weight_unit!r}"
+        made.update(f"{relation.key}{unit} {relation.adjacency.fingerprint}".encode())
+    timed = [*((kind.name, kind.times) for kind in graph.types), *((str(r.key), r.times) for r in graph.relations)]
+    for name, times in timed:
+        if times is not None:
+            made.update(f"times of {name}".encode() + spaced(times))
+    return made.hexdigest()

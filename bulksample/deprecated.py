@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,13 @@ from .distributed.matrix.layout import TypeLayouts
 from .distributed.matrix.placement import Placement
 from .distributed.matrix.rank_graph import OpenedAs, RankGraph
 from .distributed.matrix.relation_blocks import RelationBlock
-from .graph import Graph, Relation, VertexType
+from .errors import UsageError
+from .graph import Graph, Key, Relation, VertexType
 from .graph.times import as_times
 from .interop.batch import Batch
 from .interop.loader import Loader
+from .samplers import LayerWise, NodeWise
+from .samplers.time_rule import TimeRule
 
 
 class _Typed(type):
@@ -73,6 +76,26 @@ class RankHeteroGraph(metaclass=_TypedShare):
         x = features if blocks else {kind.name: kind.features for kind in graph.types if kind.features is not None}
         lease, how = next(iter(leases), None), opened or OpenedAs("")
         return RankGraph(comm, stored, placement, graph, x, rows, blocks, relations, lease=lease, opened=how)
+
+
+def RelationSampler(
+    base: NodeWise, fanouts: Mapping[Key, Sequence[int]] | None = None, time: TimeRule | None = None, disjoint: bool | None = None,
+    stride: int = 0, entries: bool | None = None,
+) -> NodeWise:  # fmt: skip
+    """Return the sampler with these options of relations, times and trees."""
+    _warn("RelationSampler(base, ...)", "dataclasses.replace(base, of_relations=..., time=...), or these arguments of the sampler itself")
+    if not isinstance(base, NodeWise) or not base.draws_by_row:
+        raise UsageError(f"relations are sampled node by node; got {base!r}; use sage, labor or full")
+    given: Any = fanouts
+    return replace(base, of_relations=given, time=time, disjoint=disjoint, stride=stride, entries=entries)
+
+
+def UnionSampler(base: LayerWise, means: bool = False) -> LayerWise:
+    """Return the sampler, whose weights estimate the mean over each relation if asked for."""
+    _warn("UnionSampler(base)", "the sampler itself, with means=True where it was given")
+    if not isinstance(base, LayerWise):
+        raise UsageError(f"the union of relations is sampled layer by layer; got {base!r}; use ladies or fastgcn")
+    return replace(base, means=means)
 
 
 def _warn(old: str, new: str) -> None:

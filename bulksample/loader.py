@@ -20,7 +20,9 @@ from .minibatch import MiniBatch
 from .position import EpochShare, minibatches_in_words
 from .rng import Stream
 from .samplers import NodeWise, Sampler
+from .seed_batch import SeedBatch
 from .seed_groups import SeedGroups, Ungrouped
+from .seed_list import SeedList
 from .selection import Selection, seed_ids
 
 
@@ -31,9 +33,9 @@ class BulkLoader(Epochs[MiniBatch | None]):
     ----------
     adjacency : Adjacency
     sampler : Sampler
-    seeds : integers of shape (m,), or booleans of shape (n,)
+    seeds : integers of shape (m,), booleans of shape (n,), or SeedList
         The seeds, as ids or as a mask; ids may repeat. An array of int32 that nobody can write, such as a file mapped to be read, is not
-        copied.
+        copied. A list of several types, or with times, is a `SeedList`: one order over the seeds of all types.
     batch_size : int
         b; the last mini-batch of an epoch may hold fewer.
     bulk_size : int or "auto"
@@ -63,11 +65,14 @@ class BulkLoader(Epochs[MiniBatch | None]):
         Sample the next bulk on a thread while the current one is consumed.
     transform : callable
         Transforms the mini-batches of a bulk before they are yielded, on the thread that sampled them.
+    seed_types : tuple of str
+        Yield each mini-batch as a `SeedBatch`, with one list of the seeds of these types.
 
     Raises
     ------
     UsageError
-        If the adjacency or the sampler is none, a seed is not a vertex, a number is out of range, or a switch is no bool.
+        If the adjacency or the sampler is none, a seed is not a vertex, a number is out of range, a switch is no bool, or the sampler asks
+        for times that the seeds lack.
     """
 
     def __init__(
@@ -89,9 +94,10 @@ class BulkLoader(Epochs[MiniBatch | None]):
         memory_budget: int | None = None,
         prefetch: bool = True,
         transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
+        seed_types: tuple[str, ...] = (),
     ) -> None:
         if not isinstance(adjacency, Adjacency):
-            raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph.adjacency, backends.make())")
+            raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph, backends.make())")
         if not hasattr(sampler, "sample_bulk"):
             raise UsageError(f"sampler: got {sampler!r}; use samplers.make(name, fanouts)")
         if not is_whole(batch_size):
@@ -110,10 +116,13 @@ class BulkLoader(Epochs[MiniBatch | None]):
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
-        self._seeds = seed_ids(seeds, adjacency.n)
+        self._list = seeds if isinstance(seeds, SeedList) else None
+        self._seeds = seed_ids(seeds, adjacency.n) if self._list is None else self._list.vertices
+        if getattr(sampler, "time", None) is not None and (self._list is None or self._list.times is None):
+            raise UsageError("time counts in this sampler, but the seeds have no times; give the time of each seed")
         self._stream, self._shuffle = Stream(seed), bool(shuffle)
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
-        self.batch_size, self.prefetches, self._transform = batch_size, prefetch, transform
+        self.batch_size, self.prefetches, self._transform, self._seed_types = batch_size, prefetch, transform, seed_types
         self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._groups = Ungrouped(len(self._seeds)) if groups is None else groups
@@ -125,6 +134,11 @@ class BulkLoader(Epochs[MiniBatch | None]):
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch, over all ranks."""
         return min(self._whole.minibatches, self.steps * self._whole.together)
+
+    @property
+    def by_type(self) -> bool:
+        """True if mini-batches are by type and relation."""
+        return self._adjacency.by_type
 
     @property
     def examples(self) -> int:
@@ -158,7 +172,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
                 return known
         if self._like is None:
             return 0
-        tables = self._sampler.table_bytes(self._adjacency, k, self._like)
+        tables = self._sampler.table_bytes(self._adjacency, k, self._like.whole)
         return int(COPIES * k * self.bytes_per_minibatch) + tables
 
     def repeats(self, position: dict[str, Any]) -> bool:
@@ -168,13 +182,16 @@ class BulkLoader(Epochs[MiniBatch | None]):
     @cached_property
     def _identity(self) -> dict[str, Any]:
         seeds = hashlib.sha256(np.ascontiguousarray(self._seeds).data).hexdigest()
+        by_type = self._adjacency.by_type
         hashes = {"graph": self._adjacency.fingerprint, "seed_locality": self._groups.identity}
-        named = {"seeds": seeds, "sampler": self._sampler.identity} | super()._identity
+        named = {"seeds": seeds, "sampler": self._sampler.identity_by_type if by_type else self._sampler.identity} | super()._identity
+        if self._list is not None:
+            named["times"] = self._list.hash_of_times()
         return named | {name: value for name, value in hashes.items() if value is not None}
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
-        """Return the examples at some positions of their list."""
-        return np.asarray(self._seeds[positions])
+        """Return the examples at some positions of their list: seeds, or their positions in a `SeedList`."""
+        return np.asarray(self._seeds[positions]) if self._list is None else positions
 
     def _sample_steps(self, steps: list[Step], epoch: int, order: Order) -> list[MiniBatch | None]:
         self._adjacency.at(f"from step {steps[0].slot // self.slots} of epoch {epoch}")
@@ -185,18 +202,20 @@ class BulkLoader(Epochs[MiniBatch | None]):
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the seeds of mini-batches, given the examples of each."""
+        if self._list is not None:
+            return self._list.select(examples, minibatches)
         return Selection.of([self._seeds_of(part, epoch) for part in examples], self._adjacency.n, minibatches)
 
     def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
         """Return the seeds that some examples need; here the examples are the seeds."""
         return examples
 
-    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
+    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         """Sample the mini-batches of a bulk in one call; once memory has run out, in calls of half as many."""
         most = self._most  # two iterations have two threads that sample
         if most is None:
             try:
-                return self._transform(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
+                return self._sample_once(seeds, epoch)
             except MemoryError as error:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
@@ -204,7 +223,12 @@ class BulkLoader(Epochs[MiniBatch | None]):
                 failure = f"out of memory with {minibatches_in_words(len(seeds))} in a bulk ({error})"
                 warnings.warn(f"{failure}: going on with {most}; use a lower bulk_size", stacklevel=2)
         pieces = [seeds.parts(first, first + most) for first in range(0, len(seeds), most)]
-        return [m for piece in pieces for m in self._transform(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
+        return [m for piece in pieces for m in self._sample_once(piece, epoch)]
+
+    def _sample_once(self, seeds: Selection, epoch: int) -> list[Any]:
+        """Sample mini-batches in one call, and return them in the form that this loader yields."""
+        made = self._transform(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
+        return [SeedBatch(one, self._seed_types) for one in made] if self._seed_types else made
 
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""

@@ -37,6 +37,10 @@ class Selection(Rebuilt):
     own_names : int32, shape (R,), optional
         The name of each row in the counter of its random numbers. By default it is the vertex itself. Rows of a mini-batch that share a
         vertex and must draw independently need names of their own (random walks name the walker).
+    places : int64, shape (R,), optional
+        Of seeds: the position of each in the list that the user gave for its type.
+    times, starts : int64, shape (R,), optional
+        Of seeds: the time at which each is asked about, and the beginning of its window.
     """
 
     minibatches: np.ndarray
@@ -44,6 +48,9 @@ class Selection(Rebuilt):
     vertices: np.ndarray
     n: int
     own_names: np.ndarray | None = None
+    places: np.ndarray | None = None
+    times: np.ndarray | None = None
+    starts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in (("minibatches", np.int64), ("pointers", np.int64), ("vertices", np.int32)):
@@ -115,8 +122,8 @@ class Selection(Rebuilt):
         """Return mini-batches first .. last - 1; fewer if there are not so many."""
         pointers = self.pointers[first : last + 1]
         rows = slice(pointers[0], pointers[-1])
-        names = None if self.own_names is None else self.own_names[rows]
-        return Selection(self.minibatches[first:last], pointers - pointers[0], self.vertices[rows], self.n, names)
+        columns = [None if one is None else one[rows] for one in (self.own_names, self.places, self.times, self.starts)]
+        return Selection(self.minibatches[first:last], pointers - pointers[0], self.vertices[rows], self.n, *columns)
 
     def added_since(self, earlier: Selection) -> Selection:
         """Return the vertices that each mini-batch holds beyond those of `earlier`, which are a prefix of its own."""

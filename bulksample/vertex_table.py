@@ -107,15 +107,24 @@ class VertexTable(ABC):
 
         Without `mapped`, no values of dense features in a mapped file are read: those of a store were checked when it was written.
         """
+        self._check_arrays()
         self._check_features(mapped)
         self._check_labels()
         for name, column in self.extra.items():
             self._check_length(name, column)
 
+    def _check_arrays(self) -> dict[str, Any]:
+        """Return the columns by name; raises `DataError` for a list or the like."""
+        masks = {f"{split} mask": mask for split, mask in self.masks.items()}
+        columns: dict[str, Any] = {"features": self.features, "labels": self.labels, **masks, **self.extra}
+        for name, column in columns.items():
+            if column is not None and not hasattr(column, "shape"):
+                raise DataError(f"{name}: got a {type(column).__name__}; use an array of numpy")
+        return columns
+
     def check_rows(self) -> None:
         """Raise `DataError` unless every column has a row for each vertex, and features their dtype; reads no values, so costs nothing."""
-        masks = {f"{split} mask": mask for split, mask in self.masks.items()}
-        for name, column in {"features": self.features, "labels": self.labels, **masks, **self.extra}.items():
+        for name, column in self._check_arrays().items():
             self._check_length(name, column)
         if isinstance(self.features, np.ndarray):
             _check_dense(self.features, "features", values=False)

@@ -1,15 +1,16 @@
 """Bulks on relations by every law and rule of time, for the back ends that take them in one pass."""
 
+from dataclasses import replace
+
 import numpy as np
 from relations_zoo import COUNTS
 
 from bulksample import Stream, samplers
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.rule import TimeRule
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency
+from bulksample.samplers.time_rule import TimeRule
+from bulksample.seed_list import SeedList
 
 LAWS = {
     "sage": {}, "full": {}, "labor": {}, "replace": {"replace": True}, "weighted": {"weighted": True},
@@ -35,7 +36,7 @@ def bulk(graph, timed, k=4):
 
 def drawn(graph, sampler, seeds, engine, stream=2**63 + 5):
     """The digests of the mini-batches of a bulk, and the entries of their edges."""
-    bulk = sampler.sample_bulk(RelationAdjacency(graph, engine), seeds, Stream(stream), 3)
+    bulk = sampler.sample_bulk(LocalAdjacency(graph, engine, by_type=True), seeds, Stream(stream), 3)
     return [(m.digest(), [{key: entries.tolist() for key, entries in of_layer.items()} for of_layer in m.entries]) for m in bulk]
 
 
@@ -47,7 +48,7 @@ def kind_of_times(rule):
 def sampler_of(rule, name, fanouts, of_relation=None, frontier="all"):
     """The sampler of a rule and a law."""
     base = samplers.make(name if name in ("full", "labor") else "sage", fanouts, frontier=frontier, **LAWS[name])
-    return RelationSampler(base, of_relation, TIMES[rule], {"static": False, "trees": True}.get(rule), stride=15)
+    return replace(base, of_relations=of_relation, time=TIMES[rule], disjoint={"static": False, "trees": True}.get(rule), stride=15)
 
 
 def hubs(rule):

@@ -10,14 +10,28 @@ import bulksample
 PACKAGE = Path(bulksample.__file__).parent
 FACADE = "bulksample"
 # the matrices; they may import each other
-BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped", "pickled", "process_lock")
+BOTTOM = (
+    "sparse",
+    "rng",
+    "selection",
+    "labels",
+    "graph",
+    "vertex_table",
+    "minibatch",
+    "mapped",
+    "pickled",
+    "process_lock",
+    "seed_list",
+    "seed_batch",
+)
 BELOW = {  # a part of the package: the parts right below it; it may import those, and all below those
     "errors": [],
     "version": [],
     **{part: ["errors", "version", *(other for other in BOTTOM if other != part)] for part in BOTTOM},
     "backends": list(BOTTOM),
     "adjacency": ["backends"],
-    "samplers": ["adjacency", "shuffle"],
+    "local_adjacency": ["adjacency"],
+    "samplers": ["local_adjacency", "shuffle"],
     "prefetch": [],
     "torch_workers": [],
     "position": ["pickled", "process_lock", "rng", "torch_workers"],
@@ -29,8 +43,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "bulk_sizes": ["free_memory"],
     "epochs": ["bulk_sizes", "prefetch", "position", "seed_groups"],
     "loader": ["samplers", "epochs", "profiling"],
-    "relations": ["loader"],
-    "data": ["relations"],
+    "data": ["loader"],
     "distributed": ["data", "adjacency"],
     "config": ["errors", "version"],
     "nn": ["loader", "distributed", "config"],

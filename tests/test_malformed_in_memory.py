@@ -7,7 +7,7 @@ import pytest
 
 import bulksample as bs
 from bulksample import backends
-from bulksample.relations.adjacency import RelationAdjacency
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.sparse import CSR
 
 SOUND = (np.array([0, 2, 3, 3]), np.array([1, 2, 0], np.int32))
@@ -87,6 +87,8 @@ MALFORMED_COLUMNS = {
     "train mask must be bool of shape": {"masks": {"train": np.array([1, 1, 0])}},
     "val mask: row 0 is in another split too": {"masks": {"train": np.array([True, True, False]), "val": np.array([True, False, False])}},
     "year must have 3 rows": {"extra": {"year": np.zeros(2)}},
+    "labels: got a list; use an array of numpy": {"labels": [0, 1, 0]},
+    "train mask: got a tuple; use an array of numpy": {"masks": {"train": (True, True, True)}},
 }
 
 
@@ -143,7 +145,7 @@ def test_an_adjacency_is_read_once(monkeypatch):
     assert read == [graph.adjacency]
     parallel = typed(matrix(SOUND[0], np.array([1, 1, 0], np.int32)))
     for _ in range(2):
-        RelationAdjacency(parallel, backends.make("reference"))
+        LocalAdjacency(parallel, backends.make("reference"), by_type=True)
     assert len(read) == 2
     with pytest.raises(bs.DataError, match="repeats"):  # columns may repeat in a relation alone
         bs.LocalAdjacency(parallel.relations[0].adjacency, backends.make("reference"))

@@ -11,7 +11,7 @@ from bulksample import Block, MiniBatch, Selection, UsageError
 def minibatch(**change):
     block = Block(np.array([0, 2, 3]), np.array([2, 3, 0]), np.array([0.5, 0.5, 1.0]), 4)
     arrays = {"seeds": np.array([9, 8]), "seed_rows": np.array([0, 1]), "vertices": np.array([9, 8, 1, 0])}
-    return MiniBatch(**{"id": 3, "epoch": 1, **arrays, "blocks": (block,), **change})
+    return MiniBatch.plain(**{"id": 3, "epoch": 1, **arrays, "blocks": (block,), **change})
 
 
 def changed_block(**change):

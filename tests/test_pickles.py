@@ -21,11 +21,8 @@ from bulksample import DataError, LocalAdjacency, UsageError, samplers
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.loader import BulkLoader
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.loader import RelationLoader
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
 from bulksample.samplers import Sage
+from bulksample.seed_list import SeedList
 
 
 def pickled(value):
@@ -222,8 +219,8 @@ def test_bulk_loaders_are_copied_too(how):
     graph, relations = plain(), typed()
     made = [
         BulkLoader(LocalAdjacency(graph.adjacency, bs.backends.make()), samplers.make("ladies", [8, 8]), np.arange(90), batch_size=16),
-        RelationLoader(
-            RelationAdjacency(relations, bs.backends.make("reference")), RelationSampler(Sage((3, 2))),
+        BulkLoader(
+            LocalAdjacency(relations, bs.backends.make("reference"), by_type=True), Sage((3, 2)),
             SeedList.of(relations, ("paper", np.arange(40))), batch_size=8,
         ),
     ]  # fmt: skip

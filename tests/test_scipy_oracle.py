@@ -16,8 +16,8 @@ from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, sampl
 from bulksample.backends.base import Backend
 from bulksample.backends.quantiser import Noise
 from bulksample.backends.relational import RelationLaw, RelationRows, Trees
+from bulksample.backends.timed_rows import TimedRows
 from bulksample.backends.tree_vertices import TreeVertices
-from bulksample.relations.timed_rows import TimedRows
 from bulksample.rng import Draw, Law
 
 SEED, EPOCH, HOP = 2**63 + 9, 3, 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from bulksample import Graph, Stream, samplers
 from bulksample.backends.cuda.relations import expand_relations
 from bulksample.data.hetero import hetero, papers
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.rule import TimeRule
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency
+from bulksample.samplers import Sampler
+from bulksample.samplers.time_rule import TimeRule
+from bulksample.seed_list import SeedList
 
 FANOUTS = (15, 10)
 SPAN = 1000  # times of papers
@@ -35,26 +36,26 @@ def relations(bench: Any) -> dict[str, Any]:
     return {**found, "training": _training(bench, graph)}
 
 
-def _asked(bench: Any, graph: Graph, rule: TimeRule | None, k: int) -> tuple[RelationSampler, Any]:
+def _asked(bench: Any, graph: Graph, rule: TimeRule | None, k: int) -> tuple[Sampler, Any]:
     """Return a sampler, and the seeds of at most k mini-batches."""
     b, count = bench.sizes.batch, graph.types[0].count
     k = max(1, min(k, count // b))
     chosen = np.random.default_rng(0).permutation(count)[: k * b]
     listed = SeedList.of(graph, {graph.types[0].name: chosen}, None if rule is None else np.full(len(chosen), 3 * SPAN // 4))
-    return RelationSampler(samplers.make("sage", FANOUTS), time=rule, stride=b), listed.select(np.array_split(np.arange(len(chosen)), k))
+    return replace(samplers.make("sage", FANOUTS), time=rule, stride=b), listed.select(np.array_split(np.arange(len(chosen)), k))
 
 
 def _alike(bench: Any, graph: Graph, rule: TimeRule | None) -> bool:
     sampler, seeds = _asked(bench, graph, rule, 4)
     engines = (bench.engine, bench.host)
-    drawn = [sampler.sample_bulk(RelationAdjacency(graph, engine), seeds, Stream(1)) for engine in engines]
+    drawn = [sampler.sample_bulk(LocalAdjacency(graph, engine, by_type=True), seeds, Stream(1)) for engine in engines]
     got, expected = ([one.digest() for one in bulk] for bulk in drawn)
     return got == expected
 
 
 def _sampling(bench: Any, graph: Graph, rule: TimeRule | None) -> dict[str, Any]:
     sampler, seeds = _asked(bench, graph, rule, 32)
-    adjacency, by = RelationAdjacency(graph, bench.engine), None if rule is None else "vertices"
+    adjacency, by = LocalAdjacency(graph, bench.engine, by_type=True), None if rule is None else "vertices"
     asked: list[tuple[Any, ...]] = []
     adjacency.expand_trees = lambda trees, laws, *more: asked.append((trees, laws)) or []  # type: ignore[assignment, method-assign]
     sampler.sample_bulk(adjacency, seeds, Stream(1))

@@ -274,7 +274,7 @@ class Backend(ABC):
 
         Notes
         -----
-        `relations.expand.expand_relations` is the definition. A window of time costs a binary search in its row, and reads nothing else of
+        `relation_hops.expand_relations` is the definition. A window of time costs a binary search in its row, and reads nothing else of
         the row but the edges drawn, unless the law weighs them.
         """
         return None
@@ -298,7 +298,7 @@ class Backend(ABC):
 
         Notes
         -----
-        `relations.draw.draw_rows` is the definition.
+        `relation_draws.draw_rows` is the definition.
         """
         return None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..rng import Draw
 from ..sparse import CSR
-from .hops import Hop
+from .hops import Expansion, Hop
 
 
 class RelationRows(NamedTuple):
@@ -49,12 +49,27 @@ class Trees(NamedTuple):
     ends: np.ndarray | None = None  # int64, shape (t,); None: without times
     moving: bool = False  # the end moves with the walk: see `TimeRule`
 
+    @property
+    def disjoint(self) -> bool:
+        """True unless each mini-batch has one tree."""
+        return bool((np.diff(self.pointers) != 1).any())
+
 
 class HeteroExpansion(NamedTuple):
     """One mini-batch after all its hops, in local numbers; see `backends.hops.Expansion`."""
 
     seed_rows: list[np.ndarray]  # per type, int32
     vertices: list[np.ndarray]  # per type, int32: within the type
-    trees: list[np.ndarray]  # per type, int32: the tree of each vertex among those of the mini-batch
+    trees: list[np.ndarray]  # per type, int32: the tree of each vertex among those of the mini-batch; empty if it has one
     held: np.ndarray  # int64, shape (L + 1, types): vertices before the first hop and after each
     hops: list[list[Hop]]  # [hop][relation]; if only new vertices are expanded, the rows of all hops up to it, or one hop that holds all
+
+    def trees_of(self, place: int) -> np.ndarray:
+        """Return the tree of each vertex of a type: int32."""
+        return self.trees[place] if self.trees else np.zeros(len(self.vertices[place]), np.int32)
+
+    @staticmethod
+    def of_one(expansion: Expansion) -> HeteroExpansion:
+        """Return the expansion of one relation, whose vertices share one tree."""
+        held = np.array(expansion.held, np.int64)[:, None]
+        return HeteroExpansion([expansion.seed_rows], [expansion.vertices], [], held, [[hop] for hop in expansion.hops])

@@ -94,10 +94,10 @@ def open_relations(
     """Open a heterogeneous graph; collective. Relations whose vertices or edges have times are drawn from in time, as in training."""
     from ..distributed.comm.agree import together
     from ..distributed.matrix.rank_graph import open_rank_graph
-    from ..interop.relation_sampler import relation_sampler
-    from ..relations.loader import RelationLoader
-    from ..relations.seeds import SeedList
+    from ..interop.requests import relation_sampler
+    from ..loader import BulkLoader
     from ..samplers import LayerWise
+    from ..seed_list import SeedList
     from ..views.seed_times import rule_for, seed_times
 
     if config.seed_locality:
@@ -125,7 +125,7 @@ def open_relations(
         from ..views.loading import open_type_features  # which needs torch
 
         rows = open_type_features(share)
-    return SampledGraph(partial(RelationLoader, cast(Any, relations), law, seeds, rank=comm.rank), sampling, rows, share.read_bytes)
+    return SampledGraph(partial(BulkLoader, cast(Any, relations), law, seeds, rank=comm.rank), sampling, rows, share.read_bytes)
 
 
 def _seed_type(graph: Graph, name: str | None) -> VertexType:

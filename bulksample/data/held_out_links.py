@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DataError, UsageError
-from ..graph import Graph, Key, Relation, spelled
-from ..graph.graph import EDGE, NODE
+from ..graph import EDGE, NODE, Graph, Key, Relation, spelled
 from ..sparse import runs
 from .manifest import Manifest
 from .npy import Archive

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..graph import Graph, Key, Relation
-from ..relations.links import NonNeighbors, link_times
+from ..graph.links import NonNeighbors, link_times
 from .held_out_links import EdgeRows
 from .random_words import scaled
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
-from ..relations.links import NonNeighbors, link_times
+from ..graph.links import NonNeighbors, link_times
 from ..rng import Substream
 from . import store
 from .held_out_links import HELD_OUT, HeldOutLinks, ends_of

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from ..errors import DataError, UsageError
-from ..graph import Graph, Key
-from ..graph.graph import EDGE, NODE
+from ..graph import EDGE, NODE, Graph, Key
 from ..sparse import MAX_VERTICES
 from ..vertex_table import SPLITS
 from .manifest_file import (

@@ -28,8 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError, instead_of
-from ..graph import Graph, Key, Relation, VertexType
-from ..graph.graph import EDGE, NODE
+from ..graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ..graph.times import as_times
 from ..labels import as_labels, outputs_of
 from ..sparse import CSR, MAX_VERTICES, fixed_point

@@ -24,7 +24,6 @@ from ..graph.times import with_times
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, evaluation_mode
 from ..nn.relational import RelationalGnn
-from ..relations.adjacency import RelationAdjacency
 from ..rng import Stream
 from ..shuffle import Shuffle
 from ..sparse import runs
@@ -173,9 +172,7 @@ def _rows_by_batches(
     model: LinkModel, view: View, vertices: np.ndarray, times: np.ndarray | None, comm: Comm, scoring: BatchScoring
 ) -> torch.Tensor:
     """Return the row of each vertex at its time, on every rank: float32, shape (m, width)."""
-    loader = link_targets(view).ends_loader(
-        cast(RelationAdjacency, view.adjacency), scoring.sampler, vertices, times, **scoring.options(view, comm)
-    )
+    loader = link_targets(view).ends_loader(view.adjacency, scoring.sampler, vertices, times, **scoring.options(view, comm))
     found = []
     for minibatch, x in with_rows(loader, view, model):
         rows = model(minibatch.blocks, x, view.degrees(minibatch.seeds))

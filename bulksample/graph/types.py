@@ -128,5 +128,7 @@ class Relation(Rebuilt):
 
 def check_integers(name: str, column: np.ndarray | None, count: int) -> None:
     """Raise `DataError` unless a column, if there is one, is int64 of shape (count,)."""
+    if column is not None and not hasattr(column, "shape"):
+        raise DataError(f"{name}: got a {type(column).__name__}; use an array of numpy")
     if column is not None and (column.dtype != np.int64 or column.shape != (count,)):
         raise DataError(f"{name} must be int64 of shape ({count},); got {column.dtype} of shape {column.shape}")

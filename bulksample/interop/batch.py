@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MISSING = {
     "x": "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`",
     "y": "graph {name!r} has no labels; give y to from_edges, or import with `bulksample data import --labels`",
-    "e_id": "nothing tells the numbers of edges: of rows that other ranks hold, make the loader with edge_ids=True; of a RelationSampler, "
+    "e_id": "nothing tells the numbers of edges: of rows that other ranks hold, make the loader with edge_ids=True; of a sampler of yours, "
     "leave out entries=False",
     "edge_attr": "the graph has no edge features; give edge_attr to from_edges, or import with `bulksample data import --edge-features`",
 }
@@ -45,7 +45,7 @@ class Batch(Uncached):
 
     @property
     def minibatch(self) -> Any:
-        """The `MiniBatch`, or the `HeteroMiniBatch`, of numpy arrays."""
+        """The `MiniBatch` of numpy arrays."""
         return self.columns.minibatch
 
     @property

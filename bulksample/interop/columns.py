@@ -15,7 +15,6 @@ from ..labels import as_numbers, without_label
 from ..minibatch import MiniBatch
 from ..nn.gather import RowPool, gather_rows
 from ..profiling import Profile, profiled
-from ..relations.minibatch import HeteroMiniBatch
 from ..sparse import CSR
 from ..vertex_table import VertexTable
 from ..views.edges import EdgeRows
@@ -161,9 +160,7 @@ class ColumnsByType(Columns):
 
     by_type = True
 
-    def __init__(
-        self, minibatch: HeteroMiniBatch, name: str, tables: Mapping[str, TableRows | Fetched], relations: Iterable[Relation]
-    ) -> None:
+    def __init__(self, minibatch: MiniBatch, name: str, tables: Mapping[str, TableRows | Fetched], relations: Iterable[Relation]) -> None:
         self.minibatch, self.name, self._tables, self._relations = minibatch, name, tables, relations
 
     @read_once

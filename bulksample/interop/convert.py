@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..data.columns import as_array
+from ..data.columns import as_array, make_relation, make_type
 from ..data.from_edges import from_edges
 from ..errors import DataError, UsageError
+from ..graph import Graph, Key
 from ..vertex_table import SPLITS
-from .convert_hetero import DGL_WEIGHTS, PYG_WEIGHTS, hetero_from_dgl, hetero_from_pyg, one_each
+
+PYG_WEIGHTS = ("edge_weight", "edge_attr")  # the names under which the libraries keep weights of edges
+DGL_WEIGHTS = ("weight", "edge_weight", "w")
 
 
 def from_pyg(
@@ -46,11 +50,11 @@ def from_pyg(
     from .pyg.read_graph import check_plain, edge_ends, edge_values
 
     if hasattr(data, "edge_types"):
-        return hetero_from_pyg(data, weight_attr, time_attr, name, target)
+        return _of_types_pyg(data, weight_attr, time_attr, name, target)
     check_plain(data)
     source, destination = edge_ends(data)
     given = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
-    found = [key for key in given if key == "edge_weight" or one_each(data[key], len(source))]  # other edge_attr are no weights
+    found = [key for key in given if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
     weights = _weights(data, weight_attr, found, list(data.keys()))
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)
@@ -103,9 +107,9 @@ def from_dgl(
     if not hasattr(graph, "is_homogeneous"):
         raise UsageError(f"got a {type(graph).__name__}; use a DGLGraph")
     if not graph.is_homogeneous:
-        return hetero_from_dgl(graph, x, y, weight_attr, time_attr, name, target, edge_attr)
+        return _of_types_dgl(graph, x, y, weight_attr, time_attr, name, target, edge_attr)
     source, destination = graph.edges(order="eid")
-    found = [key for key in DGL_WEIGHTS if key in graph.edata and one_each(graph.edata[key], len(source))]
+    found = [key for key in DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
     weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
@@ -133,3 +137,66 @@ def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str
     if wanted not in columns:
         raise UsageError(f"the graph has no edge weights {wanted!r}; use {', '.join(sorted(names)) or 'None: it has no columns'}")
     return columns[wanted]
+
+
+def _one_each(values: Any, edges: int) -> bool:
+    """Return True if a column holds one number for each edge."""
+    return values is not None and tuple(values.shape) in ((edges,), (edges, 1))
+
+
+def _of_types_pyg(data: Any, weight_attr: str | None, time_attr: str | None, name: str, target: str | None) -> Graph:
+    """Convert a `torch_geometric.data.HeteroData`."""
+    from .pyg.read_graph import edge_ends, edge_values
+
+    stores = {tuple(key): data[key] for key in data.edge_types}
+    ends = {key: edge_ends(own) for key, own in stores.items() if "edge_index" in own or "adj_t" in own}
+    columns = {key: dict(own.items()) for key, own in stores.items()}
+    if weight_attr == "auto":
+        for key in ends:
+            columns[key].setdefault("edge_weight", edge_values(stores[key]))
+    kinds = dict.fromkeys([*data.node_types, *(end for key in stores for end in (key[0], key[2]))])  # some stand in an edge type alone
+    types = {kind: (_count(data[kind].num_nodes, kind, ends), dict(data[kind].items())) for kind in kinds}
+    return _graph(types, ends, columns, ("x", "y", "edge_attr"), PYG_WEIGHTS, weight_attr, time_attr, name, target)
+
+
+def _of_types_dgl(
+    graph: Any, x: str, y: str, weight_attr: str | None, time_attr: str | None, name: str, target: str | None, edge_attr: str
+) -> Graph:
+    """Convert a heterogeneous `DGLGraph`."""
+    ends = {tuple(key): graph.edges(etype=key, order="eid") for key in graph.canonical_etypes}
+    columns = {tuple(key): dict(graph.edges[key].data) for key in graph.canonical_etypes}
+    types = {kind: (int(graph.num_nodes(kind)), dict(graph.nodes[kind].data)) for kind in graph.ntypes}
+    return _graph(types, ends, columns, (x, y, edge_attr), DGL_WEIGHTS, weight_attr, time_attr, name, target)
+
+
+def _count(given: int | None, kind: str, ends: Mapping[Key, tuple[Any, Any]]) -> int:
+    """Return the number of vertices of a type: as the library says, or one more than the largest that an edge names."""
+    if given is not None:
+        return int(given)
+    found = [
+        np.asarray(end) for (source, _, last), both in ends.items() for own, end in ((source, both[0]), (last, both[1])) if own == kind
+    ]
+    return 1 + max((int(one.max(initial=-1)) for one in found), default=-1)
+
+
+def _graph(
+    types: Mapping[str, tuple[int, dict[str, Any]]], ends: Mapping[Key, tuple[Any, Any]], columns: Mapping[Key, dict[str, Any]],
+    names: tuple[str, str, str], auto: tuple[str, ...], weight_attr: str | None, time_attr: str | None, name: str, target: str | None,
+) -> Graph:  # fmt: skip
+    """Return the graph of columns by type and by relation; `names` are those of features, labels and edge features."""
+    x, y, edge_attr = names
+    made = {}
+    for kind, (count, own) in types.items():
+        masks = {split: own[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in own}
+        made[kind] = make_type(kind, count, own.get(x), own.get(y), masks, own.get(str(time_attr)), target=target)
+    if weight_attr not in (None, "auto") and not any(weight_attr in own for own in columns.values()):
+        found = sorted({column for own in columns.values() for column in own})
+        raise UsageError(f"no relation has edge weights {weight_attr!r}; use {', '.join(found) or 'None: there are no columns'}")
+    relations = []
+    for key, both in ends.items():
+        own, count = columns[key], len(both[0])
+        weight = next((one for one in auto if _one_each(own.get(one), count)), None) if weight_attr == "auto" else weight_attr
+        features = None if weight == edge_attr else own.get(edge_attr)
+        stamps = own.get(str(time_attr))
+        relations.append(make_relation(made[key[0]], key[1], made[key[2]], both, own.get(str(weight)), stamps, features))
+    return Graph.of(tuple(made.values()), tuple(relations), name).validate()

@@ -20,7 +20,7 @@ from .dgl.blocks import INSTALL
 from .tensors import shared
 
 EdgeLayout = Literal["edge_index", "EdgeIndex", "adj_t", "SparseTensor"]
-NODE, EDGE = "node", ("node", "to", "node")  # the names of the only type and the only relation of a plain mini-batch
+NODE, RELATION = "node", ("node", "to", "node")  # the names of the only type and the only relation of a plain mini-batch
 
 
 def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
@@ -59,7 +59,7 @@ def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
     ]
     for name, layers in (("adjs", adjs), ("layer_edge_attr", attr), ("layer_edge_weight", weights)):
         if any(value is not None for value in layers[0].values()):
-            data[name] = layers if batch.by_type else [layer[EDGE] for layer in layers]
+            data[name] = layers if batch.by_type else [layer[RELATION] for layer in layers]
     return data
 
 
@@ -101,7 +101,7 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
         }
         sources, destinations = _ends(batch, layer)
         given = (data, sources, destinations)
-        block = dgl.create_block(*given) if batch.by_type else dgl.create_block(data[EDGE], sources[NODE], destinations[NODE])
+        block = dgl.create_block(*given) if batch.by_type else dgl.create_block(data[RELATION], sources[NODE], destinations[NODE])
         for name, ids in vertices.items():
             of_sources = block.srcnodes[name].data if batch.by_type else block.srcdata
             of_sources[dgl.NID], _destinations(batch, block, name)[dgl.NID] = ids[: sources[name]], ids[: destinations[name]]
@@ -150,7 +150,7 @@ def _by_type(batch: Any, name: str) -> dict[str, Any]:
 
 def _layers(batch: Any, values: tuple[Any, ...]) -> list[dict[Any, Any]]:
     """Return values of layers by relation; a plain mini-batch has one relation."""
-    return list(values) if batch.by_type else [{EDGE: value} for value in values]
+    return list(values) if batch.by_type else [{RELATION: value} for value in values]
 
 
 def _column(batch: Any, name: str) -> list[dict[Any, Any]]:

@@ -8,9 +8,9 @@ as one entry. GraphSAGE draws among the edges themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,11 +19,10 @@ from ..backends.base import Backend
 from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import DataError
 from ..graph import Key, Relation
-from ..minibatch import Block
+from ..minibatch import Block, MiniBatch, TypeRows
 from ..pickled import Rebuilt
-from ..relations.minibatch import HeteroMiniBatch, TypeRows
 from ..rng import Stream
-from ..samplers import NodeWise, Sampler
+from ..samplers import LayerWise, NodeWise, Sampler
 from ..selection import Selection
 from ..sparse import CSR, MAX_VERTICES, row_pointers, runs
 
@@ -102,25 +101,26 @@ class EdgeSampler:
     def __init__(self, relation: Relation, base: Sampler) -> None:
         self.edges, self.base, self.key = EdgeGraph(relation), base, relation.key
         self.by_edge = base.name == "sage" and self.edges.pointers is not None
-        self.identity, self.settings = base.identity, base.settings
+        self.identity = self.identity_by_type = base.identity
+        self.settings = base.settings
 
     def check(self, adjacency: Adjacency) -> None:
         """See `Sampler.check`."""
         self.base.check(adjacency)
 
-    def table_bytes(self, adjacency: Adjacency, k: int, like: HeteroMiniBatch) -> int:
+    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
         """See `Sampler.table_bytes`."""
-        return self.base.table_bytes(adjacency, k, like.as_homogeneous())
+        return self.base.table_bytes(adjacency, k, replace(like, by_type=False))
 
-    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[HeteroMiniBatch]:
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
         """See `Sampler.sample_bulk`."""
         if self.by_edge:
             parts = expand_edges(self.edges, adjacency.backend, self.base, seeds, stream, epoch)  # type: ignore[arg-type]
         else:
-            parts = self.base.expand(adjacency, seeds, stream, epoch)
+            parts = cast(NodeWise | LayerWise, self.base).expand(adjacency, seeds, stream, epoch)
         return [self._minibatch(adjacency, seeds, j, epoch, part) for j, part in enumerate(parts)]
 
-    def _minibatch(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> HeteroMiniBatch:
+    def _minibatch(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Return mini-batch j of a bulk, with a block for each hop."""
         drawn = [self._named(adjacency, part.vertices, hop) for hop in part.hops] * (len(self.base.fanouts) // len(part.hops))
         blocks: list[dict[Key, Block]] = []
@@ -133,7 +133,7 @@ class EdgeSampler:
         own = seeds.part(j)
         rows_of_type = {self.key[0]: TypeRows(part.vertices, np.array(part.held), own, part.seed_rows, np.arange(len(own)))}
         nested = self.base.frontier == "new"
-        return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows_of_type, tuple(blocks), tuple(entries), nested)
+        return MiniBatch(int(seeds.minibatches[j]), epoch, rows_of_type, tuple(blocks), nested, known_entries=tuple(entries))
 
     def _named(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop) -> Hop:
         """Return the edges of a hop as entries of the relation; an entry of A becomes all its parallel edges, which share its weight."""

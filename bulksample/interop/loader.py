@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .. import backends
 from ..backends.native import processor_ids
@@ -14,19 +15,22 @@ from ..data.store import load
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError, check_switches, is_whole
 from ..graph import Graph
-from ..profiling import Profile
-from ..relations.hgt import HGSampler
-from ..relations.layers import UnionSampler
-from ..relations.rule import TimeRule
-from ..relations.sampler import RelationSampler
+from ..loader import BulkLoader
+from ..pickled import CopiedAlong, Uncached
+from ..position import Positioned
+from ..profiling import Profile, profiled
 from ..samplers import Sampler
-from .epoch_loader import EpochLoader
-from .loading import Loading, PlainLoading, RelationalLoading
-from .relation_sampler import Fanouts
-from .tensors import device_for
+from ..samplers.hgt import HGSampler
+from ..samplers.time_rule import TimeRule
+from .batch import Batch
+from .requests import Fanouts, PlainRequest, Reader, RelationalRequest, Request
+from .tensors import device_for, device_of
+
+if TYPE_CHECKING:
+    from .shared_steps import SharedSteps
 
 
-class Loader(EpochLoader):
+class Loader(Positioned, Uncached, CopiedAlong):
     """A loader that samples k mini-batches in one call and gives them out with their features and labels, each a `Batch`.
 
     Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
@@ -43,8 +47,8 @@ class Loader(EpochLoader):
         The rows of a batch have then been fetched from the ranks that hold them, while the batch before was in use.
     sampler : str or Sampler
         A name from `bulksample.samplers.SAMPLERS`: sage, ladies, fastgcn, labor, full, shadow or saint. By type and relation, sage, labor
-        and full draw from each relation, and ladies and fastgcn from the union of all. There it may also be a `RelationSampler`, which
-        brings its own fanouts, time and trees, a `UnionSampler` or an `HGSampler`.
+        and full draw from each relation, and ladies and fastgcn from the union of all. There it may also be an `HGSampler`. A
+        sampler object brings its own fanouts, and may bring a rule of time and trees.
     fanouts : sequence of int, or a dict of such by (source, name, destination), optional
         How many neighbors (node-wise samplers) or vertices (layer-wise samplers) each hop draws, from the seeds outwards;
         -1 takes all. A dict names every relation, or has a ``default``. (15, 10, 5) unless given.
@@ -60,7 +64,7 @@ class Loader(EpochLoader):
     time_unit : {"D", "h", "m", "s", "ms", "us", "ns"}, optional
         The unit of the times of the graph; needed for dates. See `SeedList.of`.
     time : TimeRule, optional
-        ``TimeRule()`` if times are given; that of a `RelationSampler` is its own.
+        ``TimeRule()`` if times are given; a sampler object may bring its own.
     disjoint : bool, optional
         By type: give each seed a tree of its own; by default so with times.
     seed : int
@@ -110,9 +114,15 @@ class Loader(EpochLoader):
         If times are missing or floats, or the store is damaged.
     """
 
+    bulks: BulkLoader  # samples the mini-batches
+    device: Any  # where the tensors of batches lie; None for numpy arrays
+    _columns: Reader
+    _shared: SharedSteps | None = None  # the steps of ranks that share the graph, whose rows are fetched ahead of use
+    _profile: Profile | None = None
+
     def __init__(
         self, graph: Graph | RankGraph | str | os.PathLike[str],
-        sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler = "sage", fanouts: Fanouts | None = None, *,
+        sampler: str | Sampler | HGSampler = "sage", fanouts: Fanouts | None = None, *,
         batch_size: int = 1024, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None,
         time: TimeRule | None = None, disjoint: bool | None = None, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
         seed_locality: int | None = None, rank: int = 0, ranks: int = 1, backend: str = "auto", threads: int | None = None,
@@ -125,7 +135,7 @@ class Loader(EpochLoader):
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
 
-        def asked() -> Loading:
+        def asked() -> Request:
             check_switches(edge_ids=edge_ids, as_dicts=as_dicts)
             _check_options(options)
             self.device = device_for(out)
@@ -133,14 +143,14 @@ class Loader(EpochLoader):
             by_type = {"times": times, "starts": starts, "time_unit": time_unit, "time": time, "disjoint": disjoint}
             if whole.plain and not (as_dicts and isinstance(whole, Graph)):
                 _check_plain(whole, as_dicts, sampler, {**by_type, "fanouts": fanouts, "seeds": seeds})
-                return PlainLoading(whole, sampler, fanouts, options, seeds)
-            return RelationalLoading(whole, sampler, fanouts, options, seeds, **by_type)
+                return PlainRequest(whole, sampler, fanouts, options, seeds)
+            return RelationalRequest(whole, sampler, fanouts, options, seeds, **by_type)
 
         if isinstance(whole, Graph):
-            loading = asked()
-            adjacency = loading.adjacency(backends.make(backend, threads))
-            self.bulks = loading.loader(adjacency, rank, ranks, seed_locality, **bulk)
-            self._columns = loading.reader(threads or len(processor_ids()), profile)
+            request = asked()
+            adjacency = request.adjacency(backends.make(backend, threads))
+            self.bulks = request.loader(adjacency, rank, ranks, seed_locality, **bulk)
+            self._columns = request.reader(threads or len(processor_ids()), profile)
         else:
             from .shared_steps import shared_steps
 
@@ -149,6 +159,56 @@ class Loader(EpochLoader):
             )
             self.bulks, ranks = self._shared.source.loader, whole.comm.size
         self._check_steps(batch_size, ranks)
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches that this rank yields in an epoch."""
+        return self.bulks.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
+
+        Raises `UsageError` while another thread iterates over this loader.
+        """
+        if self._shared is not None:
+            for step, repeated in self._shared:
+                yield Batch(self._columns(step.minibatch, step), repeated, self.device)
+            return
+        for minibatch in self._sampled():
+            yield Batch(self._columns(minibatch), self.bulks.repeated, self.device)
+
+    def _check_steps(self, batch_size: int, ranks: int) -> None:
+        """Raise `UsageError` if `drop_last` leaves no mini-batch, on every rank."""
+        if not self.bulks.steps:
+            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
+            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
+
+    def _sampled(self) -> Iterator[Any]:
+        """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
+        with closing(iter(self.bulks)) as remaining:
+            while True:
+                with profiled("sample", self._profile):
+                    minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
+                if minibatch is None:
+                    return
+                yield minibatch
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned; see `Positioned.load_state_dict`."""
+        by_type, dicts = self.bulks.by_type, isinstance(state, dict) and "times" in state
+        if isinstance(self.graph, Graph) and self.graph.plain and isinstance(state, dict) and "seeds" in state and dicts != by_type:
+            raise UsageError(f"the loader's state does not fit: it was saved with as_dicts={dicts}; make this loader so too")
+        super().load_state_dict(state)
+
+    def to(self, device: Any = "cpu") -> Self:
+        """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`. Both have one position."""
+        view = object.__new__(type(self))
+        vars(view).update(vars(self), device=device_of(device))
+        return view
+
+    @property
+    def _position(self) -> BulkLoader | SharedSteps:
+        """Knows the mini-batch in use: the loader of bulks, or the steps whose rows are fetched ahead of use."""
+        return self.bulks if self._shared is None else self._shared
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -178,7 +238,7 @@ def _check_plain(graph: Graph | RankGraph, as_dicts: bool, sampler: Any, given: 
     """Raise `UsageError` for arguments of mini-batches by type and relation, as those of a plain graph are not."""
     if as_dicts:
         raise UsageError(f"as_dicts: ranks share the plain graph {graph.name!r}, whose mini-batches are no dicts; leave it out")
-    relational = isinstance(sampler, RelationSampler | UnionSampler | HGSampler)
+    relational = not isinstance(sampler, str) and (isinstance(sampler, HGSampler) or getattr(sampler, "by_relation", False))
     names = [name for name, value in given.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
     if relational or names:
         found = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])

@@ -20,7 +20,7 @@ from ..profiling import Profile, profiled
 from ..training.batches import MiniBatchSource, StepBatch
 from ..views.sync import SharedMeeting
 from ..views.view import View
-from .loading import Loading, Reader
+from .requests import Reader, Request
 
 
 class SharedSteps(Unpicklable, CopiedAlong):
@@ -129,7 +129,7 @@ class SharedSteps(Unpicklable, CopiedAlong):
 
 
 def shared_steps(
-    graph: RankGraph, asked: Callable[[], Loading], backend: str, threads: int | None, fetch_together: int,
+    graph: RankGraph, asked: Callable[[], Request], backend: str, threads: int | None, fetch_together: int,
     edge_ids: bool, seed_locality: int | None, profile: Profile | None, **options: Any,
 ) -> tuple[SharedSteps, Reader]:  # fmt: skip
     """Return the steps of this rank, and what makes the columns of their mini-batches; collective.
@@ -150,20 +150,20 @@ def shared_steps(
         On every rank, if one was given a bad argument or ranks were given different ones.
     """
 
-    def compared() -> tuple[Loading, dict[str, Any], dict[str, Any]]:
-        loading = asked()
-        settings, hashes = loading.compared()
+    def compared() -> tuple[Request, dict[str, Any], dict[str, Any]]:
+        request = asked()
+        settings, hashes = request.compared()
         more = {"threads": threads, "fetch_together": fetch_together, "edge_ids": edge_ids, "seed_locality": seed_locality}
         plain = {name: _plain(value) for name, value in {**options, **more}.items()}
-        return loading, {**settings, **plain}, {"graph": graph.fingerprint, **hashes}
+        return request, {**settings, **plain}, {"graph": graph.fingerprint, **hashes}
 
     comm = graph.comm
-    loading, cores = made_alike(comm, compared), fair_threads(comm) if threads is None else threads
+    request, cores = made_alike(comm, compared), fair_threads(comm) if threads is None else threads
     engine = together(comm, lambda: backends.make(backend, cores))
-    view = loading.view(engine, edge_ids)
+    view = request.view(engine, edge_ids)
     rank = comm.rank if seed_locality is None else graph.placement.place(comm)  # in the order of the block rows
-    loader = loading.loader(view.adjacency, rank, comm.size, seed_locality, **options)
-    columns = loading.reader(cores, profile, view)
+    loader = request.loader(view.adjacency, rank, comm.size, seed_locality, **options)
+    columns = request.reader(cores, profile, view)
     return SharedSteps(comm, view, loader, fetch_together, profile), columns
 
 

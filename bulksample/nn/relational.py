@@ -21,7 +21,7 @@ from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..errors import UsageError
 from ..graph import Key
 from ..minibatch import Block
-from ..relations.one_type import RelationBlock
+from ..seed_batch import LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .layers import Input
 from .model import BatchNorm, Model
@@ -114,11 +114,11 @@ class RelationalLayer(nn.Module):
         place = self.destinations.index(name)
         return torch.addmm(self.bias[place], own, self.own[place])
 
-    def forward(self, block: RelationBlock, x: Rows) -> Rows:
+    def forward(self, block: LayerBlocks, x: Rows) -> Rows:
         """Return the new rows of each type among the destinations of the layer."""
         return {name: self._new_rows(name, block, x) for name in self.destinations}
 
-    def _new_rows(self, name: str, block: RelationBlock, x: Rows) -> torch.Tensor:
+    def _new_rows(self, name: str, block: LayerBlocks, x: Rows) -> torch.Tensor:
         before = x[name][: block.destinations[name]]
         out = self.own_rows(name, before)
         for number, key in enumerate(self.relations):
@@ -261,7 +261,7 @@ class RelationalGnn(Model):
         if self.learned is not None:
             self.learned.add_gradients(codec)
 
-    def forward(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.
 
         Raises `UsageError` if the number of blocks is not L.
@@ -280,7 +280,7 @@ class RelationalGnn(Model):
         _, h = self.last_rows(blocks, x)
         return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
 
-    def last_rows(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input]) -> tuple[Rows, Rows]:
+    def last_rows(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input]) -> tuple[Rows, Rows]:
         """Return the rows of each type that enter the last layer, and those that it gives; see `forward`."""
         if len(blocks) != len(self.layers):
             fits = "use one fanout for each layer"

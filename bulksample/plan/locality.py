@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from .. import backends
-from ..adjacency import LocalAdjacency
 from ..data.parts_manifest import is_parts, load_parts
 from ..data.store import load
 from ..distributed.matrix.open_graph import part_places
 from ..distributed.matrix.partition import block_bounds
+from ..local_adjacency import LocalAdjacency
 from ..minibatch import MiniBatch
 from ..position import EpochShare
 from ..rng import Stream

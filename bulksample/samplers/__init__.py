@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError, instead_of, unknown
-from .base import LayerWise, NodeWise, Sampler, whole_fanouts
+from .base import Sampler, whole_fanouts
 from .fastgcn import FastGcn
 from .full import Full
 from .labor import Labor
 from .ladies import Ladies
+from .layer_wise import LayerWise
+from .node_wise import NodeWise
 from .sage import Sage
 from .saint import Saint
 from .shadow import Shadow
@@ -34,7 +35,7 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     """
     if name not in SAMPLERS:
         raise UsageError(unknown("sampler", name, SAMPLERS))
-    known = {field.name for field in dataclasses.fields(SAMPLERS[name])} - {"fanouts"}
+    known = {field.name for field in SAMPLERS[name]._options()} - {"fanouts"}
     for option in options:
         if option not in known:
             raise UsageError(f"sampler {name!r} has no option {option!r}; {instead_of(option, sorted(known))}")

@@ -1,7 +1,7 @@
-"""The base classes of all samplers: they sample k mini-batches, hop by hop, in one call.
+"""The base class of all samplers: they sample k mini-batches, hop by hop, in one call.
 
-A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. This file cuts the
-hops into the blocks of mini-batches. A sampler works alike on a graph in this process and on one distributed over ranks.
+A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. A sampler works alike on
+a graph in this process and on one distributed over ranks, on one relation and on several.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from math import inf
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from ..adjacency import Adjacency, LayerLaw
+from ..adjacency import Adjacency
 from ..backends.base import check_fanout
-from ..backends.hops import Expansion
-from ..backends.layer_draws import SharedDraws
 from ..errors import UsageError, check_switches, is_whole
-from ..minibatch import Block, MiniBatch
-from ..rng import MAX_LAYERS, Draw, Stream
+from ..graph import Key
+from ..minibatch import MiniBatch
+from ..rng import MAX_LAYERS, Stream
 from ..selection import Selection
 
 Frontier = Literal["all", "new"]
@@ -54,12 +53,13 @@ class Sampler(ABC):
 
     name: ClassVar[str]
     reads_frontier: ClassVar[bool] = True  # False: its subgraphs have one rule of their own
+    adds_seeds: ClassVar[bool] = False  # True: seeds of its mini-batches are more than were asked for
     fanouts: tuple[int, ...]
     frontier: Frontier = "all"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", whole_fanouts(self.fanouts))
-        for field in fields(self):
+        for field in self._options():
             value = getattr(self, field.name)
             if field.type == "bool":
                 check_switches(**{field.name: value})
@@ -74,15 +74,25 @@ class Sampler(ABC):
         for fanout in self.fanouts:
             check_fanout(fanout)
 
+    @classmethod
+    def _options(cls) -> list[Field[Any]]:
+        """Return the fields of every graph; those by keyword alone are of relations, times and trees."""
+        return [field for field in fields(cls) if not field.kw_only]
+
     @property
     def identity(self) -> str:
-        """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
-        return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in fields(self))}"
+        """The sampler and its options in one line: samplers with equal ones draw the same mini-batches of a plain graph."""
+        return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in self._options())}"
+
+    @property
+    def identity_by_type(self) -> str:
+        """`identity`, of mini-batches by type and relation."""
+        return self.identity
 
     @property
     def settings(self) -> dict[str, Any]:
         """The name of the sampler and its options, ready for JSON, for messages that compare two samplers."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in self._options()}
         shown = (bool, int, float, str, tuple, type(None))
         return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
 
@@ -90,6 +100,10 @@ class Sampler(ABC):
     def estimates_weighted_means(self) -> bool:
         """True if blocks of a weighted graph estimate means by edge weight; exact inference must take the same means."""
         return bool(getattr(self, "weighted", False))
+
+    def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
+        """Return a fanout for each hop: the largest of those of some relations, -1 for all."""
+        return self.fanouts
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
@@ -103,88 +117,31 @@ class Sampler(ABC):
 
         Parameters
         ----------
+        adjacency : Adjacency
         seeds : Selection
-            The seeds of each mini-batch; empty lists and repeated seeds are legal.
+            The seeds of each mini-batch, in the numbering of all types; `SeedList.select` makes them, with their times. Empty lists and
+            repeated seeds are legal.
         stream : Stream
         epoch : int
 
         Returns
         -------
         list of k MiniBatch
-            Each depends on (graph, sampler, seed, epoch, mini-batch id, its seeds) alone, not on its bulk, the
-            back end, the threads or the ranks.
+            Each depends on (graph, sampler, seed, epoch, mini-batch id, its seeds and their times) alone, not on its bulk, the back end,
+            the threads or the ranks. With disjoint trees, what a seed draws depends on its tree's name alone, not on the other seeds.
+
+        Raises
+        ------
+        UsageError
+            If seeds lack times, a mini-batch has more seeds than `stride`, or seeds of one tree have different times.
         """
         self.check(adjacency)
-        return [self._minibatch(seeds, j, epoch, part) for j, part in enumerate(self.expand(adjacency, seeds, stream, epoch))]
+        return self._sample(adjacency, seeds, stream, epoch)
 
-    @abstractmethod
-    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        """Take k mini-batches through all hops, before they are cut into blocks."""
+    def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
+        """Sample k mini-batches of a graph that has been checked."""
+        raise NotImplementedError
 
     @abstractmethod
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
         """Predict the bytes that sampling k > 0 mini-batches like this one takes beside the mini-batches; 0 if unknown."""
-
-    def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
-        """Return mini-batch j of a bulk, with one block per hop. Its rows are the vertices held before the hop, its sources those after."""
-        nested = self.frontier == "new"
-        hops = part.hops * (len(self.fanouts) // len(part.hops))  # nested ones may be one that holds all others
-        blocks = []
-        for hop, rows, sources in zip(hops, part.held, part.held[1:], strict=False):
-            edges = len(hop.columns) if len(hop.pointers) == rows + 1 else int(hop.pointers[rows])
-            weights = None if hop.weights is None else hop.weights[:edges]
-            blocks.append(Block(hop.pointers[: rows + 1], hop.columns[:edges], weights, sources))
-        name = int(seeds.minibatches[j])
-        return MiniBatch(name, epoch, seeds.part(j), part.seed_rows, part.vertices, tuple(reversed(blocks)), nested)
-
-
-class NodeWise(Sampler):
-    """A sampler with one row of Q per (mini-batch, vertex): every vertex of the frontier draws among its own neighbors."""
-
-    @abstractmethod
-    def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
-        """Return the distribution and the random stream from which every row of a hop draws."""
-
-    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
-        return adjacency.expand(seeds, self.fanouts, draws, self.frontier == "new")
-
-    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        return adjacency.expand_tables(k, len(like.seeds), self.fanouts, len(like.vertices))
-
-
-@dataclass(frozen=True)
-class LayerWise(Sampler):
-    """A sampler with one row of Q per mini-batch: the frontier draws one set of vertices, and keeps all edges from them.
-
-    Parameters
-    ----------
-    debias : bool
-        Divide the row-normalised weight of each kept edge by the probability that its source was drawn, so that a
-        sum over the draws estimates the full aggregation without bias. For draws without replacement this is the
-        exact form of the published factor 1 / (s p), p the probability of one draw, which it approaches for small s p. If every
-        candidate is drawn, the factor is 1 and the layer is the full aggregation.
-    renormalise : bool
-        Scale the weights of each row to sum to one afterwards (LADIES, section 3.3). This lowers the variance and adds
-        a bias that vanishes as s grows; ``False`` is the unbiased estimator.
-    """
-
-    draws_from_frontier: ClassVar[bool] = True  # False: all frontiers draw from one distribution
-    estimates_weighted_means = True
-    debias: bool = True
-    renormalise: bool = True
-
-    @abstractmethod
-    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | SharedDraws:
-        """Return the distribution by which each hop draws from its frontier; or the picks of every hop, if they need no frontier."""
-
-    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]
-        drawn, only_new = self.law(adjacency, seeds, draws), self.frontier == "new"
-        return adjacency.expand_layers(seeds, drawn, self.fanouts, draws, only_new, self.debias, self.renormalise)
-
-    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        only_new, from_frontier = self.frontier == "new", self.draws_from_frontier
-        known = adjacency.layer_bytes(k, k * len(like.seeds), self.fanouts, only_new, from_frontier)
-        rows = like.vertices[: like.blocks[0].num_destinations if from_frontier else 0]
-        return adjacency.layer_tables(k, len(like.seeds), rows) if known is None else known

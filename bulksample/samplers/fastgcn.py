@@ -20,7 +20,7 @@ from ..backends.layer_draws import SharedDraws
 from ..rng import Draw
 from ..selection import Selection
 from .arrivals import SharedRow
-from .base import LayerWise
+from .layer_wise import LayerWise
 
 _IMPORTANCE: WeakKeyDictionary[Adjacency, SharedRow] = WeakKeyDictionary()  # depends on the graph alone, and lives as long as it
 

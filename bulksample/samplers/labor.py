@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..rng import Draw, Law, Stream
-from .base import NodeWise
+from .node_wise import NodeWise
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ..adjacency import Adjacency, LayerLaw
 from ..errors import UsageError
 from ..rng import Draw
 from ..selection import Selection
-from .base import LayerWise
+from .layer_wise import LayerWise
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from ..adjacency import Adjacency
 from ..errors import UsageError
 from ..rng import Draw, Law, Stream
-from .base import NodeWise
+from .node_wise import NodeWise
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,15 @@ class Sage(NodeWise):
     replace: bool = False
     weighted: bool = False
 
+    @property
+    def draws_evenly(self) -> bool:
+        return not self.replace and not self.weighted
+
     def check(self, adjacency: Adjacency) -> None:
+        super().check(adjacency)
         if self.weighted and not adjacency.weighted:
-            raise UsageError("weighted sampling was asked for, but the graph has no edge weights")
+            without = "no relation has" if adjacency.by_type else "the graph has no"
+            raise UsageError(f"weighted sampling was asked for, but {without} edge weights")
 
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
         with_weights, without = (Law.WEIGHTED, Law.RACE), (Law.REPLACEMENT, Law.UNIFORM)

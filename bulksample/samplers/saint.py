@@ -23,7 +23,7 @@ from ..minibatch import MiniBatch
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..selection import Selection
 from ..shuffle import Shuffle
-from .base import NodeWise
+from .node_wise import NodeWise
 from .saint_coefficients import Coefficients, count
 from .subgraph import induced, square
 
@@ -44,6 +44,8 @@ class Saint(NodeWise):
 
     name: ClassVar[str] = "saint"
     reads_frontier: ClassVar[bool] = False
+    draws_by_row: ClassVar[bool] = False
+    adds_seeds: ClassVar[bool] = True
     counted: ClassVar[Coefficients | None] = None
     walk_length: int = 2
     coverage: int = 0
@@ -59,6 +61,7 @@ class Saint(NodeWise):
         return stream.draw(Law.REPLACEMENT, layer=hop, epoch=epoch)
 
     def check(self, adjacency: Adjacency) -> None:
+        super().check(adjacency)
         if self.coverage and (adjacency.whole_matrix is None or adjacency.collective):
             raise UsageError("coverage counts edges of the whole graph; got a partitioned one: use topology replicated, or coverage=0")
 
@@ -81,8 +84,7 @@ class Saint(NodeWise):
         object.__setattr__(made, "counted", count(draw, adjacency.n, matrix.row_of_entry(), self.coverage))
         return made
 
-    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        self.check(adjacency)
+    def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
         held, counted, matrix = self._visited(adjacency, seeds, stream, epoch), self.counted, adjacency.whole_matrix
         if counted is None or matrix is None:
             pointers, columns = induced(adjacency, held)
@@ -98,7 +100,7 @@ class Saint(NodeWise):
                 block = replace(block, weights=counted.edges[entries[own]] / degree)
                 weights = counted.vertices[vertices] * np.float32(counted.size)
             blocks = (block,) * len(self.fanouts)
-            minibatches.append(MiniBatch(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, True, weights))
+            minibatches.append(MiniBatch.plain(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, True, weights))
         return minibatches
 
     def _visited(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> Selection:

@@ -39,6 +39,7 @@ class Shadow(Sage):
 
     name: ClassVar[str] = "shadow"
     reads_frontier: ClassVar[bool] = False
+    draws_by_row: ClassVar[bool] = False
     layers: int = 0
 
     def __post_init__(self) -> None:
@@ -46,8 +47,7 @@ class Shadow(Sage):
         if self.layers < 0:
             raise UsageError(f"layers must not be negative; got {self.layers}")
 
-    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        self.check(adjacency)
+    def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
         roots = len(seeds.vertices)
         minibatch = seeds.minibatch_of_row()
         held = frontier = Selection(seeds.minibatches[minibatch], np.arange(roots + 1), seeds.vertices, seeds.n)
@@ -68,7 +68,7 @@ class Shadow(Sage):
             block = square(rows, local[rows[0] : rows[-1]])
             blocks = (block,) * (self.layers or len(self.fanouts))
             asked, found = seeds.part(j), vertices[ends[j] : ends[j + 1]]
-            minibatches.append(MiniBatch(int(name), epoch, asked, np.arange(len(asked)), found, blocks, nested=True))
+            minibatches.append(MiniBatch.plain(int(name), epoch, asked, np.arange(len(asked)), found, blocks, nested=True))
         return minibatches
 
     @staticmethod

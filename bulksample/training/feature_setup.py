@@ -27,9 +27,9 @@ from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
 from ..loader import BulkLoader
+from ..local_adjacency import LocalAdjacency
 from ..nn.relational import Schema
 from ..position import EpochShare
-from ..relations.adjacency import RelationAdjacency
 from ..samplers import Sampler
 from ..samplers.inclusion import check_inclusion, inclusion_probability
 from ..seed_groups import SeedGroups
@@ -174,7 +174,9 @@ def remote_features(
 # ---- by type
 
 
-def features_by_type(config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: RelationAdjacency) -> TypeFeatures:
+def features_by_type(
+    config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: LocalAdjacency | PartitionedRelations
+) -> TypeFeatures:
     """Open the features of the types that the model reads, whole or in block rows; collective."""
     placement, comm, graph, schema = request.placement, request.comm, targets.graph, targets.schema
     if not placement.shards_features:
@@ -212,7 +214,7 @@ def embedding_bytes(config: TrainOptions, schema: Schema, blocks: TypeLayouts | 
 
 
 def _counts_of_draws(
-    config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: RelationAdjacency
+    config: TrainOptions, request: ViewRequest, targets: TypeTargets, relations: LocalAdjacency | PartitionedRelations
 ) -> Callable[[str], np.ndarray]:  # fmt: skip
     """Sample the first mini-batches of each rank, and return what counts the vertices of a type in those of all ranks; collective.
 

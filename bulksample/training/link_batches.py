@@ -27,12 +27,10 @@ from ..errors import UsageError
 from ..graph import Graph, Key, Relation
 from ..graph.times import with_times
 from ..loader import BulkLoader
-from ..minibatch import Block
-from ..relations.minibatch import HeteroMiniBatch
-from ..relations.one_type import LinkEndsLoader
-from ..relations.seeds import HeteroSeeds, SeedList
+from ..minibatch import Block, MiniBatch
 from ..rng import Substream
 from ..samplers import Sampler
+from ..seed_list import SeedList
 from ..selection import Selection
 from ..sparse import MAX_VERTICES, frozen, row_pointers
 from ..views.relational_links import LinkTargets, link_targets
@@ -65,6 +63,8 @@ class EdgeLoader(BulkLoader):
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
         if getattr(sampler, "coverage", 0):
             raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
+        if sampler.adds_seeds:
+            raise UsageError(f"links are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")
         self._take_links(view, exclude, (links_of(view).relation.key,))
         super().__init__(view.adjacency, sampler, np.broadcast_to(np.int32(0), len(self._links.edges)), **options)
 
@@ -80,7 +80,7 @@ class EdgeLoader(BulkLoader):
     def _examples(self, positions: np.ndarray) -> np.ndarray:
         return np.asarray(self._links.edges[positions])
 
-    def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> HeteroSeeds:
+    def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
         edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self.first_of_ends
         ends = self._links.ends(edges)
@@ -93,7 +93,7 @@ class EdgeLoader(BulkLoader):
         if ends.times is not None:
             own = ends.times
             stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(own[begin:end], 3) for begin, end in pairwise(cuts))]))
-        return HeteroSeeds(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
+        return Selection(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         sampled: list[Any] = super()._sample_bulk(seeds, epoch)
@@ -103,13 +103,25 @@ class EdgeLoader(BulkLoader):
 
     def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
         """Return a mini-batch without the sampled edges that are its examples, given their sources and destinations; all vertices stay."""
-        ((relation, turns),) = self._cleared
-        ends = _turned(pairs, turns)
-        blocks = (_without(block, minibatch.vertices, minibatch.vertices, relation, ends) for block in minibatch.blocks)
-        return replace(minibatch, blocks=tuple(blocks))
+        whole: MiniBatch = minibatch.whole
+        times = None
+        if self._links.timed:
+            stamps = np.concatenate([part.seed_times for part in whole.rows.values() if part.seed_times is not None])
+            places = np.concatenate([part.seed_trees for part in whole.rows.values()])
+            times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
+        blocks = [dict(of_layer) for of_layer in whole.layers]
+        for relation, turns in self._cleared:
+            ends = _turned(pairs, turns)
+            stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
+            destinations, sources = (whole.rows[name].vertices for name in (relation.destination, relation.source))
+            for layer, of_layer in enumerate(blocks):
+                drawn = None if whole.entries is None else whole.entries[layer][relation.key]
+                of_layer[relation.key] = _without(of_layer[relation.key], destinations, sources, relation, ends, stamps_of, drawn)
+        cleared = replace(whole, layers=tuple(blocks), known_entries=None, times=None, find_entries=None)
+        return cleared if whole is minibatch else replace(minibatch, whole=cleared)
 
 
-class RelationEdgeLoader(EdgeLoader, LinkEndsLoader):
+class RelationEdgeLoader(EdgeLoader):
     """A loader whose examples are the edges of a relation, without loops; see `EdgeLoader`."""
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
@@ -122,25 +134,7 @@ class RelationEdgeLoader(EdgeLoader, LinkEndsLoader):
         none = np.broadcast_to(np.int64(0), len(edges))  # the list only counts examples
         listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, targets.graph.n)
         law = targets.law(sampler, 3 * options["batch_size"], entries=timed)
-        LinkEndsLoader.__init__(self, targets.schema.targets, view.adjacency, law, listed, **options)
-
-    def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
-        whole: HeteroMiniBatch = minibatch.whole
-        times = None
-        if self._links.timed:
-            stamps = np.concatenate([part.seed_times for part in whole.rows.values() if part.seed_times is not None])
-            places = np.concatenate([part.seed_trees for part in whole.rows.values()])
-            times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
-        blocks = [dict(of_layer) for of_layer in whole.blocks]
-        for relation, turns in self._cleared:
-            ends = _turned(pairs, turns)
-            stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
-            destinations, sources = (whole.rows[name].vertices for name in (relation.destination, relation.source))
-            for layer, of_layer in enumerate(blocks):
-                drawn = None if whole.entries is None else whole.entries[layer][relation.key]
-                of_layer[relation.key] = _without(of_layer[relation.key], destinations, sources, relation, ends, stamps_of, drawn)
-        cleared = replace(whole, blocks=tuple(blocks), known_entries=None, times=None, find_entries=None)
-        return replace(minibatch, whole=cleared)
+        BulkLoader.__init__(self, view.adjacency, law, listed, seed_types=targets.schema.targets, **options)
 
 
 def _turned(pairs: np.ndarray, turns: list[bool]) -> np.ndarray:

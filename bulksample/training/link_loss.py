@@ -28,8 +28,8 @@ def held_out(source: Source) -> HeldOutLinks:
         return source.held_out
     if isinstance(source, Graph):
         raise UsageError(
-            f"held-out edges are files of a store; got graph {source.name!r} in memory: "
-            "use a directory that `bulksample data split-edges` wrote"
+            f"graph {source.name!r} in memory has no held-out edges; use data.link_split.hold_out(graph, ...), or a directory that "
+            "`bulksample data split-edges` wrote"
         )
     return HeldOutLinks.load(source)
 

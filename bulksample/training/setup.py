@@ -8,7 +8,6 @@ from typing import Literal, cast
 import numpy as np
 
 from .. import samplers
-from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..data.link_split import LinkGraph
@@ -23,10 +22,10 @@ from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph, VertexType
 from ..labels import has_label
+from ..local_adjacency import LocalAdjacency
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
 from ..nn.relational import RelationalGnn, Schema
-from ..relations.adjacency import RelationAdjacency
 from ..samplers import Sage, Sampler
 from ..views.partitioned import block_view
 from ..views.relational_links import LinkTargets
@@ -149,7 +148,7 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
         return TypeTargets(graph, kind, config.seeds, times, request.weighted)
 
     if request.placement.partitioned:
-        relations: RelationAdjacency = (blocks := _relation_blocks(config, graph, request))
+        relations: LocalAdjacency | PartitionedRelations = (blocks := _relation_blocks(config, graph, request))
         if config.task == "links":
             rows = {key: blocks.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
             together(comm, lambda: held.check_absent(graph, rows))
@@ -157,7 +156,7 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
         else:
             targets = together(comm, make)
     else:
-        relations, targets = together(comm, lambda: (RelationAdjacency(graph, request.backend), make()))
+        relations, targets = together(comm, lambda: (LocalAdjacency(graph, request.backend, by_type=True), make()))
     if config.task == "nodes":
         check_labels(targets.kind.name, targets.kind.labels, targets.num_classes)
         check_seeds(targets.kind.name, targets.seeds, targets.labels)
@@ -189,7 +188,7 @@ def whole_type_view(
 
     `schema` is that of the model, by default that of the targets.
     """
-    relations, schema = RelationAdjacency(targets.graph, backend), schema or targets.schema
+    relations, schema = LocalAdjacency(targets.graph, backend, by_type=True), schema or targets.schema
     features = whole_type_features(config, targets, schema)
     return _with_embeddings(config, schema, type_view(targets, relations, features, SerialComm(), fingerprint))
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..adjacency import fingerprint_of
 from ..backends.base import Backend
 from ..config import UNION
 from ..config.metrics import METRICS, check_suits
@@ -27,9 +28,8 @@ from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..labels import as_labels, gap_warning, outputs_of, target_of
-from ..relations.adjacency import fingerprint_of
-from ..relations.rule import TimeRule
 from ..samplers import Sampler
+from ..samplers.time_rule import TimeRule
 from ..sparse import CSR, spaced
 from ..vertex_table import fits_label
 from ..views.seed_times import SeedTimes, rule_of, seed_times
@@ -141,7 +141,7 @@ def relational_fingerprint(graph: Graph) -> str:
 
 
 def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so with a heterogeneous one."""
+    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so where the model is one of relations."""
     if not isinstance(source, Graph):
         verify_together(source, comm, check)
 

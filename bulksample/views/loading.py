@@ -21,7 +21,7 @@ from .view import Targets, View
 
 
 def loading_view(graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> View:
-    """Return the view of a graph of one vertex type: adjacency, features, and labels of the seeds, which may repeat; collective.
+    """Return the view of a plain graph: adjacency, features, and labels of the seeds, which may repeat; collective.
 
     With `edge_ids`, the numbers of sampled edges are fetched even if the graph has no edge features. If the topology is partitioned, the
     owners send each rank 4 bytes and the label for each distinct seed (kind "topology"): 12 bytes if labels are classes, nothing without
@@ -37,7 +37,7 @@ def loading_view(graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids
 
 
 def relation_loading_view(graph: RankGraph, backend: Backend) -> View:
-    """Return the view of a heterogeneous graph: relations, and the features of every type that has some; collective."""
+    """Return the view of any other graph: relations, and the features of every type that has some; collective."""
     relations, sampling = graph.open_adjacency(backend)
     features = open_type_features(graph)
     meeting = _meeting(graph.comm, relations, [source.comm for source in features.held.values()])

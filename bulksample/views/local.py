@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..distributed.matrix.graph_block import GraphBlock, load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import Graph
+from ..local_adjacency import LocalAdjacency
 from ..minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer

@@ -7,17 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..adjacency import Adjacency
 from ..data.link_examples import LinkExamples
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks
 from ..graph import Graph, Key
+from ..loader import BulkLoader
 from ..nn.relational import Schema
-from ..relations.adjacency import RelationAdjacency
-from ..relations.one_type import LinkEndsLoader
-from ..relations.rule import TimeRule
-from ..relations.sampler import RelationSampler
-from ..relations.seeds import SeedList
 from ..samplers import NodeWise, Sampler
+from ..samplers.time_rule import TimeRule
+from ..seed_list import SeedList
 from ..sparse import frozen
 from .seed_times import rule_for
 from .type_view import TypeTargets
@@ -55,18 +54,18 @@ class LinkTargets(TypeTargets):
         first, other = (int(self.graph.offsets[place]) for place in places)
         return first, other
 
-    def law(self, sampler: Sampler, seeds: int, entries: bool = False) -> RelationSampler:
-        """Return the sampler on relations for mini-batches of at most so many seeds; see `RelationSampler` for `entries`."""
+    def law(self, sampler: Sampler, seeds: int, entries: bool = False) -> NodeWise:
+        """Return the sampler on relations for mini-batches of at most so many seeds; see `NodeWise` for `entries`."""
         rule = None if self.rule is None else rule_for(self.rule, sampler)
-        return RelationSampler(cast(NodeWise, sampler), time=rule, entries=entries, stride=0 if rule is None else seeds)
+        return replace(cast(NodeWise, sampler), time=rule, entries=entries, stride=0 if rule is None else seeds)
 
     def ends_loader(
-        self, relations: RelationAdjacency, sampler: Sampler, vertices: np.ndarray, times: np.ndarray | None, **options: Any
-    ) -> LinkEndsLoader:
+        self, relations: Adjacency, sampler: Sampler, vertices: np.ndarray, times: np.ndarray | None, **options: Any
+    ) -> BulkLoader:
         """Return a loader of ends of links, in the numbering of all vertices: int64, shape (m,), each at its time."""
         places = frozen(np.arange(len(vertices)), np.int64)
         seeds = SeedList(frozen(vertices, np.int32), places, None if times is None else frozen(times, np.int64), None, self.graph.n)
-        return LinkEndsLoader(self.schema.targets, relations, self.law(sampler, options["batch_size"]), seeds, **options)
+        return BulkLoader(relations, self.law(sampler, options["batch_size"]), seeds, seed_types=self.schema.targets, **options)
 
 
 def link_targets(view: View) -> LinkTargets:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..adjacency import kind_of_times
 from ..config.groups import TimeOptions
 from ..errors import DataError, UsageError
 from ..graph import Graph, VertexType
 from ..graph.times import as_times
-from ..relations.adjacency import kind_of_times
-from ..relations.rule import TimeRule
 from ..samplers import Full, Sampler
+from ..samplers.time_rule import TimeRule
 
 
 @dataclass(frozen=True, eq=False)

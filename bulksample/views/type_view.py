@@ -16,15 +16,11 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..graph import Graph, VertexType
 from ..loader import BulkLoader
-from ..minibatch import to_host
+from ..local_adjacency import LocalAdjacency
+from ..minibatch import MiniBatch, to_host
 from ..nn.relational import Schema
-from ..relations.adjacency import RelationAdjacency
-from ..relations.layers import UnionSampler
-from ..relations.minibatch import HeteroMiniBatch
-from ..relations.one_type import OneTypeLoader
-from ..relations.sampler import RelationSampler
-from ..relations.seeds import SeedList
 from ..samplers import Full, LayerWise, NodeWise, Sampler
+from ..seed_list import SeedList
 from ..sparse import frozen
 from .inference_share import ScoredRows
 from .seed_times import SeedTimes, rule_for
@@ -55,23 +51,25 @@ class TypeTargets(Targets):
 
     def loader(self, adjacency: Adjacency, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
         """Return a loader of vertices of the type, each at its time."""
-        times, relations = self.times, cast(RelationAdjacency, adjacency)
+        times = self.times
         rule = None if times is None else rule_for(times.rule, sampler)
         first = int(self.graph.offsets[self.graph.place(self.kind.name)])
         stamps = None if times is None else frozen(times.of_vertex[vertices], np.int64)
         places = frozen(np.arange(len(vertices)), np.int64)
         seeds = SeedList(frozen(first + vertices.astype(np.int64), np.int32), places, stamps, None, self.graph.n)
         if isinstance(sampler, LayerWise):
-            return OneTypeLoader(self.kind.name, relations, UnionSampler(sampler, means=True), seeds, **options)
+            return BulkLoader(adjacency, replace(sampler, means=True), seeds, seed_types=(self.kind.name,), **options)
         weigh = self.weighted and isinstance(sampler, Full)
-        law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=weigh)
+        law = replace(cast(NodeWise, sampler), time=rule, entries=weigh)
         if weigh:
             then = options.get("transform", list)
             options["transform"] = lambda bulk: then([weighed(minibatch, self.graph) for minibatch in bulk])
-        return OneTypeLoader(self.kind.name, relations, law, seeds, **options)
+        return BulkLoader(adjacency, law, seeds, seed_types=(self.kind.name,), **options)
 
 
-def type_view(targets: TypeTargets, relations: RelationAdjacency, features: TypeFeatures, comm: Comm, fingerprint: str) -> View:
+def type_view(
+    targets: TypeTargets, relations: LocalAdjacency | PartitionedRelations, features: TypeFeatures, comm: Comm, fingerprint: str
+) -> View:  # fmt: skip
     """Return the view of a rank that scores an even share of the vertices of the type, among the ranks of a communicator."""
     kind, blocks = targets.kind, features.blocks
     assert kind.labels is not None
@@ -96,7 +94,7 @@ def type_targets(view: View) -> TypeTargets:
     return view.targets
 
 
-def weighed(minibatch: HeteroMiniBatch, graph: Graph) -> HeteroMiniBatch:
+def weighed(minibatch: MiniBatch, graph: Graph) -> MiniBatch:
     """Return a mini-batch of whole rows whose blocks take means by edge weight, where relations have weights."""
     assert minibatch.entries is not None
     blocks = []
@@ -109,7 +107,7 @@ def weighed(minibatch: HeteroMiniBatch, graph: Graph) -> HeteroMiniBatch:
                 weights = mean_weights(to_host(block.indptr), values, 1.0, True)[1]
                 made[relation.key] = replace(block, weights=weights)
         blocks.append(made)
-    return replace(minibatch, blocks=tuple(blocks))
+    return replace(minibatch, layers=tuple(blocks))
 
 
 def schema_of(graph: Graph, target: str) -> Schema:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.grid import ProcessGrid
 from ..graph import Graph
+from ..local_adjacency import LocalAdjacency
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import CSR

@@ -15,7 +15,7 @@ from bulksample.cli.process import out_of_memory
 from bulksample.data import rmat, store
 from bulksample.evaluation import inference
 from bulksample.nn.model import Gnn
-from bulksample.samplers.base import NodeWise
+from bulksample.samplers import Sampler
 from bulksample.views import features
 
 TRAIN = ["train", "--fanouts", "3,3", "--hidden", "8", "--batch-size", "64", "--epochs", "1", "--threads", "1", "--quiet"]
@@ -41,7 +41,7 @@ def of_the_kernel(*_, **__):
 @pytest.mark.parametrize(
     ("place", "name", "allocate", "work", "reason", "lower"),
     [
-        (NodeWise, "sample_bulk", of_cpp, "sampling mini-batches", "std::bad_alloc", "--bulk-size"),
+        (Sampler, "sample_bulk", of_cpp, "sampling mini-batches", "std::bad_alloc", "--bulk-size"),
         (features, "gather_rows", of_numpy, "fetching features", "Unable to allocate 1.00 PiB", "--feature-storage fp16"),
         (Gnn, "forward", of_torch, "training", "allocate", "--hidden"),
         (inference, "infer_with_hidden", of_torch, "evaluating all vertices", "allocate", "--hidden"),

@@ -15,7 +15,7 @@ import torch
 from bulksample import Loader, UsageError, from_dgl
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.interop.dgl import DataLoader, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
-from bulksample.relations.hgt import HGSampler
+from bulksample.samplers.hgt import HGSampler
 
 SAMPLERS = {
     "sage": lambda: NeighborSampler([3, 5]),

@@ -15,11 +15,8 @@ from bulksample import Graph, LocalAdjacency, Stream, UsageError, backends, samp
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.interop.pyg import NeighborLoader, ShaDowKHopSampler
 from bulksample.loader import BulkLoader
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.loader import RelationLoader
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
 from bulksample.seed_groups import SeedGroups
+from bulksample.seed_list import SeedList
 from bulksample.shuffle import Shuffle
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels
@@ -48,9 +45,7 @@ def facade(count, **options):
 def relations(count, **options):
     graph = library()
     listed = SeedList.of(graph, ("paper", ids(60, count)))
-    return RelationLoader(
-        RelationAdjacency(graph, backends.make()), RelationSampler(samplers.make("sage", (2,))), listed, seed=SEED, **options
-    )
+    return BulkLoader(LocalAdjacency(graph, backends.make(), by_type=True), samplers.make("sage", (2,)), listed, seed=SEED, **options)
 
 
 def types(count, **options):

@@ -145,6 +145,9 @@ def test_a_state_after_the_last_batch_begins_the_next_epoch(ranks):
 def test_a_state_of_another_loader_is_refused():
     with pytest.raises(bs.UsageError, match="batch_size was 16 and is 8 now"):
         loader(batch_size=8).load_state_dict(loader().state_dict())
+    for dicts in (True, False):
+        with pytest.raises(bs.UsageError, match=f"it was saved with as_dicts={dicts}; make this loader so too"):
+            loader(as_dicts=not dicts).load_state_dict(loader(as_dicts=dicts).state_dict())
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -10,8 +10,8 @@ from relations_zoo import library
 
 import bulksample as bs
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.relations.hgt import HGSampler
-from bulksample.relations.rule import TimeRule
+from bulksample.samplers.hgt import HGSampler
+from bulksample.samplers.time_rule import TimeRule
 from bulksample.sparse import CSR
 
 PLACES = list(product(["partitioned", "replicated"], repeat=2))

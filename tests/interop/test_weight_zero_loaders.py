@@ -9,11 +9,11 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.utils import subgraph
 
 from bulksample import Selection, Stream, UsageError, backends
-from bulksample.adjacency import LocalAdjacency
 from bulksample.interop.dgl import FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
 from bulksample.interop.dgl.blocks import read_graph
 from bulksample.interop.edge_graph import EdgeSampler
 from bulksample.interop.pyg import BulkSampler, FastGCNLoader, LadiesLoader, LinkNeighborLoader, NeighborLoader
+from bulksample.local_adjacency import LocalAdjacency
 
 
 def hiding(simple):

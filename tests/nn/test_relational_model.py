@@ -7,7 +7,7 @@ from planted_relations import planted
 
 from bulksample.minibatch import Block
 from bulksample.nn.relational import RelationalGat, RelationalGnn, RelationalSage, Schema
-from bulksample.relations.one_type import RelationBlock
+from bulksample.seed_batch import LayerBlocks
 
 GRAPH = planted()
 KEYS = tuple(relation.key for relation in GRAPH.relations)
@@ -20,7 +20,7 @@ def whole_block():
     for relation in GRAPH.relations:
         matrix = relation.adjacency
         blocks[relation.key] = Block(matrix.indptr, matrix.indices, None, matrix.shape[1])
-    return RelationBlock(blocks, COUNTS)
+    return LayerBlocks(blocks, COUNTS)
 
 
 def rows(width, seed=0):

@@ -7,7 +7,7 @@ from commands import sample
 from planted_relations import planted
 
 from bulksample import UsageError
-from bulksample.relations.sampler import RelationSampler
+from bulksample.samplers import Sampler
 
 ONE_HOP = ("--sampler", "full", "--fanouts", "-1", "--threads", 1)
 
@@ -20,14 +20,14 @@ def edges(monkeypatch, tmp_path, graph, *arguments, ranks=1):
 
 def drawn_by(monkeypatch, tmp_path, graph, *arguments):
     """The mini-batches that the command draws, with all neighbors unless arguments say otherwise."""
-    found, original = [], RelationSampler.sample_bulk
+    found, original = [], Sampler.sample_bulk
 
     def kept(self, *given):
         found.extend(made := original(self, *given))
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(RelationSampler, "sample_bulk", kept)
+        patch.setattr(Sampler, "sample_bulk", kept)
         edges(monkeypatch, tmp_path, graph, "--bulk-size", 1, *arguments)
     return found
 

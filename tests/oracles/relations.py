@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bulksample.adjacency import By
 from bulksample.backends.base import Backend
+from bulksample.backends.relation_draws import Frontier, RowPicks, draw_rows
+from bulksample.backends.relation_hops import expand_hops
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
 from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
@@ -22,9 +25,7 @@ from bulksample.distributed.matrix.relation_rows import RowForm
 from bulksample.distributed.matrix.reply_slots import count_drawable
 from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, route_rows
 from bulksample.graph import Graph
-from bulksample.relations.adjacency import By, RelationAdjacency
-from bulksample.relations.draw import Frontier, RowPicks, draw_rows
-from bulksample.relations.expand import expand_hops
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.sparse import CSR
 
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent, on_grid
@@ -40,7 +41,7 @@ class RecordedHop(NamedTuple):
     edges: Sequence[np.ndarray]  # of each relation of `form`, int64, shape (rows of its destination type,): the slots; drawn, if ragged
 
 
-class HopRecorder(RelationAdjacency):
+class HopRecorder(LocalAdjacency):
     """Whole relations that record in `hops` what each call of `expand_trees` would exchange."""
 
     def __init__(self, graph: Graph, backend: Backend) -> None:

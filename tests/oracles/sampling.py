@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bulksample.adjacency import Entries, LocalAdjacency
+from bulksample.adjacency import Entries
 from bulksample.backends.base import Backend
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.reply_slots import Counted, RowLaw, count_drawable, is_padded
 from bulksample.errors import UsageError
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.rng import Draw
 from bulksample.selection import Selection
 from bulksample.sparse import CSR, row_pointers

@@ -1,4 +1,4 @@
-"""Predict what every rank of a process grid sends in the stages in which rows travel: see `matrix.staged_rows`."""
+"""Predict what every rank of a process grid sends in the stages in which rows travel: see `matrix.spgemm15d`."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from zoo import ZOO
 
 import bulksample as bs
 from bulksample import UsageError, samplers
-from bulksample.relations.adjacency import RelationAdjacency, union_of
-from bulksample.relations.sampler import RelationSampler
+from bulksample.local_adjacency import LocalAdjacency, union_of
 
 SEEDS = {"paper": np.arange(40), "venue": [1, 6, 1]}
 TIMES = {"paper": np.arange(40) + 5, "venue": [40, 10, 30]}
@@ -131,7 +130,7 @@ def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
     a = ZOO["random"]
     expected = [batch.minibatch.digest() for batch in bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds="all", seed=9)]
     made = bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds=("node", "all"), seed=9, as_dicts=True)
-    assert [batch.minibatch.as_homogeneous().digest() for batch in made] == expected
+    assert [replace(batch.minibatch, by_type=False).digest() for batch in made] == expected
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,6 @@ def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
         (lambda: loader(bs.Graph(ZOO["random"])), r"got times, seeds for the plain graph 'graph', which are for .*; use as_dicts=True"),
         (lambda: loader(sampler="ladies"), r"sampler 'ladies' draws from all relations together"),
         (lambda: loader(sampler="saint", times=None), r"sampler 'saint' works on one relation"),
-        (lambda: loader(sampler=RelationSampler(samplers.make("sage", (2,)))), r"got a RelationSampler, and fanouts"),
         (lambda: loader(sampler=samplers.make("sage", (2,))), r"got a sampler object, and fanouts"),
         (lambda: loader(times=None, time=bs.TimeRule()), r"the seeds have no times"),
         (lambda: loader(seeds={"paper": []}, times=None), "seeds choose none of the .* vertices of graph"),
@@ -173,7 +171,7 @@ def test_the_union_of_relations_adds_the_weights_of_parallel_edges():
 
 def test_fingerprints_tell_graphs_apart():
     made = [library(), library(seed=2), replace(library(), relations=library().relations[:-1])]
-    prints = [RelationAdjacency(graph, bs.backends.make("reference")).fingerprint for graph in made]
+    prints = [LocalAdjacency(graph, bs.backends.make("reference"), by_type=True).fingerprint for graph in made]
     assert len(set(prints)) == 3
     assert hashlib.sha256().hexdigest() not in prints
 
@@ -193,12 +191,13 @@ def test_dates_of_seeds_need_the_unit_of_the_graph():
     assert batch.minibatch.rows["results"].vertices.tolist() == [0]
 
 
-def test_a_relation_sampler_brings_its_rule_of_time():
-    base = samplers.make("sage", (3, 2))
-    brought = loader(sampler=RelationSampler(base, time=bs.relations.rule.TimeRule(strategy="last")), fanouts=None)
-    assert digests(brought) == digests(loader(time=bs.relations.rule.TimeRule(strategy="last")))
-    with pytest.raises(UsageError, match="no time counts in this RelationSampler"):
-        loader(sampler=RelationSampler(base), fanouts=None)
+def test_a_sampler_brings_its_rule_of_time():
+    rule, base = bs.TimeRule(strategy="last"), samplers.make("sage", (3, 2))
+    assert digests(loader(sampler=replace(base, time=rule), fanouts=None)) == digests(loader(time=rule))
+    with pytest.warns(DeprecationWarning, match=r"RelationSampler\(.*\) goes with version 0\.3"):
+        assert bs.RelationSampler(base, time=rule) == replace(base, time=rule)
+    with pytest.raises(UsageError, match="got a sampler object with options of its own, and disjoint besides"):
+        loader(sampler=replace(base, time=rule), fanouts=None, disjoint=False)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import bulksample as bs
 from bulksample import Stream, UsageError, backends
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.hgt import HGSampler, _grown, _nothing
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency
+from bulksample.samplers.hgt import HGSampler, _grown, _nothing
+from bulksample.seed_list import SeedList
 from bulksample.selection import Selection
 
 SEEDS = {"paper": [3, 0, 3, 59], "venue": [2, 6], "alone": [4]}
@@ -24,7 +24,7 @@ def sample(graph, sampler, seeds=None, engine="native", bulk=3, epoch=2):
     """Mini-batches 0, 5, 10, … of the same seeds, each in an order of its own."""
     listed = SeedList.of(graph, SEEDS if seeds is None else seeds)
     chosen = listed.select([np.roll(np.arange(len(listed)), -j) for j in range(bulk)], np.arange(bulk) * 5)
-    return sampler.sample_bulk(RelationAdjacency(graph, backends.make(engine)), chosen, Stream(7), epoch)
+    return sampler.sample_bulk(LocalAdjacency(graph, backends.make(engine), by_type=True), chosen, Stream(7), epoch)
 
 
 def dense(relation):
@@ -51,7 +51,7 @@ def test_budgets_are_dense_products_with_the_inverse_degrees():
     graph = library(weighted=True)
     held = {"paper": [3, 0, 59, 11], "author": [1], "venue": [2, 6]}
     parts = [Selection.of([held.get(kind.name, [])] * 2, kind.count) for kind in graph.types]
-    adjacency = RelationAdjacency(graph, backends.make("native"))
+    adjacency = LocalAdjacency(graph, backends.make("native"), by_type=True)
     none = [_nothing(2, kind.count) for kind in graph.types]
     expected = budgets_of(graph, held, held)
     found = _grown(adjacency, none, parts, parts)
@@ -152,7 +152,7 @@ def test_back_ends_and_bulks_give_the_same_bits():
     graph, sampler = library(weighted=True), HGSampler(COUNTS)
     together = [m.digest() for m in sample(graph, sampler, bulk=4)]
     assert together == [m.digest() for m in sample(graph, sampler, engine="reference", bulk=4)]
-    listed, adjacency = SeedList.of(graph, SEEDS), RelationAdjacency(graph, backends.make("native", 1))
+    listed, adjacency = SeedList.of(graph, SEEDS), LocalAdjacency(graph, backends.make("native", 1), by_type=True)
     for place, digest in enumerate(together):
         chosen = listed.select([np.roll(np.arange(7), -place)], np.array([place * 5]))
         assert sampler.sample_bulk(adjacency, chosen, Stream(7), 2)[0].digest() == digest

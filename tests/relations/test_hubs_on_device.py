@@ -13,8 +13,7 @@ from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.draws import HUB
 from bulksample.backends.cuda.relation_bulk import peak_bytes
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.seed_list import SeedList
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 RANDOM = 4 | 2 | 7 << 4
@@ -48,7 +47,7 @@ def made(rule, name, fanouts):
     seeds = SeedList.of(graph, {"node": np.array([0, 0, *range(10)])}, times).select([np.arange(12), np.arange(1), np.array([1, 7, 5])])
     graph = simple(graph) if name == "labor" else weighted(graph) if "weighted" in name else graph
     assert max(np.diff(r.adjacency.indptr).max() for r in graph.relations) > HUB
-    return graph, seeds, RelationSampler(sampler_of("static", name, fanouts).base, time=RULES[rule], stride=300)
+    return graph, seeds, replace(sampler_of("static", name, fanouts), disjoint=None, time=RULES[rule], stride=300)
 
 
 @pytest.mark.parametrize(("rule", "schedule"), ORDERS)

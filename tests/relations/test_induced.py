@@ -7,7 +7,7 @@ import pytest
 from planted_relations import planted, shop
 
 from bulksample import Graph, Relation, VertexType
-from bulksample.relations.induced import induced
+from bulksample.graph.induced import induced
 from bulksample.sparse import CSR
 
 

@@ -8,14 +8,14 @@ from relation_bulks import LAWS, TIMES, bulk, drawn, hubs, kind_of_times, sample
 from relations_zoo import library
 
 from bulksample import backends, samplers
+from bulksample.backends import relation_draws as draw
 from bulksample.backends.native import Native
 from bulksample.backends.tree_vertices import TreeVertices, relabel_by_sorting
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations import draw
-from bulksample.relations.rule import TimeRule
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.samplers import Sage
+from bulksample.samplers.time_rule import TimeRule
+from bulksample.seed_list import SeedList
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
@@ -33,12 +33,12 @@ def test_native_draws_what_the_definition_draws(rule, name, frontier):
 
 
 def test_relations_whose_rules_of_time_differ_are_left_to_the_definition():
-    class Mixed(RelationSampler):
+    class Mixed(Sage):
         def laws(self, adjacency, stream, epoch):
             return [[law._replace(last=r > 0, strict=r > 1) for r, law in enumerate(hop)] for hop in super().laws(adjacency, stream, epoch)]
 
     graph = library("edges")
-    sampler, seeds = Mixed(samplers.make("sage", (3, 2)), time=TimeRule(), stride=15), bulk(graph, True)
+    sampler, seeds = Mixed((3, 2), time=TimeRule(), stride=15), bulk(graph, True)
     assert drawn(graph, sampler, seeds, backends.make("native", 1)) == drawn(graph, sampler, seeds, backends.make("reference"))
 
 
@@ -47,7 +47,7 @@ def test_rows_of_hubs_and_large_fanouts(rule):
     """Rows longer than a bitmap of Floyd's, windows longer than insertion sorts, more rows than a block; 2 of 5 threads share a bulk."""
     graph, chosen = hubs(rule)
     for fanouts in ((20, 10), (300,), (70, -1)):
-        sampler = RelationSampler(samplers.make("sage", fanouts), time=TIMES[rule], stride=300)
+        sampler = replace(samplers.make("sage", fanouts), time=TIMES[rule], stride=300)
         expected = drawn(graph, sampler, chosen, backends.make("reference"))
         assert all(drawn(graph, sampler, chosen, backends.make("native", threads)) == expected for threads in (2, 5))
 
@@ -67,16 +67,16 @@ def test_windows_of_rows_around_the_lengths_that_are_sorted_otherwise(name, wind
     ends = np.repeat([-(2**63), -1, 50, 100, 2**63 - 1], len(degrees))
     base = samplers.make(name if name in ("full", "labor") else "sage", (5,), **LAWS[name])
     for strict in (False, True):
-        sampler = RelationSampler(base, time=TimeRule(window=window, strict=strict), stride=len(rows))
+        sampler = replace(base, time=TimeRule(window=window, strict=strict), stride=len(rows))
         chosen = SeedList.of(graph, {"node": rows}, ends).select([np.arange(len(rows))])
         assert drawn(graph, sampler, chosen, backends.make("native", 1)) == drawn(graph, sampler, chosen, backends.make("reference"))
 
 
 @pytest.mark.parametrize("rule", [rule for rule in TIMES if rule != "moving"])
 def test_samplers_take_the_fused_pass(rule, monkeypatch):
-    from bulksample.relations import adjacency
+    from bulksample import local_adjacency
 
-    monkeypatch.setattr(adjacency, "expand_relations", None)  # the definition, hop by hop
+    monkeypatch.setattr(local_adjacency, "expand_relations", None)  # the definition, hop by hop
     kind = kind_of_times(rule)
     graph = library(kind)
     assert len(drawn(graph, sampler_of(rule, "sage", (2, 2)), bulk(graph, kind is not None), backends.make("native"))) == 4
@@ -98,7 +98,7 @@ def test_a_hop_of_a_relation_draws_what_the_definition_draws(rule, name, frontie
 
 def test_a_hop_of_more_rows_than_a_block(monkeypatch):
     graph, chosen = hubs("vertices")
-    sampler = RelationSampler(samplers.make("sage", (20, 10)), time=TIMES["vertices"], stride=300)
+    sampler = replace(samplers.make("sage", (20, 10)), time=TIMES["vertices"], stride=300)
     expected = drawn(graph, sampler, chosen, backends.make("reference"))
     monkeypatch.setattr(Native, "expand_relations", lambda *_: None)
     for threads in (1, 3):

@@ -5,7 +5,7 @@ import pytest
 from planted_relations import shop
 
 from bulksample import DataError, Graph, VertexType, relation_from_edges
-from bulksample.relations.links import NonNeighbors, link_times
+from bulksample.graph.links import NonNeighbors, link_times
 
 
 def plain(graph, relation, source, until):

@@ -9,12 +9,10 @@ from relation_bulks import CASES, TIMES, bulk, drawn, hubs, kind_of_times, sampl
 from relations_zoo import library, one_relation
 from zoo import random_matrix
 
-from bulksample import backends, samplers
+from bulksample import backends, local_adjacency, samplers
 from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.tables import STRUCTURES
-from bulksample.relations import adjacency
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.seed_list import SeedList
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 EVERY_TIME = {
@@ -31,7 +29,7 @@ def graph_for(rule, name, **more):
 @pytest.fixture
 def fused(monkeypatch):
     """The definition, hop by hop, is not there."""
-    monkeypatch.setattr(adjacency, "expand_relations", None)
+    monkeypatch.setattr(local_adjacency, "expand_relations", None)
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
@@ -41,7 +39,7 @@ def test_a_device_draws_what_the_definition_draws(rule, name, frontier, monkeypa
     graph, number = graph_for(rule, name), CASES.index((rule, name)) + (frontier == "new")
     seeds, sampler = bulk(graph, kind_of_times(rule) is not None), sampler_of(rule, name, (5, 3, 2), FANOUTS, frontier)
     expected, engine = drawn(graph, sampler, seeds, backends.make("reference")), emulated()
-    monkeypatch.setattr(adjacency, "expand_relations", None)
+    monkeypatch.setattr(local_adjacency, "expand_relations", None)
     engine.device.numbering = [None, *STRUCTURES][number % 3]
     assert drawn(graph, sampler, seeds, engine) == expected
     engine.device.prepares = False
@@ -62,7 +60,7 @@ def test_rows_of_hubs_and_large_fanouts(rule, name, fanouts, fused):
     if "weighted" in name:
         weighted = [replace(r, adjacency=r.adjacency.with_values(np.arange(r.adjacency.nnz) % 3)) for r in graph.relations]
         graph = replace(graph, relations=tuple(weighted))
-    sampler = RelationSampler(sampler_of("static", name, fanouts).base, time=TIMES[rule], stride=300)
+    sampler = replace(sampler_of("static", name, fanouts), disjoint=None, time=TIMES[rule], stride=300)
     assert drawn(graph, sampler, seeds, emulated()) == drawn(graph, sampler, seeds, backends.make("native", 2))
 
 
@@ -81,8 +79,11 @@ def test_one_relation_draws_what_the_homogeneous_graph_draws(fused):
 
     matrix, engine, sampler = random_matrix(300, 6000, 1), emulated(), samplers.make("sage", (40, 5, 3))
     seeds = bulk_of_seeds(300)
-    one = RelationSampler(sampler).sample_bulk(adjacency.RelationAdjacency(one_relation(matrix), engine), seeds, Stream(7), 3)
-    assert_same_minibatches([m.as_homogeneous() for m in one], sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds, Stream(7), 3))
+    named = replace(sampler, entries=True)  # else one relation draws by the plain path
+    one = named.sample_bulk(LocalAdjacency(one_relation(matrix), engine, by_type=True), seeds, Stream(7), 3)
+    assert_same_minibatches(
+        [replace(m, by_type=False) for m in one], sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds, Stream(7), 3)
+    )
 
 
 def test_another_bulk_of_the_shape_has_its_own_seeds_times_stream_and_graph(fused):
@@ -103,7 +104,7 @@ def test_no_relation_no_hop_no_seeds(fused):
     few = SeedList.of(graph, {"alone": [1, 4]}).select([np.arange(2), np.arange(0)])
     for seeds, fanouts in ((nothing, (3, 2)), (few, (3,)), (few, (0, 0))):
         for disjoint in (False, True):
-            sampler = RelationSampler(samplers.make("sage", fanouts), disjoint=disjoint, stride=3)
+            sampler = replace(samplers.make("sage", fanouts), disjoint=disjoint, stride=3)
             assert drawn(graph, sampler, seeds, emulated()) == drawn(graph, sampler, seeds, backends.make("native", 1))
 
 

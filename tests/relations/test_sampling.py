@@ -9,13 +9,11 @@ from relations_zoo import drawn_edges, edges_of, library, one_relation
 from scipy.stats import chisquare
 from zoo import ZOO
 
-from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends, samplers
-from bulksample.graph import Graph, VertexType
+from bulksample import Graph, LocalAdjacency, Selection, Stream, UsageError, VertexType, backends, samplers
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.loader import BulkLoader
 from bulksample.rng import philox
+from bulksample.seed_list import SeedList
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 SAMPLERS = {
@@ -38,7 +36,7 @@ def sample(graph, sampler, seeds=None, engine="reference", bulk=3, epoch=2):
     """Mini-batches 0, 5, 10, … of the same seeds."""
     listed = SeedList.of(graph, SEEDS if seeds is None else seeds)
     chosen = listed.select([np.arange(len(listed))] * bulk, np.arange(bulk) * 5)
-    return sampler.sample_bulk(RelationAdjacency(graph, backends.make(engine)), chosen, Stream(7), epoch)
+    return sampler.sample_bulk(LocalAdjacency(graph, backends.make(engine), by_type=True), chosen, Stream(7), epoch)
 
 
 MATRICES = [(m, name) for m in ("random", "weighted", "star", "isolated") for name in SAMPLERS if "weighted" not in name or m == "weighted"]
@@ -47,18 +45,23 @@ MATRICES = [(m, name) for m in ("random", "weighted", "star", "isolated") for na
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize(("matrix", "name"), MATRICES)
 def test_one_relation_draws_what_the_homogeneous_graph_draws(matrix, name, frontier):
+    """The definition on relations, and the plain path of both back ends, which one relation takes unless entries are asked for."""
     sampler, a = law(name, frontier=frontier), ZOO[matrix]
-    seeds, engine = bulk_of_seeds(a.shape[0]), backends.make("native")
-    expected = sampler.sample_bulk(LocalAdjacency(a, engine), seeds, Stream(7), 3)
-    drawn = RelationSampler(sampler).sample_bulk(RelationAdjacency(one_relation(a), engine), seeds, Stream(7), 3)
-    assert_same_minibatches([m.as_homogeneous() for m in drawn], expected)
+    seeds, relation = bulk_of_seeds(a.shape[0]), one_relation(a)
+    whole = LocalAdjacency(relation, backends.make("reference"))
+    defined = replace(sampler, entries=True).sample_bulk(whole, seeds, Stream(7), 3)
+    for engine in ("native", "reference"):
+        plain = sampler.sample_bulk(LocalAdjacency(a, backends.make(engine)), seeds, Stream(7), 3)
+        assert_same_minibatches([replace(m, by_type=False) for m in defined], plain)
+        fused = sampler.sample_bulk(LocalAdjacency(relation, backends.make(engine)), seeds, Stream(7), 3)
+        assert [m.digest() for m in fused] == [m.digest() for m in defined]
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
 def test_all_neighbors_are_those_of_a_breadth_first_search(frontier):
     graph = library()
     known = {r.key: edges_of(graph, r) for r in graph.relations}
-    for minibatch in sample(graph, RelationSampler(law("full", fanouts=(1, 1, 1), frontier=frontier))):
+    for minibatch in sample(graph, law("full", fanouts=(1, 1, 1), frontier=frontier)):
         frontiers = [{(t, v) for t, part in minibatch.rows.items() for v in part.seeds.tolist()}]
         for layer in (2, 1, 0):
             reached = set(frontiers[-1])
@@ -78,7 +81,7 @@ def test_all_neighbors_are_those_of_a_breadth_first_search(frontier):
 def test_vertices_stand_in_the_order_in_which_they_are_met(name, frontier, disjoint):
     """By hop, relation, row and position; a plain dict per type numbers them."""
     graph = library(parallel=False)
-    for minibatch in sample(graph, RelationSampler(law(name, frontier=frontier), disjoint=disjoint, stride=9)):
+    for minibatch in sample(graph, replace(law(name, frontier=frontier), disjoint=disjoint, stride=9)):
         known = {t: {} for t in minibatch.rows}
         for t, part in minibatch.rows.items():
             for v, tree, row in zip(part.seeds.tolist(), part.seed_trees.tolist(), part.seed_rows.tolist(), strict=True):
@@ -102,7 +105,7 @@ def test_vertices_stand_in_the_order_in_which_they_are_met(name, frontier, disjo
 def test_fanouts_count_per_relation_row_and_hop():
     graph = library()
     fanouts = {CITES: (2, -1), WRITES: (0, 3)}
-    minibatch = sample(graph, RelationSampler(law("sage"), fanouts))[0]
+    minibatch = sample(graph, replace(law("sage"), of_relations=fanouts))[0]
     for layer, hop in ((1, 0), (0, 1)):
         for relation in graph.relations:
             s = fanouts.get(relation.key, (4, 3))[hop]
@@ -122,7 +125,7 @@ def test_an_appended_relation_or_type_changes_no_draw(name):
     extra = VertexType("tag", 30)
     more = relation_from_edges(extra, "of", graph.type("paper"), np.arange(60) % 30, np.arange(60), weights=np.ones(60))
     larger = Graph.of((*graph.types, extra), (*graph.relations, more), graph.name)
-    sampler = RelationSampler(law(name, fanouts=(3,)))
+    sampler = law(name, fanouts=(3,))
     for a, b in zip(sample(graph, sampler), sample(larger, sampler), strict=True):
         for relation in graph.relations:
             assert drawn_edges(a, 0, relation.key) == drawn_edges(b, 0, relation.key)
@@ -130,9 +133,9 @@ def test_an_appended_relation_or_type_changes_no_draw(name):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_minibatch_depends_on_no_other(name):
-    graph, sampler = library(weighted=True, parallel=False), RelationSampler(law(name))
+    graph, sampler = library(weighted=True, parallel=False), law(name)
     together = sample(graph, sampler, bulk=4)
-    listed, adjacency = SeedList.of(graph, SEEDS), RelationAdjacency(graph, backends.make("reference"))
+    listed, adjacency = SeedList.of(graph, SEEDS), LocalAdjacency(graph, backends.make("reference"), by_type=True)
     for minibatch in together:
         alone = sampler.sample_bulk(adjacency, listed.select([np.arange(7)], np.array([minibatch.id])), Stream(7), 2)[0]
         assert alone.digest() == minibatch.digest()
@@ -144,8 +147,8 @@ def test_a_minibatch_depends_on_no_other(name):
 def test_a_tree_depends_on_its_name_alone(name, frontier):
     """Seed i of mini-batch m, alone in mini-batch m * stride + i of one seed, and in larger mini-batches."""
     graph = library(weighted=True, parallel=False)
-    sampler = RelationSampler(law(name, frontier=frontier), disjoint=True, stride=9)
-    listed, adjacency = SeedList.of(graph, SEEDS), RelationAdjacency(graph, backends.make("reference"))
+    sampler = replace(law(name, frontier=frontier), disjoint=True, stride=9)
+    listed, adjacency = SeedList.of(graph, SEEDS), LocalAdjacency(graph, backends.make("reference"), by_type=True)
     for minibatch in sample(graph, sampler, bulk=2)[1:]:
         for i in range(7):
             of_one = replace(sampler, disjoint=False)
@@ -166,7 +169,7 @@ def many_rows(names, rows, **options):
     ends, into = np.tile(u, rows), np.repeat(np.arange(rows), len(u))
     real = None if weights is None else np.tile(weights, rows)
     graph = Graph.of(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], ends, into, weights=real) for name in names))
-    return sample(graph, RelationSampler(samplers.make("sage", **options)), {"a": range(rows)}, "native", bulk=1)[0]
+    return sample(graph, samplers.make("sage", **options), {"a": range(rows)}, "native", bulk=1)[0]
 
 
 def test_every_subset_of_a_row_is_equally_likely_and_relations_are_independent():
@@ -200,7 +203,7 @@ def test_labor_shares_the_number_of_a_neighbor_among_relations():
     graph = Graph.of(kinds, tuple(relation_from_edges(kinds[1], name, kinds[0], range(30), [0] * 30) for name in ("x", "y")))
     same = {}
     for name in ("labor", "sage"):
-        drawn = sample(graph, RelationSampler(samplers.make(name, (5,))), {"a": [0]}, bulk=20)
+        drawn = sample(graph, samplers.make(name, (5,)), {"a": [0]}, bulk=20)
         same[name] = [np.array_equal(*(m.entries[0][r.key] for r in graph.relations)) for m in drawn]
     assert all(same["labor"])
     assert not any(same["sage"])
@@ -209,20 +212,51 @@ def test_labor_shares_the_number_of_a_neighbor_among_relations():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"fanouts": {CITES: (3,)}}, r"fanouts of relation paper:cites:paper name 1 hops; those of the sampler name 2"),
-        ({"fanouts": {("paper", "cites", "author"): (3, 2)}}, r"has no relation\(s\) 'paper:cites:author'"),
-        ({"fanouts": {CITES: (3, -2)}}, r"fanout must be in 1 .. 1048575, or -1 for all neighbors"),
+        ({"of_relations": {CITES: (3,)}}, r"fanouts of relation paper:cites:paper name 1 hops; those of the sampler name 2"),
+        ({"of_relations": {("paper", "cites", "author"): (3, 2)}}, r"has no relation\(s\) 'paper:cites:author'"),
+        ({"of_relations": {CITES: (3, -2)}}, r"fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         ({"disjoint": True, "stride": 3}, r"a mini-batch has 7 seeds with trees of their own; stride is 3"),
         ({"disjoint": True}, r"stride is 0"),
         ({"disjoint": True, "stride": 2**31}, r"tree 21474836486 of mini-batch 10 does not fit 32 bits"),
-        ({"base": law("weighted")}, r"no relation has edge weights"),
-        ({"base": law("labor")}, r"^relation paper:cites:paper has parallel edges"),
-        *[({"base": samplers.make(name, (4, 3))}, r"sampled node by node") for name in ("ladies", "shadow", "saint")],
+        ({"weighted": True}, r"no relation has edge weights"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, says):
     with pytest.raises(UsageError, match=says):
-        sample(library(), RelationSampler(**{"base": law("sage"), **change}))
+        sample(library(), replace(law("sage"), **change))
+
+
+def test_samplers_that_draw_otherwise_take_no_options_of_relations():
+    with pytest.raises(UsageError, match=r"^relation paper:cites:paper has parallel edges"):
+        sample(library(), law("labor"))
+    for kind in (samplers.Shadow, samplers.Saint):
+        for options in ({"disjoint": True}, {"entries": False}, {"of_relations": {CITES: (1, 1)}}):
+            with pytest.raises(UsageError, match="sampled node by node"):
+                kind((4, 3), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"of_relations": {("a", "ab"): (1, 1)}}, r"of_relations: got relation \('a', 'ab'\); use \(source, name, destination\)"),
+        ({"of_relations": 3}, "of_relations: got 3; give a dict"),
+        ({"entries": "no"}, "entries must be true or false"),
+    ],
+)
+def test_options_of_relations_are_checked_when_a_sampler_is_made(options, says):
+    with pytest.raises(UsageError, match=says):
+        samplers.Sage((3, 2), **options)
+    with pytest.raises(UsageError, match="sampler 'sage' has no option"):
+        samplers.make("sage", (3, 2), **options)
+
+
+def test_samplers_with_options_of_relations_are_told_apart():
+    """By their hashes, and by the states of loaders, also on a plain graph."""
+    whole, base = LocalAdjacency(Graph(ZOO["random"]), backends.make("reference")), law("sage")
+    others = [replace(base, disjoint=True), replace(base, of_relations={("node", "to", "node"): (1, 1)})]
+    assert len({base, *others, law("sage")}) == 3
+    states = [BulkLoader(whole, one, np.arange(20), batch_size=7).state_dict() for one in (base, *others)]
+    assert len({state["sampler"] for state in states}) == 3
 
 
 @pytest.mark.parametrize(

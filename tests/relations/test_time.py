@@ -9,13 +9,12 @@ from scipy.stats import chisquare
 from zoo import ZOO
 
 from bulksample import Stream, UsageError, backends, samplers
+from bulksample.backends.timed_rows import TimedRows
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.rule import TimeRule
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
-from bulksample.relations.timed_rows import TimedRows, before
+from bulksample.local_adjacency import LocalAdjacency
+from bulksample.samplers.time_rule import TimeRule, before
+from bulksample.seed_list import SeedList
 
 LEAST, MOST = -(2**63), 2**63 - 1
 PAPERS = np.array([3, 0, 3, 59, 17, 20, 4, 8, 1, 2])
@@ -30,13 +29,13 @@ def made(name, fanouts=(4, 3), frontier="all", disjoint=None, entries=True, **ru
     options = dict(LAWS[name])
     rule = {**({"strategy": options.pop("strategy")} if "strategy" in options else {}), **rule}
     base = samplers.make(name if name in ("full", "labor") else "sage", fanouts, frontier=frontier, **options)
-    return RelationSampler(base, time=TimeRule(**rule), disjoint=disjoint, stride=len(PAPERS), entries=entries)
+    return replace(base, time=TimeRule(**rule), disjoint=disjoint, stride=len(PAPERS), entries=entries)
 
 
 def sample(graph, sampler, seeds=PAPERS, times=TIMES, starts=None, engine="reference", bulk=2, epoch=1):
     listed = SeedList.of(graph, {graph.types[0].name: seeds}, times, starts)
     chosen = listed.select([np.arange(len(listed))] * bulk, np.arange(bulk) * 3)
-    return sampler.sample_bulk(RelationAdjacency(graph, backends.make(engine)), chosen, Stream(5), epoch)
+    return sampler.sample_bulk(LocalAdjacency(graph, backends.make(engine), by_type=True), chosen, Stream(5), epoch)
 
 
 RULES = {
@@ -100,7 +99,7 @@ def test_constant_times_draw_what_the_static_graph_draws(matrix, name, frontier)
         static = sample(one_relation(a), replace(timed, time=None, disjoint=True), times=None)
         drawn = sample(constant, timed, times=np.full(len(PAPERS), stamp))
         for x, y in zip(drawn, static, strict=True):
-            assert x.as_homogeneous().digest() == y.as_homogeneous().digest()
+            assert replace(x, by_type=False).digest() == replace(y, by_type=False).digest()
 
 
 def test_static_relations_beside_timed_ones_are_untouched():
@@ -281,7 +280,7 @@ def draws_checked(times, bulks, b=10):
     """Draw with random seeds and times, by every law and rule in turn; every edge is looked up in the graph."""
     rng, count = np.random.default_rng(8), 0
     graphs = {weighted: library(times, weighted=weighted, parallel=False) for weighted in (False, True)}
-    adjacencies = {weighted: RelationAdjacency(graph, backends.make("native")) for weighted, graph in graphs.items()}
+    adjacencies = {weighted: LocalAdjacency(graph, backends.make("native"), by_type=True) for weighted, graph in graphs.items()}
     for i in range(bulks):
         name = list(LAWS)[i % len(LAWS)]
         graph = graphs["weighted" in name]

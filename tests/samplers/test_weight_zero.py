@@ -15,10 +15,8 @@ from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_blocks
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.layers import UnionSampler
-from bulksample.relations.seeds import SeedList
 from bulksample.samplers.inclusion import inclusion_probability
+from bulksample.seed_list import SeedList
 from bulksample.sparse import fixed_point
 
 N = 150
@@ -109,11 +107,11 @@ def test_all_neighbors_of_relations_are_those_of_positive_weight(name, rule, bac
     seeds, into = bulk(graph, kind_of_times(rule) is not None), {r.key: edges_of(graph, r) for r in graph.relations}
     for entries in (True, False):
         sampler = sampler_of(rule, name, (-1, -1), mixed, "new" if entries else "all")
-        expected = sampler.sample_bulk(RelationAdjacency(graph, backends.make("reference")), seeds, Stream(4), 3)
-        got = sampler.sample_bulk(RelationAdjacency(graph, backend), seeds, Stream(4), 3)
+        expected = sampler.sample_bulk(LocalAdjacency(graph, backends.make("reference"), by_type=True), seeds, Stream(4), 3)
+        got = sampler.sample_bulk(LocalAdjacency(graph, backend, by_type=True), seeds, Stream(4), 3)
         assert [m.digest() for m in got] == [m.digest() for m in expected]
     sampler = sampler_of(rule, name, (-1,))
-    for minibatch in sampler.sample_bulk(RelationAdjacency(graph, backend), seeds, Stream(4), 3):
+    for minibatch in sampler.sample_bulk(LocalAdjacency(graph, backend, by_type=True), seeds, Stream(4), 3):
         for relation in graph.relations:
             weights, found = relation.adjacency.values, drawn_edges(minibatch, 0, relation.key)
             expected = []
@@ -144,7 +142,7 @@ def within(rule, time, end):
 def test_relations_in_block_rows_hide_the_same_edges(name, rule, exchange):
     graph = library(kind_of_times(rule), weighted=True, parallel=name != "labor")
     seeds, sampler = bulk(graph, kind_of_times(rule) is not None), sampler_of(rule, name, (-1, -1))
-    expected = [m.digest() for m in sampler.sample_bulk(RelationAdjacency(graph, backends.make("native")), seeds, Stream(4), 3)]
+    expected = [m.digest() for m in sampler.sample_bulk(LocalAdjacency(graph, backends.make("native"), by_type=True), seeds, Stream(4), 3)]
 
     def rank(comm):
         blocks = TypeLayouts.open(graph, Placement(), ProcessGrid(comm, 1), 5)
@@ -166,9 +164,7 @@ def test_hidden_edges_of_a_union_of_relations(name):
     ]
     graph = Graph.of((node,), tuple(relations)).validate()
     seeds = SeedList.of(graph, {"node": [0]}).select([np.arange(1)], np.arange(1))
-    (minibatch,) = UnionSampler(samplers.make(name, (-1,))).sample_bulk(
-        RelationAdjacency(graph, backends.make("native")), seeds, Stream(1), 0
-    )
+    (minibatch,) = samplers.make(name, (-1,)).sample_bulk(LocalAdjacency(graph, backends.make("native"), by_type=True), seeds, Stream(1), 0)
     first, second = (drawn_edges(minibatch, 0, relation.key) for relation in graph.relations)
     ((_, v, u, entry),) = first
     assert (v, u) == (0, 1)

@@ -258,6 +258,7 @@ def test_llcg_corrects_on_all_edges(stored):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr, hits@10"),
+    ({"sampler": "saint"}, "saint adds seeds of its own"),
     ({"cache_by": "frequency", "cache_bytes": 9, "graph": "partitioned"}, "cache_by frequency counts mini-batches of seeds"),
     ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
     ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "options of link prediction"),

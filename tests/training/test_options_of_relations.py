@@ -17,13 +17,12 @@ from bulksample.evaluation.by_batches import BatchScoring, logits_by_batches
 from bulksample.evaluation.by_layers import logits_by_layers
 from bulksample.graph import Graph
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict
 from bulksample.methods.run import make_trainer
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.layers import UnionSampler
-from bulksample.relations.seeds import SeedList
 from bulksample.samplers.full import Full
+from bulksample.seed_list import SeedList
 
 QUICK = {
     "model": "hetero-sage", "fanouts": (4, 3), "hidden": 8, "epochs": 1, "batch_size": 12, "dropout": 0.0, "threads": 1, "lr": 0.01,
@@ -151,14 +150,14 @@ def test_attention_without_any_weight_is_no_attention():
 def test_weights_of_layers_estimate_the_mean_of_each_relation(name):
     """Of all vertices they are the means; of some, their expectation over many mini-batches is (without renormalising)."""
     graph, draws = weighted(), 4000
-    adjacency = RelationAdjacency(graph, backends.make("native"))
+    adjacency = LocalAdjacency(graph, backends.make("native"), by_type=True)
     listed = SeedList.of(graph, {"paper": np.arange(40)})
 
     def means(count, fanout, **options):
         base = samplers.make(name, (fanout,), **options)
         seeds = listed.select([np.arange(40)] * count, np.arange(count))
         total = {r.key: np.zeros((40, r.adjacency.shape[1])) for r in graph.relations if r.destination == "paper"}
-        for one in UnionSampler(base, means=True).sample_bulk(adjacency, seeds, Stream(3), 0):
+        for one in replace(base, means=True).sample_bulk(adjacency, seeds, Stream(3), 0):
             for key, dense in total.items():
                 block, sources = one.blocks[0][key], one.rows[key[0]].vertices
                 rows = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))[: len(block.indices)]

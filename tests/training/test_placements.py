@@ -161,7 +161,6 @@ def test_caches_hold_the_rows_of_most_edges_wherever_the_topology_lies(stored, o
             {"method": "retexo-federated", "features": "replicated"},
             "'retexo-federated' needs features partitioned; got features replicated",
         ),
-        ({"features": "partitioned", "task": "links"}, "got features partitioned: use features replicated"),
     ],
 )
 def test_what_has_no_meaning_is_refused_on_every_rank_before_anything_moves(stored, options, message):

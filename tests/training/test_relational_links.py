@@ -14,7 +14,7 @@ from bulksample import DataError, Graph, UsageError, VertexType, relation_from_e
 from bulksample.data.held_out_links import HELD_OUT
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.relations.links import link_times
+from bulksample.graph.links import link_times
 
 BUYS = ("user", "buys", "item")
 QUICK = {

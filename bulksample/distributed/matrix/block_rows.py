@@ -25,7 +25,7 @@ C is the number of selected columns; the minimum is taken in each mini-batch. A 
 row; owners are the ranks that own one. `reply_slots.is_padded` says which replies of `sample_rows` are padded.
 With `rows` the members of the process row are named whose process column works on a row. `rows-oblivious` sends no requests in the process
 column; its U', D' are whole block rows. Each direction is one message to each rank; in the process column lengths and entries of rows are
-two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of answers of `owner:
+two. Every all-to-all adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`), but those of replies of `owner:
 sample_rows`, of entries in the stages, and of the lengths of rows that were requested.
 """
 
@@ -33,9 +33,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...adjacency import Adjacency, Entries, LocalAdjacency
+from ...adjacency import Adjacency, Entries
 from ...backends.base import Backend
 from ...errors import UsageError
+from ...local_adjacency import LocalAdjacency
 from ...sparse import CSR
 from .grid import ProcessGrid
 from .layout import Layout

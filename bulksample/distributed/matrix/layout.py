@@ -16,7 +16,7 @@ import numpy as np
 from ...data.parts_manifest import is_parts
 from ...errors import UsageError
 from ...graph import Graph
-from ...relations.adjacency import union_of
+from ...local_adjacency import union_of
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
 from .grid import ProcessGrid
 from .partition import PARTITIONERS, Partition, block_bounds, random, shared_assignment

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...adjacency import Adjacency, LocalAdjacency
+from ...adjacency import Adjacency
 from ...backends.base import Backend
 from ...data import store
 from ...data.parts_manifest import graph_manifest, is_parts, load_parts
 from ...data.store_files import open_array
 from ...errors import UsageError
-from ...graph import Graph
-from ...graph.graph import NODE
+from ...graph import NODE, Graph
+from ...local_adjacency import LocalAdjacency
 from ...vertex_table import default_split
 from ..comm.agree import agree
 from ..comm.base import Comm

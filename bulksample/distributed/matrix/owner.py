@@ -22,9 +22,9 @@ import numpy as np
 from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, Picks, check_fanout
 from ...backends.layer_draws import LayerPicks
+from ...backends.relation_draws import Frontier, RowPicks, draw_rows
 from ...backends.relational import RelationLaw
 from ...graph import Graph
-from ...relations.draw import Frontier, RowPicks, draw_rows
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR, row_pointers

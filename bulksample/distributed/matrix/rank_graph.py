@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adjacency import Adjacency, LocalAdjacency
+from ...adjacency import Adjacency
 from ...backends.base import Backend
 from ...data import store
 from ...data.manifest import Manifest
 from ...errors import UsageError, is_whole
-from ...graph import Graph
-from ...graph.graph import NODE
+from ...graph import NODE, Graph
+from ...local_adjacency import LocalAdjacency
 from ...pickled import Unpicklable
-from ...relations.adjacency import RelationAdjacency
 from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
@@ -217,7 +216,7 @@ class RankGraph(Unpicklable):
         in block rows, each rank sends the others of its process column 16 bytes for each relation.
         """
         if isinstance(self.held, Graph) and not self.placement.partitioned:
-            return LocalAdjacency(self.held.adjacency, backend) if self.plain else RelationAdjacency(self.held, backend), None
+            return LocalAdjacency(self.held.adjacency, backend) if self.plain else LocalAdjacency(self.held, backend, by_type=True), None
         adjacency = self.sampling_grids.lend(lambda grid: self._in_block_rows(grid, backend))
         return adjacency, adjacency.grid.comm
 

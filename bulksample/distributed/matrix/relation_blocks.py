@@ -13,19 +13,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...adjacency import LocalAdjacency
+from ...adjacency import By, Entries, fingerprint_of
 from ...backends.base import Backend
+from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks
+from ...backends.relation_hops import expand_hops
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
 from ...data.held_out_links import EdgeRows
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation
-from ...relations.adjacency import By, RelationAdjacency
-from ...relations.draw import Frontier, RelationMatrix, RowPicks
-from ...relations.expand import expand_hops
+from ...rng import Draw
+from ...selection import Selection
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
 from .block_rows import InBlockRows
@@ -101,7 +102,7 @@ class HopRules(NamedTuple):
     entries: bool  # positions of edges in their adjacencies are asked for
 
 
-class PartitionedRelations(InBlockRows, RelationAdjacency):
+class PartitionedRelations(InBlockRows):
     """The relations of a graph in block rows: the part that does not depend on the policy. `expand_trees` is collective.
 
     Parameters
@@ -120,7 +121,8 @@ class PartitionedRelations(InBlockRows, RelationAdjacency):
     """
 
     def __init__(self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock]) -> None:
-        self.graph, self.backend, self.n = graph, backend, graph.n
+        self.take_graph(graph)
+        self.backend = backend
         self.blocks, self.grid, self.held = blocks, blocks.grid, list(held)
         self.layouts = [blocks.of[kind.name] for kind in graph.types]
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
@@ -146,18 +148,26 @@ class PartitionedRelations(InBlockRows, RelationAdjacency):
         block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
         return EdgeRows(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
 
-    def check_whole(self) -> None:
+    def check_whole(self) -> NoReturn:
         raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
 
-    @cached_property
-    def union(self) -> LocalAdjacency:
+    def left_multiply(self, q: Selection, entries: Entries) -> NoReturn:
         self.check_whole()
-        raise AssertionError
+
+    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> NoReturn:
+        self.check_whole()
+
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> NoReturn:
+        self.check_whole()
 
     @cached_property
-    def shares_of_rows(self) -> list[tuple[CSR, np.ndarray]]:
-        self.check_whole()
-        raise AssertionError
+    def fingerprint(self) -> str:
+        """The fingerprint of the graph; see `fingerprint_of`."""
+        return fingerprint_of(self.graph)
+
+    @property
+    def first_with_parallel_edges(self) -> str | None:
+        return next((str(relation) for relation, there in zip(self.graph.relations, self._parallel, strict=True) if there), None)
 
     def relations(self, by: By | None) -> list[RelationMatrix]:
         """Return this rank's rows of the relations, with the times of vertices, of edges, or none."""

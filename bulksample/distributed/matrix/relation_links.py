@@ -20,9 +20,8 @@ import numpy as np
 
 from ...data.held_out_links import EdgeRows
 from ...data.link_examples import LinkEnds, LinkExamples, drawn, rows_of
-from ...graph import Graph, Key, Relation, VertexType
-from ...graph.graph import EDGE, NODE
-from ...relations.links import NonNeighbors, check_destinations, times_of_ends
+from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
+from ...graph.links import NonNeighbors, check_destinations, times_of_ends
 from ...sparse import CSR, row_pointers
 from ..comm.agree import together
 from ..comm.base import Comm

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...adjacency import By
 from ...backends.base import Backend
+from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...backends.relational import RelationLaw
 from ...graph import Graph
-from ...relations.adjacency import By
-from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...sparse import CSR, row_pointers, runs
 from .layout import StackedPlaces, TypeLayouts
 from .messages import MessageReader, Section, pack

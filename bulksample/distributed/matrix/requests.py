@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...backends.relation_draws import Frontier
 from ...backends.relational import RelationLaw
-from ...relations.draw import Frontier
 from ...selection import Selection
 from ...sparse import row_pointers
 from ..comm.base import Comm

@@ -19,9 +19,10 @@ from functools import partial
 
 import numpy as np
 
-from ...adjacency import Entries, KeptEdges, LocalAdjacency
+from ...adjacency import Entries, KeptEdges
 from ...backends.base import Backend, Picks, check_fanout
 from ...errors import PeerLost
+from ...local_adjacency import LocalAdjacency
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR, row_pointers, runs

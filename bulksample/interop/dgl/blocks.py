@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,8 @@ import torch
 from ...errors import UsageError
 from ...graph import Graph, Key, VertexType
 from ...graph.from_edges import relation_from_edges
-from ...relations.layers import UnionSampler
-from ...relations.minibatch import HeteroMiniBatch
-from ...relations.sampler import RelationSampler, draws_by_row
-from ...samplers import LayerWise
+from ...minibatch import MiniBatch
+from ...samplers import LayerWise, NodeWise, Sampler
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from .samplers import BlockSampler
@@ -54,19 +53,19 @@ def read_graph(graph: Any, prob: str | None) -> Graph:
     return Graph.of(tuple(made.values()), tuple(relations), "heterograph")
 
 
-def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | UnionSampler:
+def typed_sampler(graph: Any, block_sampler: BlockSampler) -> Sampler:
     """Return the sampler on relations; raises `UsageError` if fanouts by edge type leave one out, or are given for whole layers."""
     base, name = block_sampler.sampler, type(block_sampler).__name__
     if isinstance(base, LayerWise):
         if block_sampler.by_type is not None:
             raise UsageError(f"{name} draws vertices of all types together; use a number for every layer")
-        return UnionSampler(base)
-    if not draws_by_row(base):
+        return base
+    if not isinstance(base, NodeWise) or not base.draws_by_row:
         raise UsageError(
             f"{name} works on one relation; on a heterograph use NeighborSampler, LaborSampler, LadiesSampler or FastGCNSampler"
         )
     if block_sampler.by_type is None:
-        return RelationSampler(base, entries=True)  # type: ignore[arg-type]  # it draws by row
+        return replace(base, entries=True)
     hops = []
     for hop in block_sampler.by_type:
         given = {tuple(graph.to_canonical_etype(key)): int(count) for key, count in hop.items()}
@@ -75,7 +74,7 @@ def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | 
             raise UsageError(f"fanouts name no edge type {missing[0]}; name every edge type of the graph")
         hops.append(given)
     fanouts: dict[Key, tuple[int, ...]] = {tuple(key): tuple(hop[tuple(key)] for hop in hops) for key in graph.canonical_etypes}
-    return RelationSampler(base, fanouts, entries=True)  # type: ignore[arg-type]
+    return replace(base, of_relations=fanouts, entries=True)
 
 
 class Blocks:
@@ -94,7 +93,7 @@ class Blocks:
         self._graph, self._relations, self._gather = graph, relations, FeatureGather()
         self._features = list(_features(graph, prefetch))
 
-    def of(self, found: HeteroMiniBatch) -> tuple[Any, Any, list[Any]]:
+    def of(self, found: MiniBatch) -> tuple[Any, Any, list[Any]]:
         """Return the input vertices and the seeds, by type if there are several, and the blocks from the input to the output."""
         vertices = {name: self._ids(part.vertices) for name, part in found.rows.items()}
         blocks = [self._block(found, layer, vertices) for layer in range(len(found.blocks))]
@@ -105,7 +104,7 @@ class Blocks:
         seeds = {name: ids[: sizes[name][0]] for name, ids in vertices.items() if sizes[name][0]}
         return (*(next(iter(ids.values())) for ids in (inputs, seeds)), blocks) if is_plain(self._graph) else (inputs, seeds, blocks)
 
-    def _block(self, found: HeteroMiniBatch, layer: int, vertices: Mapping[str, Any]) -> Any:
+    def _block(self, found: MiniBatch, layer: int, vertices: Mapping[str, Any]) -> Any:
         """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
         dgl = require("dgl", None, INSTALL)
         graph, hop, entries = self._graph, len(found.blocks) - 1 - layer, found.entries

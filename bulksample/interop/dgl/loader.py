@@ -6,16 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from ... import backends
-from ...adjacency import LocalAdjacency
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
+from ...local_adjacency import LocalAdjacency
 from ...pickled import Uncached
 from ...position import Positioned
-from ...relations.adjacency import RelationAdjacency
-from ...relations.loader import RelationLoader
-from ...relations.seeds import SeedList
+from ...seed_list import SeedList
 from .. import require
 from ..edge_graph import EdgeSampler
 from ..hand_split import warn_of_equal_draws
@@ -119,7 +117,9 @@ class DataLoader(OwnComm, Positioned, Uncached):
         counts = {name: relations.type(name).count for name in indices}
         lists = {name: distinct_vertices(given, counts[name], f"indices of type {name!r}") for name, given in indices.items()}
         law = typed_sampler(graph, graph_sampler)
-        self._loader = RelationLoader(RelationAdjacency(relations, backends.make(backend)), law, SeedList.of(relations, lists), **options)
+        self._loader = BulkLoader(
+            LocalAdjacency(relations, backends.make(backend), by_type=True), law, SeedList.of(relations, lists), **options
+        )
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""

@@ -14,7 +14,7 @@ from torch_geometric.sampler import HeteroSamplerOutput
 
 from ...backends.base import Backend
 from ...graph import Graph
-from ...relations.minibatch import HeteroMiniBatch, TypeRows
+from ...minibatch import MiniBatch, TypeRows
 from ...selection import Selection
 from ...sparse import row_pointers, runs
 from ..edge_graph import EdgeGraph
@@ -28,7 +28,7 @@ class _Order(NamedTuple):
     held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
 
 
-def arranged(graph: Graph, minibatch: HeteroMiniBatch, hops: int | None) -> HeteroSamplerOutput:
+def arranged(graph: Graph, minibatch: MiniBatch, hops: int | None) -> HeteroSamplerOutput:
     """Return a mini-batch of the frontier rule ``new`` with every type and every relation of its graph, met or not.
 
     `hops` is the number of hops that count in it; None stands for a subgraph whose edges belong to no hop, so there are no counts.

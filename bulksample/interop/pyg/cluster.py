@@ -25,8 +25,8 @@ from ...rng import Stream
 from ...sparse import CSR
 from ..edge_graph import EdgeGraph
 from ..made_together import made_together
-from .bulk_loading import hashed
-from .epoch_loading import EpochLoading
+from .bulk_drop_in import hashed
+from .drop_in import DropInLoader
 from .read_graph import check_edge_index, edges_of
 
 
@@ -83,7 +83,7 @@ class ClusterData(TheirData):
         self.data = self._permute_data(data, self.partition)
 
 
-class ClusterLoader(EpochLoading, TheirLoader):
+class ClusterLoader(DropInLoader, TheirLoader):
     """A drop-in for `torch_geometric.loader.ClusterLoader`, with a seeded order, shares of ranks and a state.
 
     Parameters
@@ -91,7 +91,7 @@ class ClusterLoader(EpochLoading, TheirLoader):
     cluster_data : ClusterData
         Of this package or of torch_geometric.
     bulk_size, memory_budget, comm
-        See `EpochLoading`.
+        See `DropInLoader`.
     seed : int, optional
         The order of every epoch is a function of it; 0 unless given.
     options

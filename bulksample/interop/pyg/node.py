@@ -19,13 +19,13 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..made_together import made_together
 from .attributes import with_compressed_rows, with_edge_index
-from .bulk_loading import BulkLoading, sampler_for, seeds_of_batch
+from .bulk_drop_in import BulkDropIn, sampler_for, seeds_of_batch
 from .inputs import check_attributes, column, ids_or_mask
 from .read_graph import check_plain, compressed, has_types, is_pair
 from .sampler import BulkSampler, HGTSampler, Sampled
 
 
-class BulkNodeLoader(BulkLoading, NodeLoader):
+class BulkNodeLoader(BulkDropIn, NodeLoader):
     """A `NodeLoader` that samples in bulk; its subclasses set the sampler.
 
     Parameters
@@ -38,7 +38,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
     transform, transform_sampler_output, filter_per_worker
         See torch_geometric; with `num_workers`, transforms run on threads.
     bulk_size, memory_budget, comm
-        See `BulkLoading`.
+        See `BulkDropIn`.
     options
         Options of `torch.utils.data.DataLoader`.
     """
@@ -105,7 +105,7 @@ transform_sampler_output, filter_per_worker
     is_sorted
         Ignored.
     bulk_size, memory_budget, comm
-        See `BulkLoading`.
+        See `BulkDropIn`.
     seed : int, optional
         The order of every epoch and all draws are a function of it; 0 unless given.
     grid : int, optional
@@ -225,7 +225,7 @@ class HGTLoader(BulkNodeLoader):
     is_sorted
         Ignored.
     bulk_size, memory_budget, comm
-        See `BulkLoading`.
+        See `BulkDropIn`.
     seed : int, optional
         The order of every epoch and all draws are a function of it; 0 unless given.
     backend : {"auto", "native", "reference", "cuda"}

@@ -36,15 +36,15 @@ from ..edge_graph import EdgeGraph
 from ..feature_gather import FeatureGather
 from ..made_together import made_together
 from .attributes import attributes_of
-from .bulk_loading import hashed
-from .epoch_loading import EpochLoading
+from .bulk_drop_in import hashed
+from .drop_in import DropInLoader
 from .inputs import whole
 from .read_graph import check_edge_index, edge_ends, edges_of, num_nodes_of
 
 _COUNTED = MAX_EPOCHS - 1  # the epoch of the subgraphs in which coefficients are counted
 
 
-class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of steps as well
+class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of steps as well
     """The base of the drop-ins for `torch_geometric.loader.GraphSAINT...Sampler`, without torch-sparse.
 
     An epoch has `num_steps` subgraphs. In a subgraph vertices ascend, and so do edges by source and destination. With
@@ -64,7 +64,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     log
         Ignored.
     bulk_size, memory_budget, comm
-        See `EpochLoading`.
+        See `DropInLoader`.
     seed, backend
         See `NeighborLoader`.
     options

@@ -8,6 +8,7 @@ The sampler draws vertices and edges; the loader slices features.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -26,7 +27,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from ... import backends, samplers
-from ...adjacency import Adjacency, LocalAdjacency
+from ...adjacency import Adjacency, kind_of_times
 from ...backends.base import Backend
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.grid import ProcessGrid
@@ -35,14 +36,13 @@ from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
 from ...graph import Key
 from ...graph.times import given_times
+from ...local_adjacency import LocalAdjacency
 from ...process_lock import process_lock
-from ...relations.adjacency import RelationAdjacency, kind_of_times
-from ...relations.hgt import HGSampler
-from ...relations.rule import TimeRule
-from ...relations.sampler import RelationSampler
-from ...relations.seeds import HeteroSeeds
 from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
-from ...samplers import LayerWise, whole_fanouts
+from ...samplers import LayerWise, NodeWise, whole_fanouts
+from ...samplers.hgt import HGSampler
+from ...samplers.time_rule import TimeRule
+from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..edge_graph import EdgeGraph, EdgeSampler
 from ..made_together import made_together
@@ -105,7 +105,7 @@ class BulkSampler(BaseSampler):
     all its parallel edges. The batches of a `NodeLoader` lack the weights of layer-wise samplers; use `LadiesLoader` or `FastGCNLoader`.
     """
 
-    sampler: EdgeSampler | RelationSampler | HGSampler
+    sampler: EdgeSampler | NodeWise | HGSampler
     comm: Comm | None
     num_neighbors: Any  # the draws of each hop, which `inference` of torch_geometric's models asks for
     grid: int | None = None
@@ -169,7 +169,8 @@ class BulkSampler(BaseSampler):
             shares_numbers = sampler == "labor" and self._edges[0].pointers is not None  # parallel edges would share one
             relational = disjoint and not isinstance(base, LayerWise) and grid is None and not shares_numbers
         if relational:
-            self.sampler = RelationSampler(base, fanouts, rule, self.disjoint, stride, entries=True)  # type: ignore[arg-type]
+            assert isinstance(base, NodeWise)
+            self.sampler = dataclasses.replace(base, of_relations=fanouts, time=rule, disjoint=self.disjoint, stride=stride, entries=True)
         self._check(backend)
 
     def _hold(
@@ -205,7 +206,7 @@ class BulkSampler(BaseSampler):
 
     def _adjacency(self, backend: Backend) -> Adjacency:
         if not isinstance(self.sampler, EdgeSampler):
-            return RelationAdjacency(self.graph, backend)
+            return LocalAdjacency(self.graph, backend, by_type=True)
         matrix = self._edges[0].matrix
         if self.comm is None or self.grid is None:
             return LocalAdjacency(matrix, backend, entries=True)
@@ -249,7 +250,7 @@ class BulkSampler(BaseSampler):
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""
         form = "disjoint " * (self.disjoint and isinstance(self.sampler, EdgeSampler)) + str(self.subgraph_type.value)
-        return {"sampler": f"{self.sampler.identity} {form}", "graph": self.fingerprint}
+        return {"sampler": f"{self.sampler.identity_by_type} {form}", "graph": self.fingerprint}
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> Sampled:
         """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
@@ -361,7 +362,7 @@ class BulkSampler(BaseSampler):
         spans = np.arange(len(vertices) + 1) if trees else pointers
         if trees:
             names = (np.repeat(names * self._stride - pointers[:-1], sizes) + spans[:-1]) % MAX_MINIBATCHES
-        seeds = HeteroSeeds(names, spans, vertices, self.graph.n, None, None, when)
+        seeds = Selection(names, spans, vertices, self.graph.n, None, None, when)
         sampled = self.sampler.sample_bulk(self.adjacency, seeds, self.stream, epoch)  # type: ignore[arg-type]
         outs = [arranged(self.graph, one, self._hops) for one in sampled]
         if trees:

@@ -18,14 +18,14 @@ from ...errors import UsageError
 from ..feature_gather import FeatureGather
 from ..made_together import made_together
 from .attributes import attributes_of, with_compressed_rows
-from .bulk_loading import hashed, seeds_of_batch
-from .epoch_loading import EpochLoading
+from .bulk_drop_in import hashed, seeds_of_batch
+from .drop_in import DropInLoader
 from .inputs import ids_or_mask, whole
 from .read_graph import NODE, check_plain, compressed, is_pair
 from .sampler import STRIDE, BulkSampler
 
 
-class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of ids as well
+class ShaDowKHopSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of ids as well
     """A drop-in for `torch_geometric.loader.ShaDowKHopSampler`, without torch-sparse.
 
     Batches have ``batch``, ``ptr`` and ``root_n_id`` (the row of each root), the sliced attributes of vertices and edges, and
@@ -41,7 +41,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         The roots; all vertices by default. A root that repeats has a subgraph each time.
     replace : bool
     bulk_size, memory_budget, comm
-        See `EpochLoading`.
+        See `DropInLoader`.
     seed, backend
         See `NeighborLoader`.
     options

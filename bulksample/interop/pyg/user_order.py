@@ -49,7 +49,7 @@ def given_steps(batch_sampler: Any, used: int = 0, slot: int = 0, digest: str = 
         raise UsageError(_CHANGED)
 
 
-def shared_steps(batch_sampler: Any, used: int, step: int, digest: str, share: EpochShare, comm: Comm) -> Iterator[Step]:
+def steps_of_rank(batch_sampler: Any, used: int, step: int, digest: str, share: EpochShare, comm: Comm) -> Iterator[Step]:
     """Return this rank's share of the mini-batches after those that are used, from a step on; collective.
 
     Raises `UsageError` on every rank if the sampler of one fails, or their orders differ.

@@ -17,9 +17,9 @@ from ...data.link_split import LinkGraph
 from ...distributed.comm.threads import SerialComm
 from ...errors import UsageError
 from ...graph import Graph, VertexType
+from ...graph.induced import induced
+from ...local_adjacency import union_of
 from ...nn.relational import Schema
-from ...relations.adjacency import union_of
-from ...relations.induced import induced
 from ...sparse import CSR
 from ...training.link_loss import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view

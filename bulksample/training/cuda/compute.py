@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from ...adjacency import Adjacency, LocalAdjacency
+from ...adjacency import Adjacency
 from ...backends.base import Backend
 from ...backends.cuda.backend import Cuda
 from ...backends.cuda.nvrtc import DeviceLauncher, local_rank
@@ -19,9 +19,9 @@ from ...distributed.comm.base import Comm
 from ...distributed.matrix.inference_memory import DEVICE_CHUNK_NUMBERS
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
+from ...local_adjacency import LocalAdjacency
 from ...nn.model import Model
 from ...profiling import profiled
-from ...relations.adjacency import RelationAdjacency
 from ...samplers import LayerWise, NodeWise, Sampler
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource
@@ -37,7 +37,6 @@ from .device_adjacency import BulkStreamSync, DeviceAdjacency
 from .device_comms import choose_tensor_comm
 from .device_features import DeviceFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
-from .device_relations import DeviceRelations, RelationStreamSync
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from .device_rows import block_on_device
 from .device_share import DeviceShare
@@ -94,16 +93,16 @@ class CudaComputeContext(ComputeContext):
 
     def _move_relations(self, view: View, source: TypeFeatures) -> None:
         """Move a heterogeneous graph: its relations if they are whole here and the GPU samples, and its features type by type."""
-        relations = cast(RelationAdjacency, view.adjacency)
+        relations = cast(LocalAdjacency, view.adjacency)
         features = DeviceTypeFeatures(self.cuda, source, relations)
         if relations.collective:
             self._placement["samples_by"] = "host"
         elif relations.backend is self.cuda.engine:
-            view.adjacency = DeviceRelations(relations, self.cuda)
+            view.adjacency = DeviceAdjacency(relations, self.cuda)
         if source.blocks is not None:
             self._placement["features_by"] = "host"
         self._placement |= features.describe()
-        view.features, view.stream_sync, view.where = features, RelationStreamSync(self.cuda), self.where
+        view.features, view.stream_sync, view.where = features, BulkStreamSync(self.cuda), self.where
         self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
 
     def synchronize(self) -> None:

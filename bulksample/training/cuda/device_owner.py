@@ -31,7 +31,8 @@ from ...sparse import CSR
 from ..tensor_comm import TensorComm
 from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
-from .device_adjacency import memory_errors, split_bulk
+from .device_adjacency import memory_errors
+from .device_bulks import split_bulk
 from .owner_messages import DeviceSelection, OwnerMessages, Requests, Routed, in_order, merged, pointers_of, row_of_entry
 
 

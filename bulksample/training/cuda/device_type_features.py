@@ -11,7 +11,7 @@ import torch
 
 from ...backends.base import Backend
 from ...distributed.matrix.relation_blocks import PartitionedRelations
-from ...relations.adjacency import RelationAdjacency
+from ...local_adjacency import LocalAdjacency
 from ...views.features import Features
 from ...views.type_features import TypeFeatures, access_count
 from ...views.view import as_index
@@ -31,14 +31,14 @@ class DeviceTypeFeatures(TypeFeatures):
     cuda : CudaContext
     source : TypeFeatures
         The same features on the host.
-    relations : RelationAdjacency
+    relations : LocalAdjacency
 
     Notes
     -----
     Types share the memory that the graph leaves: those with most edges to a vertex come first, since their rows are read most often.
     """
 
-    def __init__(self, cuda: CudaContext, source: TypeFeatures, relations: RelationAdjacency) -> None:
+    def __init__(self, cuda: CudaContext, source: TypeFeatures, relations: LocalAdjacency) -> None:
         self._cuda, graph = cuda, relations.graph
         counted = relations.references if isinstance(relations, PartitionedRelations) else partial(access_count, graph)
         dense = {name: own for name, own in source.held.items() if isinstance(own, Features) and not own.is_sparse}
@@ -65,7 +65,7 @@ class DeviceTypeFeatures(TypeFeatures):
         return {"features_on": told, "features_device_bytes": sum(own.held.nbytes for own in self._placed.values())}
 
 
-def _graph_bytes(relations: RelationAdjacency, engine: Backend) -> int:
+def _graph_bytes(relations: LocalAdjacency, engine: Backend) -> int:
     """Return the device bytes of the relations, with the times of their edges; 0 if they stay on the host."""
     if relations.collective or relations.backend is not engine:
         return 0

@@ -7,11 +7,12 @@ before it reads such memory and leaves an event behind after use, and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
+import numpy as np
 import torch
 
 from ...backends.cuda.nvrtc import DeviceLauncher
@@ -64,6 +65,14 @@ class DeviceMiniBatch(MiniBatch):
     """A mini-batch with its blocks on a device. Its seeds are on the host; its vertices are where they were sampled."""
 
     memory: BulkMemory = field(kw_only=True)
+    cuda: Any = field(kw_only=True)  # the `CudaContext`, which sends to the device
+
+    def in_order_of_seeds(self, columns: Mapping[str, Any]) -> Any:
+        parts = list(columns.values())
+        if not all(isinstance(part, torch.Tensor) for part in parts):
+            return super().in_order_of_seeds(columns)
+        order = np.argsort(np.concatenate([self.rows[name].seed_trees for name in columns]))
+        return torch.cat(parts)[self.cuda.send(torch.from_numpy(order))]
 
 
 class CudaStreamSync(StreamSync):
@@ -105,7 +114,7 @@ class CudaStreamSync(StreamSync):
 
 def _memory_of(minibatch: Any) -> BulkMemory | None:
     """Return the memory of the bulk that a mini-batch on a device belongs to; None on the host."""
-    memory: BulkMemory | None = getattr(getattr(minibatch, "whole", minibatch), "memory", None)
+    memory: BulkMemory | None = None if minibatch is None else getattr(minibatch.whole, "memory", None)
     return memory
 
 

@@ -51,7 +51,7 @@ def test_mini_batches_of_parts_are_those_of_the_store(place, name, ranks, c):
 
 
 def _local(graph):
-    from bulksample.adjacency import LocalAdjacency
+    from bulksample.local_adjacency import LocalAdjacency
 
     return LocalAdjacency(graph.adjacency, backends.make("reference"))
 

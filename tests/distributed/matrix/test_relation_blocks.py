@@ -17,10 +17,9 @@ from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_block, read_blocks
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.layers import UnionSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers import Ladies
+from bulksample.seed_list import SeedList
 
 GRIDS = [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), (4, 2)]
 EXCHANGES = ("owner", "rows", "rows-oblivious")
@@ -59,7 +58,7 @@ def same(a, b, graph):
 
 def compare(graph, sampler, seeds, p, c, partition="block", exchanges=EXCHANGES):
     """Assert that p ranks draw together what one rank draws, by every policy."""
-    whole = sampler.sample_bulk(RelationAdjacency(graph, Reference()), seeds, Stream(2**63 + 5), 3)
+    whole = sampler.sample_bulk(LocalAdjacency(graph, Reference(), by_type=True), seeds, Stream(2**63 + 5), 3)
 
     def sampled(comm):
         return [sampler.sample_bulk(opened(graph, comm, c, partition, how), parts(seeds, comm), Stream(2**63 + 5), 3) for how in exchanges]
@@ -165,4 +164,4 @@ def test_rows_apart_whose_entries_overlap_are_refused():
 def test_layerwise_samplers_are_refused_by_name():
     graph = library()
     with pytest.raises(UsageError, match="got a topology in block rows: use sage, labor or full"):
-        on_threads(2, lambda comm: UnionSampler(Ladies((4,))).sample_bulk(opened(graph, comm), bulk(graph, False), Stream(0), 0))
+        on_threads(2, lambda comm: Ladies((4,)).sample_bulk(opened(graph, comm), bulk(graph, False), Stream(0), 0))

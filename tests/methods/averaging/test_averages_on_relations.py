@@ -14,10 +14,10 @@ from bulksample import UsageError, methods
 from bulksample.data.link_split import LinkGraph, hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import make
+from bulksample.graph.induced import induced
+from bulksample.local_adjacency import union_of
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.options import AVERAGING
-from bulksample.relations.adjacency import union_of
-from bulksample.relations.induced import induced
 
 SMALL = {
     "model": "hetero-sage", "featureless": "constant", "fanouts": (4, 3), "hidden": 8, "epochs": 2, "batch_size": 16, "dropout": 0.0,

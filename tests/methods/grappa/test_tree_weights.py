@@ -13,7 +13,7 @@ import torch
 from communities import community_graph
 
 from bulksample import CSR, backends
-from bulksample.adjacency import LocalAdjacency
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.grappa.method import fresh_chunks
 from bulksample.methods.grappa.seed_weights import row_ratio, tree_weights, walk_coverage
 from bulksample.nn.model import Gnn

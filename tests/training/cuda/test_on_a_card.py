@@ -1,5 +1,7 @@
 """On a real GPU: training agrees with the CPU within rounding, and kernels read features over the bus."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,14 +11,13 @@ from planted_relations import planted, shop
 from bulksample import Stream, TimeRule, backends, samplers
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.relations.adjacency import RelationAdjacency
-from bulksample.relations.sampler import RelationSampler
-from bulksample.relations.seeds import SeedList
+from bulksample.seed_list import SeedList
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
+from bulksample.training.cuda.device_adjacency import DeviceAdjacency
 from bulksample.training.cuda.device_features import DeviceFeatures
-from bulksample.training.cuda.device_relations import DeviceRelations
 from bulksample.training.opening import why_no_cuda
 from bulksample.views.features import Features
 
@@ -76,14 +77,12 @@ def test_links_of_a_relation_train_as_on_the_cpu():
 @pytest.mark.parametrize("only_new", [False, True])
 def test_relations_drawn_on_the_card_stay_there_and_have_the_digests_of_the_reference(only_new):
     graph, card = planted(times=True), open_cuda()
-    sampler = RelationSampler(
-        samplers.make("sage", (4, 3), frontier="new" if only_new else "all"), time=TimeRule(), stride=16, entries=False
-    )
+    sampler = replace(samplers.make("sage", (4, 3), frontier="new" if only_new else "all"), time=TimeRule(), stride=16, entries=False)
     listed = SeedList.of(graph, {"paper": np.arange(48)}, np.arange(48))
     seeds = listed.select(np.split(np.arange(48), 3))
-    whole = RelationAdjacency(graph, backends.make("reference"))
+    whole = LocalAdjacency(graph, backends.make("reference"), by_type=True)
     expected = [one.digest() for one in sampler.sample_bulk(whole, seeds, Stream(1))]
-    got = sampler.sample_bulk(DeviceRelations(whole, card), seeds, Stream(1))
+    got = sampler.sample_bulk(DeviceAdjacency(whole, card), seeds, Stream(1))
     assert all(one.rows["paper"].vertices.is_cuda for one in got)
     assert [one.digest() for one in got] == expected
 

@@ -16,11 +16,11 @@ from test_step_sums import Watched
 from bulksample import Stream, backends
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.relations.adjacency import RelationAdjacency
 from bulksample.training.compute import ComputeContext
-from bulksample.training.cuda.device_relations import DeviceRelations
+from bulksample.training.cuda.device_adjacency import DeviceAdjacency
 from bulksample.training.opening import unsupported_on_cuda
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -150,12 +150,12 @@ def test_minibatches_that_stay_on_the_device_have_the_digests_of_the_reference(r
     graph = library(kind_of_times(rule), weighted="weighted" in name, parallel=name != "labor")
     seeds = bulk(graph, kind_of_times(rule) is not None)
     sampler = replace(sampler_of(rule, name, (5, 3, 2), None, frontier), entries=False)
-    whole = RelationAdjacency(graph, backends.make("reference"))
+    whole = LocalAdjacency(graph, backends.make("reference"), by_type=True)
     expected = [one.digest() for one in sampler.sample_bulk(whole, seeds, Stream(1), 3)]
     with Apartness():
         for options in ({}, {"free_bytes": 1 << 17}):
             card = ApartCard(**options)
-            got = sampler.sample_bulk(DeviceRelations(whole, card), seeds, Stream(1), 3)
+            got = sampler.sample_bulk(DeviceAdjacency(whole, card), seeds, Stream(1), 3)
             card.synchronize()
             assert all(isinstance(part.vertices, Apart) for one in got for part in one.rows.values())
             assert [one.digest() for one in got] == expected

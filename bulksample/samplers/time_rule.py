@@ -9,6 +9,8 @@ import numpy as np
 
 from ..errors import UsageError, check_switches
 
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True)
 class TimeRule:
@@ -53,3 +55,11 @@ class TimeRule:
             object.__setattr__(self, "window", int(self.window))
         if self.window is not None and (isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 0):
             raise UsageError(f"window must be a whole number of units of time, 0 or more; got {self.window!r}")
+
+
+def before(ends: np.ndarray, window: int) -> np.ndarray:
+    """Return the times `window` before the ends, the least int64 where that does not fit: int64."""
+    if window > _MOST:
+        return np.full(len(ends), _LEAST)
+    fits = ends >= _LEAST + window
+    return np.where(fits, ends - np.where(fits, window, 0), _LEAST)

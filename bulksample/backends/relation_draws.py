@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backends.base import Backend
-from ..backends.reference import located
-from ..backends.relational import RelationLaw, RelationPicks, RelationRows
 from ..rng import Law
 from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
+from .base import Backend
+from .reference import located
+from .relational import RelationLaw, RelationPicks, RelationRows
 from .timed_rows import TimedRows
 
 

@@ -1,10 +1,11 @@
-"""Samplers, seeds, bulks and columns of loaders: of plain mini-batches, and of those by type and relation."""
+"""What a loader was asked for, of plain mini-batches or of those by type and relation: sampler, seeds, bulks and columns."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import samplers
-from ..adjacency import Adjacency, LocalAdjacency
+from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
@@ -20,47 +21,43 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
+from ..local_adjacency import LocalAdjacency
 from ..minibatch import MiniBatch
 from ..profiling import Profile
-from ..relations.adjacency import RelationAdjacency
-from ..relations.hgt import HGSampler
-from ..relations.layers import UnionSampler
-from ..relations.loader import RelationLoader
-from ..relations.rule import TimeRule
-from ..relations.sampler import RelationSampler
-from ..relations.seeds import SeedList
-from ..samplers import Sampler
+from ..samplers import LayerWise, NodeWise, Sampler
+from ..samplers.hgt import HGSampler
+from ..samplers.time_rule import TimeRule
 from ..seed_groups import SeedGroups
+from ..seed_list import SeedList
 from ..selection import seed_ids
 from ..views.edges import EdgeRows, EdgeSource
 from .columns import ColumnsByType, Fetched, PlainColumns, TableRows
-from .relation_sampler import Fanouts, relation_sampler
 
 if TYPE_CHECKING:
     from ..training.batches import StepBatch
     from ..views.view import View
 
 
+Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
 Reader = Callable[..., PlainColumns | ColumnsByType]
 
 
-class Loading(ABC):
+class Request(ABC):
     """The sampler and the seeds that a loader was asked for, and how it draws and reads mini-batches of them.
 
     Attributes
     ----------
-    law : Sampler, RelationSampler, UnionSampler or HGSampler
+    law : Sampler or HGSampler
     seeds : integers, or SeedList
     """
 
-    bulks: type[BulkLoader]
     law: Any
     seeds: Any
 
     def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
         """Return the loader of bulks of mini-batches."""
         groups = None if seed_locality is None else SeedGroups(seed_locality, self.part_order())
-        return self.bulks(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
+        return BulkLoader(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
 
     @abstractmethod
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -83,22 +80,15 @@ class Loading(ABC):
         """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
 
 
-class PlainLoading(Loading):
+class PlainRequest(Request):
     """The mini-batches of a plain graph. Raises `UsageError` for an argument of `bulksample.Loader` that does not suit it."""
-
-    bulks = BulkLoader
 
     def __init__(
         self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any
     ) -> None:  # fmt: skip
         self._graph, self._given = graph, seeds
         self._named = seeds is None or isinstance(seeds, str)
-        if isinstance(sampler, Sampler):
-            if fanouts is not None or options:
-                raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
-            self.law = sampler
-        else:
-            self.law = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)  # type: ignore[arg-type]  # no dict: see `Loader`
+        self.law = _plain_sampler(sampler, fanouts, options)
         drawn_fanouts(self.law.fanouts)
         if isinstance(graph, Graph) or not self._named:
             self.seeds = self._chosen()
@@ -133,7 +123,8 @@ class PlainLoading(Loading):
 
         if self._named:
             self.seeds = self._chosen()
-        return loading_view(self._graph, engine, self.seeds, edge_ids)  # type: ignore[arg-type]
+        assert isinstance(self._graph, RankGraph)
+        return loading_view(self._graph, engine, self.seeds, edge_ids)
 
     def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
         graph, shared = self._graph, cast(Any, view)
@@ -151,10 +142,8 @@ class PlainLoading(Loading):
         return columns
 
 
-class RelationalLoading(Loading):
+class RelationalRequest(Request):
     """The mini-batches of any graph by type and relation. Raises `UsageError` or `DataError` for an argument that does not suit it."""
-
-    bulks = RelationLoader
 
     def __init__(
         self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
@@ -165,12 +154,15 @@ class RelationalLoading(Loading):
         self.seeds = SeedList.of(whole, seeds, times, starts, time_unit)
         if not len(self.seeds.vertices):
             raise UsageError(f"seeds choose none of the {whole.n} vertices of graph {whole.name!r}; choose at least one")
-        timed, made = times is not None, isinstance(sampler, RelationSampler | UnionSampler)
-        rule = TimeRule() if time is None and timed and not made else time
+        timed = times is not None
+        brought = isinstance(sampler, HGSampler) or getattr(sampler, "by_relation", False)
+        rule = TimeRule() if time is None and timed and not brought else time
         self.law = relation_sampler(whole, sampler, fanouts, rule, disjoint, options)
-        drawn_fanouts(_most_drawn(whole, self.law))
+        drawn_fanouts(self.law.most_drawn([relation.key for relation in whole.relations]))
         if timed and getattr(self.law, "time", None) is None:
-            raise UsageError(f"got times, but no time counts in this {type(self.law).__name__}; use RelationSampler(…, time=TimeRule())")
+            raise UsageError(
+                f"got times, but no time counts in this {type(self.law).__name__}; use sage, labor or full with time=TimeRule()"
+            )
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         assert self._share is not None
@@ -185,7 +177,7 @@ class RelationalLoading(Loading):
         return order
 
     def adjacency(self, engine: Backend) -> Adjacency:
-        return RelationAdjacency(self._graph, engine)
+        return LocalAdjacency(self._graph, engine, by_type=True)
 
     def view(self, engine: Backend, edge_ids: bool) -> View:
         from ..views.loading import relation_loading_view
@@ -231,14 +223,42 @@ def _hash(array: np.ndarray) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
-def _most_drawn(graph: Graph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
-    """Return a fanout for each hop: 0 if no relation (of an HGSampler: no type) draws in it, -1 for all."""
-    if isinstance(law, HGSampler):
-        given = law.num_samples
-        each = [tuple(counts) for counts in (given.values() if isinstance(given, Mapping) else [given])]
-    elif isinstance(law, RelationSampler):
-        named = law.fanouts or {}
-        each = [named.get(relation.key, law.base.fanouts) for relation in graph.relations]
+def _plain_sampler(sampler: str | Sampler, fanouts: Any, options: dict[str, Any]) -> Sampler:
+    """Make the sampler of that name; a sampler is returned as it is."""
+    if not isinstance(sampler, Sampler):
+        return samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+    if fanouts is not None or options:
+        raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+    return sampler
+
+
+def relation_sampler(
+    graph: Graph, sampler: str | Sampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None, disjoint: bool | None,
+    options: dict[str, Any],
+) -> Sampler | HGSampler:  # fmt: skip
+    """Make the sampler of that name on a graph; a sampler object takes the rule of time and the trees, unless it brings its own."""
+    if isinstance(sampler, HGSampler) and (fanouts is not None or options or time is not None or disjoint is not None):
+        raise UsageError("got an HGSampler, and fanouts, time, disjoint or options besides; leave them out")
+    if isinstance(sampler, HGSampler):
+        return sampler
+    of_relations = None
+    if isinstance(fanouts, Mapping) and not isinstance(sampler, Sampler):
+        of_relations = {graph.relation(key).key: samplers.whole_fanouts(given) for key, given in fanouts.items() if key != "default"}
+        missing = [":".join(relation.key) for relation in graph.relations if relation.key not in of_relations]
+        if missing and "default" not in fanouts:
+            raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
+        default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))
+        made = samplers.make(sampler, default, **options)
     else:
-        each = [law.base.fanouts]
-    return tuple(-1 if -1 in counts else max(counts) for counts in zip(*each, strict=True))
+        made = _plain_sampler(sampler, fanouts, options)
+    own = {"of_relations": of_relations, "time": time, "disjoint": disjoint}
+    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    if isinstance(made, NodeWise) and made.draws_by_row:
+        if given and made.by_relation:
+            raise UsageError(f"got a sampler object with options of its own, and {', '.join(given)} besides; give them to the sampler")
+        return replace(made, **given)
+    if not isinstance(made, LayerWise):
+        raise UsageError(f"sampler {made.name!r} works on one relation; by type and relation use sage, labor, full, ladies or fastgcn")
+    if of_relations is not None or time is not None or disjoint:
+        raise UsageError(f"sampler {made.name!r} draws from all relations together; leave out fanouts by relation, times and disjoint")
+    return made

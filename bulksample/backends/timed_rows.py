@@ -16,8 +16,6 @@ import numpy as np
 
 from ..sparse import CSR, frozen
 
-_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-
 
 @dataclass(frozen=True, eq=False)
 class TimedRows:
@@ -80,11 +78,3 @@ class TimedRows:
             below = time <= at if after_equal else time < at
             low[open_[below]], high[open_[~below]] = middle[below] + 1, middle[~below]
         return low
-
-
-def before(ends: np.ndarray, window: int) -> np.ndarray:
-    """Return the times `window` before the ends, the least int64 where that does not fit: int64."""
-    if window > _MOST:
-        return np.full(len(ends), _LEAST)
-    fits = ends >= _LEAST + window
-    return np.where(fits, ends - np.where(fits, window, 0), _LEAST)

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
-from ..graph import Graph
-from ..graph.times import UNITS, given_times
-from ..pickled import Rebuilt
-from ..selection import Selection, vertex_ids
-from ..sparse import frozen, row_pointers
-
-
-@dataclass(frozen=True, eq=False)
-class HeteroSeeds(Selection):
-    """The seeds of k mini-batches; `vertices` are in the numbering of all types, ``graph.offsets[type] + vertex``.
-
-    Parameters
-    ----------
-    places : int64, shape (R,), optional
-        The position of each seed in the list that the user gave for its type.
-    times, starts : int64, shape (R,), optional
-        The time at which each seed is asked about, and the beginning of its window.
-    """
-
-    places: np.ndarray | None = None
-    times: np.ndarray | None = None
-    starts: np.ndarray | None = None
-
-    def parts(self, first: int, last: int) -> HeteroSeeds:
-        part = super().parts(first, last)
-        rows = slice(self.pointers[first], self.pointers[first] + len(part.vertices))
-        own = (None if array is None else array[rows] for array in (self.places, self.times, self.starts))
-        return HeteroSeeds(part.minibatches, part.pointers, part.vertices, part.n, part.own_names, *own)
+from .errors import UsageError
+from .graph import Graph
+from .graph.times import UNITS, given_times
+from .pickled import Rebuilt
+from .selection import Selection, vertex_ids
+from .sparse import frozen, row_pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +91,19 @@ class SeedList(Rebuilt):
     def __len__(self) -> int:
         return len(self.vertices)
 
-    def select(self, examples: Sequence[np.ndarray], minibatches: np.ndarray | None = None) -> HeteroSeeds:
+    def hash_of_times(self) -> str:
+        """Return a SHA-256 of the times and the starts."""
+        made = hashlib.sha256()
+        for column in (self.times, self.starts):
+            made.update(b"none" if column is None else column.tobytes())
+        return made.hexdigest()
+
+    def select(self, examples: Sequence[np.ndarray], minibatches: np.ndarray | None = None) -> Selection:
         """Return the seeds of k mini-batches, given the examples of each; ids are 0 .. k - 1 unless given."""
         chosen = np.concatenate([np.empty(0, np.int64), *examples])
         ids = np.arange(len(examples)) if minibatches is None else minibatches
         own = (None if array is None else frozen(array[chosen]) for array in (self.places, self.times, self.starts))
-        return HeteroSeeds(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *own)
+        return Selection(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *own)
 
 
 def _by_type(graph: Graph, seeds: Any) -> Mapping[str, Any]:

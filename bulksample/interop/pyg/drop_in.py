@@ -30,7 +30,7 @@ from ...seed_groups import Ungrouped
 from ..hand_split import warn_of_equal_draws
 from ..made_together import OwnComm
 from .sampler import BulkSampler
-from .user_order import distributed_sampler, given_steps, has_length, place_of, shared_steps
+from .user_order import distributed_sampler, given_steps, has_length, place_of, steps_of_rank
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
 _NOT_HERE = {
@@ -42,7 +42,7 @@ _ONE_OF_THEM = "leave out one of them; Lightning adds none with Trainer(use_dist
 _SPELLED = {"inputs": "the examples of the loader and their times"}  # what users call a part of the identity
 
 
-class EpochLoading(OwnComm, Epochs[Any]):
+class DropInLoader(OwnComm, Epochs[Any]):
     """The epochs of a drop-in loader, for subclasses of torch's `DataLoader`.
 
     Attributes
@@ -168,7 +168,7 @@ class EpochLoading(OwnComm, Epochs[Any]):
         elif self._comm is None:
             steps = given_steps(self.batch_sampler, at.used, at.step, self._digest, self._digest_of)
         else:
-            steps = shared_steps(self.batch_sampler, at.used, at.step, self._digest, at.share, self._comm)
+            steps = steps_of_rank(self.batch_sampler, at.used, at.step, self._digest, at.share, self._comm)
         if self.bulk_size == "auto" and (first := next(steps, None)) is not None:
             self.bulk_size, steps = self._fitting(first), chain([first], steps)
         return steps

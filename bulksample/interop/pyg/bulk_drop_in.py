@@ -16,12 +16,12 @@ from torch_geometric.sampler.base import SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..feature_gather import FeatureGather, can_gather
-from .epoch_loading import EpochLoading
+from .drop_in import DropInLoader
 from .sampler import STRIDE, BulkSampler, Sampled
 
 
-class BulkLoading(EpochLoading):
-    """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`; see `EpochLoading`."""
+class BulkDropIn(DropInLoader):
+    """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`; see `DropInLoader`."""
 
     _sampler: BulkSampler
     data: Any
@@ -31,7 +31,7 @@ class BulkLoading(EpochLoading):
     transform_sampler_output: Callable[[Any], Any] | None
 
     def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
-        """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
+        """Keep the options that `DataLoader` does not have; see `DropInLoader.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
         self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None, sampler.seeded)
 
@@ -62,7 +62,7 @@ class BulkLoading(EpochLoading):
         plain.transform, plain.data = None, copy.copy(self.data)
         for key, x in ours.items():
             plain.data[key] = x[:, :0]
-        batch = super(EpochLoading, plain).filter_fn(out)  # type: ignore[misc]  # the method of torch_geometric's loader
+        batch = super(DropInLoader, plain).filter_fn(out)  # type: ignore[misc]  # the method of torch_geometric's loader
         for key, x in ours.items():
             batch[key] = self._gather(x, out.node.numpy())
         batch = self._completed(batch, out)

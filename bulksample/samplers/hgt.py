@@ -19,13 +19,13 @@ import numpy as np
 from ..adjacency import race_weights
 from ..backends.base import Restriction, check_fanout
 from ..errors import UsageError
-from ..minibatch import Block
+from ..graph import Key
+from ..local_adjacency import LocalAdjacency
+from ..minibatch import Block, MiniBatch, TypeRows
 from ..rng import MAX_LAYERS, Stream
-from ..samplers import whole_fanouts
 from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
-from .adjacency import RelationAdjacency
-from .minibatch import HeteroMiniBatch, TypeRows
+from .base import whole_fanouts
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,19 @@ class HGSampler:
         return len(self._lists()[0])
 
     @property
+    def identity_by_type(self) -> str:
+        """Return `identity`: its mini-batches are by type and relation always."""
+        return self.identity
+
+    @property
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         given = self.num_samples
         return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
+
+    def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
+        """Return how many vertices each hop draws: the most of a type, -1 for all."""
+        return tuple(-1 if -1 in counts else max(counts) for counts in zip(*self._lists(), strict=True))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -83,19 +92,19 @@ class HGSampler:
         given = self.num_samples
         return {"sampler": "hgt", "num_samples": dict(given) if isinstance(given, Mapping) else list(given)}
 
-    def check(self, adjacency: RelationAdjacency) -> None:
+    def check(self, adjacency: LocalAdjacency) -> None:
         """Raise `UsageError` if `num_samples` does not name the types of this graph, or its relations are in block rows."""
         adjacency.check_whole()
         names = [kind.name for kind in adjacency.graph.types]
         if isinstance(self.num_samples, Mapping) and set(self.num_samples) != set(names):
             raise UsageError(f"num_samples names {', '.join(map(str, self.num_samples))}; name every type: {', '.join(names)}")
 
-    def table_bytes(self, adjacency: RelationAdjacency, k: int, like: HeteroMiniBatch) -> int:
+    def table_bytes(self, adjacency: LocalAdjacency, k: int, like: MiniBatch) -> int:
         """Predict the bytes that sampling k mini-batches takes beside them; 0: unknown."""
         return 0
 
-    def sample_bulk(self, adjacency: RelationAdjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[HeteroMiniBatch]:
-        """Sample k mini-batches in one call; see `RelationSampler.sample_bulk`.
+    def sample_bulk(self, adjacency: LocalAdjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
+        """Sample k mini-batches in one call; see `Sampler.sample_bulk`.
 
         All blocks of a mini-batch are one square block per relation, on which a model runs all its layers. The vertices of a hop ascend.
         """
@@ -122,7 +131,7 @@ class HGSampler:
         return [found.minibatch(j, epoch) for j in range(len(seeds))]
 
     def _drawn(
-        self, adjacency: RelationAdjacency, budgets: list[CSR], seeds: Selection, stream: Stream, hop: int, epoch: int
+        self, adjacency: LocalAdjacency, budgets: list[CSR], seeds: Selection, stream: Stream, hop: int, epoch: int
     ) -> list[Selection]:
         """Draw the vertices of each type by their budgets."""
         draw, out = stream.layer_draw(layer=hop, epoch=epoch), []
@@ -135,7 +144,7 @@ class HGSampler:
         return out
 
 
-def _grown(adjacency: RelationAdjacency, budgets: list[CSR], frontier: list[Selection], held: list[Selection]) -> list[CSR]:
+def _grown(adjacency: LocalAdjacency, budgets: list[CSR], frontier: list[Selection], held: list[Selection]) -> list[CSR]:
     """Add to the budgets of each type what a frontier gives by every relation; vertices that are held have none."""
     graph = adjacency.graph
     terms = [[budget] for budget in budgets]
@@ -151,7 +160,7 @@ def _grown(adjacency: RelationAdjacency, budgets: list[CSR], frontier: list[Sele
     return out
 
 
-def _kept(adjacency: RelationAdjacency, held: list[Selection]) -> list[Restriction]:
+def _kept(adjacency: LocalAdjacency, held: list[Selection]) -> list[Restriction]:
     """Return the edges of each relation among the vertices that mini-batches hold; parallel edges are entries of their own."""
     out = []
     for relation, (matrix, _) in zip(adjacency.graph.relations, adjacency.shares_of_rows, strict=True):
@@ -177,7 +186,7 @@ def _nothing(k: int, n: int) -> CSR:
 class _Found:
     """A bulk after its last hop: what each type holds and each relation keeps."""
 
-    adjacency: RelationAdjacency
+    adjacency: LocalAdjacency
     seeds: Selection
     kinds: np.ndarray  # int64: the place of the type of each seed
     ids: np.ndarray  # int32: the seeds within their types
@@ -186,10 +195,10 @@ class _Found:
     sizes: np.ndarray  # int64, shape (L + 1, types, k)
     kept: list[Restriction]  # of each relation
 
-    def minibatch(self, j: int, epoch: int) -> HeteroMiniBatch:
+    def minibatch(self, j: int, epoch: int) -> MiniBatch:
         """Return mini-batch j of the bulk."""
         graph, span = self.adjacency.graph, slice(self.seeds.pointers[j], self.seeds.pointers[j + 1])
-        places = getattr(self.seeds, "places", None)
+        places = self.seeds.places
         rows = {}
         for t, kind in enumerate(graph.types):
             here = np.flatnonzero(self.kinds[span] == t)
@@ -206,4 +215,5 @@ class _Found:
             blocks[relation.key] = Block(pointers - pointers[0], kept.columns[edges], None, len(outof.part(j)))
             entries[relation.key] = kept.entries[edges]
         hops = len(self.sizes) - 1
-        return HeteroMiniBatch(int(self.seeds.minibatches[j]), epoch, rows, (blocks,) * hops, (entries,) * hops, nested=True, subgraph=True)
+        name = int(self.seeds.minibatches[j])
+        return MiniBatch(name, epoch, rows, (blocks,) * hops, nested=True, known_entries=(entries,) * hops, subgraph=True)

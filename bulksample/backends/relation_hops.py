@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backends.base import Backend
-from ..backends.hops import Hop, joined, part_of
-from ..backends.relational import HeteroExpansion, RelationLaw, Trees
-from ..backends.tree_vertices import TreeVertices
 from ..sparse import row_pointers
-from .draw import Frontier, RelationMatrix, RowPicks, draw_rows
+from .base import Backend
+from .hops import Hop, joined, part_of
+from .relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
+from .relational import HeteroExpansion, RelationLaw, Trees
+from .tree_vertices import TreeVertices
 
 DrawHop = Callable[[int, Sequence[Frontier]], list[RowPicks]]  # the draws of each relation in hop h, from the frontier of each type
 

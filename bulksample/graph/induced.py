@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Graph, Relation, VertexType
 from ..sparse import CSR, row_pointers, runs
+from .graph import Graph
+from .types import Relation, VertexType
 
 
 def induced(graph: Graph, vertices: np.ndarray) -> Graph:

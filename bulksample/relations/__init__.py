@@ -1,1 +1,0 @@
-"""Heterogeneous and temporal graphs: vertex types, relations between them, and their mini-batches."""
