@@ -29,7 +29,7 @@ _ARRAYS = ("pairs", "negatives", "times")
 _PLAIN: Key = NODE, EDGE, NODE
 
 
-class EdgeRows(NamedTuple):
+class EdgeEnds(NamedTuple):
     """The edges of some rows of a relation, row by row."""
 
     sources: np.ndarray  # int64, shape (e,)
@@ -37,9 +37,9 @@ class EdgeRows(NamedTuple):
     times: np.ndarray | None
 
     @staticmethod
-    def of(relation: Relation) -> EdgeRows:
+    def of(relation: Relation) -> EdgeEnds:
         """Return all edges of a relation."""
-        return EdgeRows(*ends_of(relation), relation.times)
+        return EdgeEnds(*ends_of(relation), relation.times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class HeldOutLinks:
                 raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
         return self
 
-    def check_absent(self, graph: Graph, rows: Mapping[Key, EdgeRows] | None = None) -> None:
+    def check_absent(self, graph: Graph, rows: Mapping[Key, EdgeEnds] | None = None) -> None:
         """Raise `DataError` if held-out edges, or their reverses, are edges of the graph: among the rows of each relation that are here."""
         for split in HELD_OUT:
             source, destination = self.pairs[split].astype(np.int64).T
@@ -132,7 +132,7 @@ class HeldOutLinks:
             for key, by, to in ends:
                 relation = graph.relation(key)
                 times = None if self.times is None or graph.relation(self.relation).times is None else self.times[split]
-                here = EdgeRows.of(relation) if rows is None else rows[key]
+                here = EdgeEnds.of(relation) if rows is None else rows[key]
                 if count := int(joined(here, graph.type(key[0]).count, by, to, times).sum()):
                     where = "the graph" if graph.plain else f"{relation} of graph {graph.name!r}"
                     raise DataError(
@@ -146,7 +146,7 @@ def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
     return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
 
 
-def joined(rows: EdgeRows, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+def joined(rows: EdgeEnds, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
     """Return True for each pair that is an edge of some rows of a relation; if both have times, at its time."""
     keys, wanted = (to * sources + by for by, to in ((rows.sources, rows.destinations), (source, destination)))
     first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..graph import Graph, Key, Relation
 from ..graph.links import NonNeighbors, link_times
-from .held_out_links import EdgeRows
+from .held_out_links import EdgeEnds
 from .random_words import scaled
 
 
@@ -50,7 +50,7 @@ class LinkExamples:
         return LinkExamples(graph, graph.relations[0], timed=False)
 
     @property
-    def rows(self) -> dict[Key, EdgeRows] | None:
+    def rows(self) -> dict[Key, EdgeEnds] | None:
         """The edges that are here; None if all are."""
         return None
 

@@ -189,7 +189,7 @@ class RelationalRequest(Request):
         bounds, vertices = self._graph.offsets, self.seeds.vertices
         own = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
         kinds = zip(self._graph.types, own, strict=True)
-        return _ByType(self._graph, {kind.name: TableRows(kind, cores, seeds, profile) for kind, seeds in kinds})
+        return _ByTypeReader(self._graph, {kind.name: TableRows(kind, cores, seeds, profile) for kind, seeds in kinds})
 
 
 class _Plain:
@@ -205,7 +205,7 @@ class _Plain:
         return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
 
 
-class _ByType:
+class _ByTypeReader:
     """Makes the columns of mini-batches by type and relation; features that were fetched for a step take the place of the graph's."""
 
     def __init__(self, graph: Graph, tables: dict[str, TableRows]) -> None:

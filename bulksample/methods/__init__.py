@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 METHODS: dict[str, Entry] = {
     "sync": Entry("bulksample.training.method", "Method"),
-    "full": Entry("bulksample.methods.full", "Full"),
+    "full": Entry("bulksample.methods.full", "FullGraphMethod"),
     "retexo": Entry("bulksample.methods.retexo.method", "RETEXO", (options.RETEXOOptions,)),
     "retexo-federated": Entry("bulksample.methods.retexo.federated", "FederatedRETEXO", (options.FederatedRETEXOOptions,)),
     "grappa": Entry("bulksample.methods.grappa.method", "Grappa", (options.GrappaOptions,)),

@@ -28,10 +28,10 @@ from ..rng import Stream, Substream
 from ..training.context import TrainingContext
 from ..views.halo_rows import HaloRows
 from .config import TrainConfig
-from .full import Full
+from .full import FullGraphMethod
 
 
-class BNS(Full):
+class BNS(FullGraphMethod):
     """Full-graph training on a sample of the halo."""
 
     name: ClassVar[str] = "bns"

@@ -34,7 +34,7 @@ def require_single_precision(config: TrainConfig) -> None:
         raise UsageError("a pass over the whole graph computes and sends float32; got precision bf16: use fp32, or tf32 on a device")
 
 
-class Full(Method):
+class FullGraphMethod(Method):
     """Synchronous full-graph training on block rows; exact.
 
     Attributes

@@ -43,14 +43,14 @@ from .source import ViewRequest, directory_of
 COUNTED = 8  # mini-batches that each rank samples to count accesses of features
 
 
-class CachedRows(NamedTuple):
+class CacheChoice(NamedTuple):
     """The choice of cached rows, as `RowExchange` takes it: the same on all ranks by their counts, or the places that this rank wants."""
 
     access_count: np.ndarray | None = None
     wanted: np.ndarray | None = None
 
 
-class Share(NamedTuple):
+class CacheSetup(NamedTuple):
     """This rank's share of the mini-batches of a run, and the layout of the features over a process column."""
 
     config: TrainOptions
@@ -69,20 +69,20 @@ class Share(NamedTuple):
         comm = self.request.comm
         return self.request.placement.place(comm) if self.config.seed_locality else comm.rank
 
-    def cached(self, references: Callable[[], np.ndarray], draws: Callable[[], tuple[Adjacency, np.ndarray]]) -> CachedRows:
+    def cached(self, references: Callable[[], np.ndarray], draws: Callable[[], tuple[Adjacency, np.ndarray]]) -> CacheChoice:
         """Choose the cached rows as the options say; collective.
 
         `references` returns the edges that begin in each row (`access_count` of `RowExchange`), `draws` the adjacency and the seeds of
         mini-batches.
         """
         if not self.config.cache_bytes:
-            return CachedRows()
+            return CacheChoice()
         if self.config.cache_by == "degree":
-            return CachedRows(references())
+            return CacheChoice(references())
         adjacency, seeds = draws()
         return self._by_inclusion(adjacency, seeds) if self.config.cache_by == "inclusion" else self._by_frequency(adjacency, seeds)
 
-    def _by_frequency(self, adjacency: Adjacency, seeds: np.ndarray) -> CachedRows:
+    def _by_frequency(self, adjacency: Adjacency, seeds: np.ndarray) -> CacheChoice:
         """Count the vertices of this rank's first mini-batches; collective if the adjacency is.
 
         Without groups of seeds all ranks cache the same rows: each sends 8 n bytes of counts to the owners in the process column.
@@ -94,11 +94,11 @@ class Share(NamedTuple):
         )  # fmt: skip
         drawn = np.concatenate([np.empty(0, np.int32), *_first(loader)])
         if groups is None:
-            return CachedRows(count_references(self.column, self.layout, drawn))
+            return CacheChoice(count_references(self.column, self.layout, drawn))
         places, counts = np.unique(self.layout.places(drawn), return_counts=True)
-        return CachedRows(wanted=places[_by_score(counts)])
+        return CacheChoice(wanted=places[_by_score(counts)])
 
-    def _by_inclusion(self, adjacency: Adjacency, seeds: np.ndarray) -> CachedRows:
+    def _by_inclusion(self, adjacency: Adjacency, seeds: np.ndarray) -> CacheChoice:
         """Order the vertices by the probability to be in a mini-batch of this rank; sends nothing."""
         groups, request, a = self.groups(seeds), self.request, adjacency.whole_matrix
         assert a is not None  # see `check_cache`
@@ -106,7 +106,7 @@ class Share(NamedTuple):
             own = EpochShare(0, self.place, request.comm.size, virtual=request.virtual_ranks, groups=groups.count).own_groups
             seeds = seeds[groups.members(own)]
         score = inclusion_probability(a, request.sampler, seeds, self.config.batch_size)
-        return CachedRows(wanted=self.layout.places(_by_score(score)))
+        return CacheChoice(wanted=self.layout.places(_by_score(score)))
 
 
 def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) -> None:
@@ -138,7 +138,7 @@ def features_by_block(config: TrainOptions, request: ViewRequest, opened: OpenBl
         return opened.adjacency(request.backend), opened.seeds(config.seeds)
 
     if placement.same_rows(comm):
-        cached = Share(config, request, opened.layout, opened.grid.column_comm).cached(opened.column_counts, draws)
+        cached = CacheSetup(config, request, opened.layout, opened.grid.column_comm).cached(opened.column_counts, draws)
         return features_of_block(opened, grid, config.feature_norm, config.feature_codec, config.cache_bytes, *cached)
     manifest = graph_manifest(folder_of(source, "a store"))
     if not placement.shards_features:
@@ -159,12 +159,12 @@ def remote_features(
 ) -> tuple[ProcessGrid, RemoteFeatures]:  # fmt: skip
     """Read this rank's block row of the features, on a grid of their own; collective.
 
-    See `Share.cached`; `references` takes the vertices of the block row.
+    See `CacheSetup.cached`; `references` takes the vertices of the block row.
     """
     source, grid = directory_of(request.source), request.placement.feature_grid(request.comm)
     layout = open_layout(source, request.placement, grid, config.seed)
     members = layout.members(grid.row)
-    cached = Share(config, request, layout, grid.column_comm).cached(lambda: references(members), draws)
+    cached = CacheSetup(config, request, layout, grid.column_comm).cached(lambda: references(members), draws)
     x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, members))
     rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
     options = config.feature_norm, config.feature_codec, config.cache_bytes

@@ -33,7 +33,7 @@ from ..samplers import Sampler
 from ..seed_list import SeedList
 from ..selection import Selection
 from ..sparse import MAX_VERTICES, frozen, row_pointers
-from ..views.relational_links import LinkTargets, link_targets
+from ..views.relational_links import LinkTargets
 from ..views.view import View
 
 
@@ -48,41 +48,48 @@ def links_of(view: View) -> LinkExamples:
 
 
 class EdgeLoader(BulkLoader):
-    """A loader whose examples are the edges of a plain graph.
+    """A loader whose examples are the edges of a relation, without loops.
 
     Parameters
     ----------
+    view : View
+        Of a plain graph, or with `LinkTargets`.
+    sampler : Sampler
     exclude : {"none", "self", "both"}
         The edges removed from the blocks of a mini-batch; see above.
     **options
         Those of `BulkLoader`.
     """
 
-    first_of_ends = 0, 0  # the numbers of the first source and of the first destination in the numbering of all vertices
-
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
         if getattr(sampler, "coverage", 0):
             raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
         if sampler.adds_seeds:
             raise UsageError(f"links are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")
-        self._take_links(view, exclude, (links_of(view).relation.key,))
-        super().__init__(view.adjacency, sampler, np.broadcast_to(np.int32(0), len(self._links.edges)), **options)
-
-    def _take_links(self, view: View, exclude: str, reverses: tuple[Key, ...]) -> None:
-        """Prepare the examples of a view, and the relations that lose them, each with True for the edges turned around."""
         self._links = links = links_of(view)
+        targets, edges = view.targets if isinstance(view.targets, LinkTargets) else None, links.edges
+        if targets is not None and not len(edges):
+            raise UsageError(f"{links.relation} of graph {view.name!r} has no edge to train on; use another relation")
+        self._firsts = (0, 0) if targets is None else targets.first_of_ends
         turns: dict[Key, list[bool]] = {} if exclude == "none" else {links.relation.key: [False]}
-        for key in reverses if exclude == "both" else ():
+        for key in () if exclude != "both" else (links.relation.key,) if targets is None else targets.reverses:
             turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
         self._cleared = [(links.graph.relation(key), turned) for key, turned in turns.items()]
         links.prepare()
+        counted: Any = np.broadcast_to(np.int32(0), len(edges))  # the list only counts examples
+        if targets is not None:
+            timed = links.timed and any(relation.times is not None for relation, _ in self._cleared)
+            none = np.broadcast_to(np.int64(0), len(edges)) if links.timed else None
+            counted, sampler = SeedList(counted, edges, none, None, links.graph.n), targets.law(sampler, 3 * options["batch_size"], timed)
+            options["seed_types"] = targets.schema.targets
+        super().__init__(view.adjacency, sampler, counted, **options)
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
         return np.asarray(self._links.edges[positions])
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
-        edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self.first_of_ends
+        edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self._firsts
         ends = self._links.ends(edges)
         words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
         columns = np.stack([ends.sources + first, ends.destinations + other, self._links.negatives(ends, words) + other])
@@ -119,22 +126,6 @@ class EdgeLoader(BulkLoader):
                 of_layer[relation.key] = _without(of_layer[relation.key], destinations, sources, relation, ends, stamps_of, drawn)
         cleared = replace(whole, layers=tuple(blocks), known_entries=None, times=None, find_entries=None)
         return cleared if whole is minibatch else replace(minibatch, whole=cleared)
-
-
-class RelationEdgeLoader(EdgeLoader):
-    """A loader whose examples are the edges of a relation, without loops; see `EdgeLoader`."""
-
-    def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        targets, edges = link_targets(view), links_of(view).edges
-        if not len(edges):
-            raise UsageError(f"{targets.relation} of graph {view.name!r} has no edge to train on; use another relation")
-        self.first_of_ends = targets.first_of_ends
-        self._take_links(view, exclude, targets.reverses)
-        timed = self._links.timed and any(relation.times is not None for relation, _ in self._cleared)
-        none = np.broadcast_to(np.int64(0), len(edges))  # the list only counts examples
-        listed = SeedList(np.broadcast_to(np.int32(0), len(edges)), edges, none if self._links.timed else None, None, targets.graph.n)
-        law = targets.law(sampler, 3 * options["batch_size"], entries=timed)
-        BulkLoader.__init__(self, view.adjacency, law, listed, seed_types=targets.schema.targets, **options)
 
 
 def _turned(pairs: np.ndarray, turns: list[bool]) -> np.ndarray:

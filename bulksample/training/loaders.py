@@ -14,11 +14,10 @@ from ..loader import BulkLoader
 from ..position import VERSION, check_version
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from ..views.relational_links import LinkTargets
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext
-from .link_batches import EdgeLoader, RelationEdgeLoader, links_of
+from .link_batches import EdgeLoader, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
 _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the round in which it joined
@@ -73,14 +72,12 @@ def examples(task: str, view: View) -> int:
 
 def _loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
     """Return a loader of the examples of the task: seeds, or edges."""
-    if isinstance(view.targets, LinkTargets):
-        return RelationEdgeLoader(view, sampler, config.exclude_targets, **options)
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)
 
 
-def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
+def equal_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
     """Return the number of steps of an epoch, max over r of ceil(n_r / b), and the batch size of each rank, given its number n_r of seeds.
 
     A rank that needs all these steps keeps the batch size b; a rank with fewer seeds takes smaller mini-batches.

@@ -205,7 +205,7 @@ def exchange_ragged_rows(comm: Comm, rows: np.ndarray, ends: np.ndarray, arrays:
     return start_ragged_rows(comm, [RowsToSend(rows, ends, arrays, expected)]).wait()[0]
 
 
-class Slots(NamedTuple):
+class ReplySlots(NamedTuple):
     """The slots of rows in replies: int64."""
 
     requested: np.ndarray  # of the rows that are requested of this rank
@@ -220,7 +220,7 @@ class Reply(NamedTuple):
     requested: np.ndarray  # int64, shape (size,): rows that each rank requested
     order: np.ndarray  # int64, shape (R,): the rows that this rank requested, sorted by owner
     expected: np.ndarray  # int64, shape (size,): how many of them each owner has
-    slots: Slots | None = None  # None if the lengths of rows travel
+    slots: ReplySlots | None = None  # None if the lengths of rows travel
 
     def to_send(self) -> RowsToSend:
         """Return the rows as they travel."""

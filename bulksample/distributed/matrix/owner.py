@@ -32,7 +32,7 @@ from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout, TypeLayouts
-from .messages import Reply, Slots, exchange_ragged_rows, exchange_replies, merge_columns
+from .messages import Reply, ReplySlots, exchange_ragged_rows, exchange_replies, merge_columns
 from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
 from .reply_slots import Counted, RowCounts, RowLaw, count_drawable, is_padded
 from .requests import (
@@ -74,11 +74,11 @@ class OwnerAdjacency(BlockRowAdjacency):
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
         picks = self.backend.sample_rows(self.block, rows, fanout, draw)
-        slots = Slots(self.slots(requests.rows.vertices, law), own)
+        slots = ReplySlots(self.slots(requests.rows.vertices, law), own)
         return Picks(*self._replies(requests, routed, picks.pointers, [picks.columns], slots))
 
     def _replies(
-        self, requests: Requests, routed: RoutedSelection, ends: np.ndarray, arrays: list[np.ndarray], slots: Slots | None = None
+        self, requests: Requests, routed: RoutedSelection, ends: np.ndarray, arrays: list[np.ndarray], slots: ReplySlots | None = None
     ) -> list[np.ndarray]:
         """Send rows back to the ranks that requested them; return row pointers and arrays in the order of the own rows."""
         return exchange_replies(self._column, [Reply(ends, arrays, requests.counts, routed.order, routed.rows, slots)])[0]
@@ -226,12 +226,12 @@ class OwnerRelations(PartitionedRelations):
         place, by_weight = cast(tuple[int, bool], name)
         return count_drawable(self.held[place].matrix, by_weight)
 
-    def _slots(self, one: DrawnRelation, requested: RequestedRows, frontier: Frontier, way: RowRuns) -> Slots:
+    def _slots(self, one: DrawnRelation, requested: RequestedRows, frontier: Frontier, way: RowRuns) -> ReplySlots:
         """Return the slots of the rows that are requested of this rank, and of its own."""
         rows, layout = (requested.frontier.vertices, frontier.vertices[way.order]), self.layouts[one.destination]
         if one.padded:
-            return Slots(*(np.full(len(vertices), one.width) for vertices in rows))
-        return Slots(*(one.slots(self._counts.of(one.table, layout.places(vertices))) for vertices in rows))
+            return ReplySlots(*(np.full(len(vertices), one.width) for vertices in rows))
+        return ReplySlots(*(one.slots(self._counts.of(one.table, layout.places(vertices))) for vertices in rows))
 
     def _draw_requested(self, place: int, requested: RequestedRows, law: RelationLaw, rules: HopRules, form: HopForm) -> RowPicks:
         """Draw from own rows that other ranks request; entries are positions in the whole adjacency."""

@@ -22,7 +22,7 @@ from ...backends.base import Backend
 from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks
 from ...backends.relation_hops import expand_hops
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
-from ...data.held_out_links import EdgeRows
+from ...data.held_out_links import EdgeEnds
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation
 from ...rng import Draw
@@ -143,10 +143,10 @@ class PartitionedRelations(InBlockRows):
         """Return the block rows of the vertices of a type."""
         return self.blocks.of[name]
 
-    def rows_of(self, relation: Relation) -> EdgeRows:
+    def rows_of(self, relation: Relation) -> EdgeEnds:
         """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""
         block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
-        return EdgeRows(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
+        return EdgeEnds(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
 
     def check_whole(self) -> NoReturn:
         raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")

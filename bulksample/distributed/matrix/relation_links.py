@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ...data.held_out_links import EdgeRows
+from ...data.held_out_links import EdgeEnds
 from ...data.link_examples import LinkEnds, LinkExamples, drawn, rows_of
 from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ...graph.links import NonNeighbors, check_destinations, times_of_ends
@@ -64,7 +64,7 @@ class PartitionedLinks(LinkExamples):
             self.edges = np.setdiff1d(self.edges, loops, assume_unique=True)
 
     @property
-    def rows(self) -> dict[Key, EdgeRows]:
+    def rows(self) -> dict[Key, EdgeEnds]:
         return {self.relation.key: self._own}
 
     def prepare(self) -> None:
@@ -140,10 +140,10 @@ class PlainRows:
         """Return the rows of this rank."""
         return self._block
 
-    def rows_of(self, relation: Relation) -> EdgeRows:
+    def rows_of(self, relation: Relation) -> EdgeEnds:
         """Return the edges that this rank holds."""
         a = self._rows.adjacency
-        return EdgeRows(a.indices.astype(np.int64), self._rows.vertices.astype(np.int64)[a.row_of_entry()], None)
+        return EdgeEnds(a.indices.astype(np.int64), self._rows.vertices.astype(np.int64)[a.row_of_entry()], None)
 
 
 def ask_owners(comm: Comm, owners: np.ndarray, requests: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -26,13 +26,13 @@ from ...errors import UsageError
 from ...rng import Purpose, Stream, tag
 from ...training.context import TrainingContext
 from ..config import TrainConfig
-from ..full import Full
+from ..full import FullGraphMethod
 from .assignment import Assignment, coefficients
 from .rounded_messages import CodedMessages, RoundedMessages, RowNames, number
 from .widths import CLASSES, links_of
 
 
-class AdaQP(Full):
+class AdaQP(FullGraphMethod):
     """Full-graph training with quantised messages."""
 
     name: ClassVar[str] = "adaqp"

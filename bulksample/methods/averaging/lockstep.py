@@ -15,7 +15,7 @@ from ...distributed.comm.base import Comm
 from ...errors import DataError, UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
-from ...training.loaders import IsolatedBatches, examples, part_loader, shared_steps
+from ...training.loaders import IsolatedBatches, equal_steps, examples, part_loader
 from ..config import TrainConfig
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, fill, load_vector, vector_of, weights_of
 
@@ -48,7 +48,7 @@ class Lockstep(Participant):
         config, view = self._config, context.view
         counts = self._comm.gather_control(0 if self.part is None else examples(config.task, view))
         counts = counts if self._comm.size == 1 else counts[1:]
-        steps, sizes = shared_steps(counts, config.batch_size)
+        steps, sizes = equal_steps(counts, config.batch_size)
         self._interval = float(steps if config.interval == "epoch" else int(config.interval))
         self._next = max(1, round(self._interval))
         source = None if self.part is None else MiniBatchSource(part_loader(context, self.part, sizes[self.part]), view, context.ledger)

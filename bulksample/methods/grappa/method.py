@@ -42,7 +42,7 @@ from ...nn.losses import label_shares, seed_losses
 from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
-from ...training.loaders import IsolatedBatches, part_loader, shared_steps
+from ...training.loaders import IsolatedBatches, equal_steps, part_loader
 from ...training.method import Labelled, Method, labelled_logits
 from ...views.full_graph import FullGraph
 from ...views.local import LocalPart, LocalRows, PendingLocalView, VisibleParts, allgather_degrees
@@ -163,7 +163,7 @@ class Grappa(Method):
         """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
         config, local = self.config, self.local
         counts = np.bincount(self.visible_parts(self._turn).part[self.whole.seeds], minlength=self.comm.size)
-        steps, sizes = shared_steps(counts.tolist(), config.batch_size)
+        steps, sizes = equal_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
             self._pass = FullGraph(LocalRows(local), config.form == "strong")
             self._batches.train_on(None, 1)

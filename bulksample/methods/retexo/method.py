@@ -42,10 +42,10 @@ from ...training.weights import weights_of_rank_0
 from ...views.full_graph import FrozenInput
 from ...views.view import View
 from ..config import TrainConfig
-from ..full import Full
+from ..full import FullGraphMethod
 
 
-class RETEXO(Full):
+class RETEXO(FullGraphMethod):
     """Train one layer in each stage, on inputs that the ranks exchange once."""
 
     name: ClassVar[str] = "retexo"

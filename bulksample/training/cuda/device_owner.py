@@ -33,7 +33,7 @@ from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
 from .device_adjacency import memory_errors
 from .device_bulks import split_bulk
-from .owner_messages import DeviceSelection, OwnerMessages, Requests, Routed, in_order, merged, pointers_of, row_of_entry
+from .owner_messages import DeviceRequests, DeviceSelection, OwnerMessages, Routed, in_order, merged, pointers_of, row_of_entry
 
 
 class OwnRows(NamedTuple):
@@ -190,7 +190,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         count = int(reads.read(found[0][-1:])[0])
         return DevicePicks(cuda.array(found[0]), *(cuda.array(part[:count]) for part in found[1:])), coming
 
-    def _own_rows(self, asked: Requests) -> list[torch.Tensor]:
+    def _own_rows(self, asked: DeviceRequests) -> list[torch.Tensor]:
         """Count the rows of this rank in the frontier of each member, and their neighbors: int64 of shapes (members,) and (1,)."""
         place = self.messages.places(asked.selection.vertices) - self.first
         own = (place >= 0) & (place < self.block.shape[0])

@@ -31,7 +31,7 @@ def can_fetch_on_devices(source: Any) -> bool:
     return isinstance(source, RemoteFeatures) and isinstance(source.exchange, RowExchange) and source.exchange.codec.name in _WIRE_DTYPES
 
 
-class NamedRows(NamedTuple):
+class DeviceNamedRows(NamedTuple):
     """The rows of a fetch, as `distributed.matrix.feature_exchange.NamedRows` has them, and how many of each rank are requested."""
 
     ids: torch.Tensor
@@ -82,16 +82,16 @@ class DeviceRemoteFeatures(FeatureSource):
     def nbytes(self) -> int:
         return self._source.nbytes()
 
-    def _named(self, vertices: torch.Tensor) -> NamedRows:
+    def _named(self, vertices: torch.Tensor) -> DeviceNamedRows:
         """Divide the rows of a fetch into own, cached and those of others."""
         unique, inverse = torch.unique(vertices if self._positions is None else self._positions[vertices.long()], return_inverse=True)
         own, slot = self._own_slice(unique), self._cache_slots(unique)
         away = slot < 0
         away[own] = False
         cached = slot[~away] if len(self._cached) else slot[:0]
-        return NamedRows(unique, inverse.int(), own, away, cached.clamp(min=0).int(), self._count_by_owner(unique[away]))
+        return DeviceNamedRows(unique, inverse.int(), own, away, cached.clamp(min=0).int(), self._count_by_owner(unique[away]))
 
-    def _requested(self, named: list[NamedRows]) -> list[tuple[torch.Tensor, list[int]]]:
+    def _requested(self, named: list[DeviceNamedRows]) -> list[tuple[torch.Tensor, list[int]]]:
         """Send the ids of all fetches; return the ids that others request for each, in rank order, and how many each rank requests."""
         of_owner = zip(*[torch.split(one.ids[one.away], one.counts) for one in named], strict=True)
         counts = zip(*[one.counts for one in named], strict=True)
@@ -114,7 +114,7 @@ class DeviceRemoteFeatures(FeatureSource):
         told = counts[:-1] if any(counts) else ()
         return torch.cat([self._cuda.put(np.array(told, np.int32)), *pieces])
 
-    def _start(self, named: NamedRows, requested: tuple[torch.Tensor, list[int]]) -> Fetching:
+    def _start(self, named: DeviceNamedRows, requested: tuple[torch.Tensor, list[int]]) -> Fetching:
         with self._cuda.streams.fetch.on("fetch"):
             wanted, counts = requested
             arrival = self._over.start_alltoall(torch.split(self._encoded(wanted), counts), self._exchange.kind, named.counts)

@@ -44,7 +44,7 @@ class Routed(NamedTuple):
     picks: list[int] | None = None  # by owner
 
 
-class Requests(NamedTuple):
+class DeviceRequests(NamedTuple):
     """The selections that all members of a process column have sent, one after the other."""
 
     selection: DeviceSelection
@@ -96,7 +96,7 @@ class OwnerMessages:
 
     def to_owners(
         self, routed: Routed, reads: BulkReads, columns: DeviceSelection | None = None, coming: list[int] | None = None
-    ) -> Requests:  # fmt: skip
+    ) -> DeviceRequests:  # fmt: skip
         """Send rows to their owners, with `columns` of the same mini-batches; return what others ask of this rank.
 
         Waits for the rows of each sender where columns travel as well, unless these numbers are known: `coming`.
@@ -104,14 +104,14 @@ class OwnerMessages:
         vertices = torch.split(routed.selection.vertices[routed.order], routed.rows)
         return self._exchange(reads, routed.selection.minibatches, routed.sizes, vertices, columns, coming)
 
-    def to_all(self, q: DeviceSelection, reads: BulkReads) -> Requests:
+    def to_all(self, q: DeviceSelection, reads: BulkReads) -> DeviceRequests:
         """Send a selection to every member; return theirs."""
         return self._exchange(reads, q.minibatches, [q.pointers.diff()] * self._members, (q.vertices,) * self._members)
 
     def _exchange(
         self, reads: BulkReads, minibatches: torch.Tensor, sizes: list[torch.Tensor], vertices: tuple[torch.Tensor, ...],
         columns: DeviceSelection | None = None, coming: list[int] | None = None,
-    ) -> Requests:  # fmt: skip
+    ) -> DeviceRequests:  # fmt: skip
         """Wait for the numbers of mini-batches that are not known, and for the rows of each sender as `to_owners` does."""
         head = torch.cat([minibatches.new_full((1,), len(minibatches)), minibatches]).int()
         more = [] if columns is None else [columns.pointers.diff().int(), columns.vertices.int()]
@@ -143,10 +143,10 @@ class OwnerMessages:
         names, asked = torch.cat(ids).long() & 0xFFFFFFFF, torch.cat(rows)
         of_each = DeviceSelection(names, ends.clamp(max=len(asked)), asked)
         if columns is None:
-            return Requests(of_each, numbers, rows_of)
+            return DeviceRequests(of_each, numbers, rows_of)
         columns_ends, chosen = pointers_of(torch.cat(named)), torch.cat(selected)
         reads.check(columns_ends[-1:], [len(chosen)], "columns of requests")
-        return Requests(of_each, numbers, rows_of, DeviceSelection(names, columns_ends.clamp(max=len(chosen)), chosen))
+        return DeviceRequests(of_each, numbers, rows_of, DeviceSelection(names, columns_ends.clamp(max=len(chosen)), chosen))
 
     def _minibatches_of(self, received: list[torch.Tensor], reads: BulkReads) -> list[int]:
         """Return how many mini-batches the request of each rank is for; those of one rank are as many throughout a bulk."""

@@ -11,9 +11,9 @@ from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.messages import (
     MessageReader,
     Reply,
+    ReplySlots,
     RowsToSend,
     Section,
-    Slots,
     exchange_replies,
     pack,
     request_ids,
@@ -98,7 +98,7 @@ def test_replies_in_slots_take_one_collective(slot, drawn):
         got = request_rows(comm, q, routed)
         counts = np.minimum(got.rows.vertices, drawn)
         columns = np.concatenate([np.empty(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)])
-        before, slots = dict(comm.collectives), Slots(slot(got.rows.vertices), slot(q.vertices[routed.order]))
+        before, slots = dict(comm.collectives), ReplySlots(slot(got.rows.vertices), slot(q.vertices[routed.order]))
         reply = Reply(row_pointers(counts), [columns], got.counts, routed.order, routed.rows, slots)
         ((ends, picks),) = exchange_replies(comm, [reply])
         assert {kind: n - before[kind] for kind, n in comm.collectives.items() if n > before[kind]} == {"topology": 1}
