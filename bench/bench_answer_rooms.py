@@ -24,8 +24,8 @@ from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.requests import HopForm
 from bulksample.graph import Graph
+from bulksample.graph.seed_list import SeedList
 from bulksample.samplers.time_rule import TimeRule
-from bulksample.seed_list import SeedList
 
 TIMES = 10_000
 FANOUTS = ((5, 3), (10, 5), (15, 10), (30, 30))

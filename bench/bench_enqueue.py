@@ -26,9 +26,9 @@ from bulksample import Selection, Stream
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import expand
 from bulksample.backends.cuda.device import kernels
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.rng import Law
-from bulksample.seed_list import SeedList
 from bulksample.sparse import CSR
 
 FANOUTS = (15, 10, 5)

@@ -23,7 +23,7 @@ import bulksample as bs
 from bulksample.data.rmat import rmat
 from bulksample.distributed.comm.ledger import Ledger
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.shuffle import Shuffle

@@ -18,7 +18,7 @@ from graphs import load
 from harness import call
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 
 BULKS = 5
 LINE = "| {graph} | {sampler} {asked} | {batch_size} | {k} | {bulk_mib:.1f} | {predicted_mib:.1f} | {peak_mib:.1f} | {ratio:.2f} |"

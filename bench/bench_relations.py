@@ -28,10 +28,10 @@ from harness import Numbers, check_edges, compare
 from peers.contest import Worker
 
 from bulksample import Graph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
+from bulksample.graph.minibatch import MiniBatch
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency, union_of
-from bulksample.minibatch import MiniBatch
 from bulksample.samplers import NodeWise
-from bulksample.seed_list import SeedList
 
 TYPES = {"paper": 1_000_000, "author": 600_000, "institute": 20_000, "field": 100_000}
 ENDS = [

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from .deprecated import UnionSampler as UnionSampler
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .graph.from_edges import relation_from_edges
+    from .graph.minibatch import Block, MiniBatch, digest
+    from .graph.selection import Selection
     from .graph.types import Relation, VertexType
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
@@ -81,19 +83,17 @@ if TYPE_CHECKING:
     from .local_adjacency import LocalAdjacency
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
-    from .minibatch import Block, MiniBatch, digest
     from .rng import Stream
     from .samplers.time_rule import TimeRule
-    from .selection import Selection
     from .sparse import CSR
     from .training.callbacks import Callback
 
 _HOMES = {
-    "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
+    "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "graph.minibatch", "CSR": "sparse",
     "Callback": "training.callbacks",
-    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "local_adjacency", "MiniBatch": "minibatch",
-    "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
+    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "local_adjacency", "MiniBatch": "graph.minibatch",
+    "PeerLost": "errors", "Selection": "graph.selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
+    "digest": "graph.minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
     "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated", "RankHeteroGraph": "deprecated",
     "RelationSampler": "deprecated", "UnionSampler": "deprecated",
     "TimeRule": "samplers.time_rule",

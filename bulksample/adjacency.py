@@ -19,8 +19,8 @@ from .backends.layer_draws import LayerPicks, SharedDraws
 from .backends.relational import HeteroExpansion, RelationLaw, Trees
 from .errors import UsageError
 from .graph import EDGE, NODE, Graph, Key
+from .graph.selection import Selection
 from .rng import Draw
-from .selection import Selection
 from .sparse import CSR, row_pointers, spaced
 
 By = Literal["vertices", "edges"]

@@ -18,11 +18,11 @@ from .backends.relation_hops import expand_relations
 from .backends.relational import HeteroExpansion, RelationLaw, Trees
 from .errors import DataError
 from .graph import Graph
+from .graph.selection import Selection
+from .graph.vertex_table import check_adjacency_once
 from .pickled import Uncached
 from .rng import Draw
-from .selection import Selection
 from .sparse import CSR, fixed_point, frozen
-from .vertex_table import check_adjacency_once
 
 
 class LocalAdjacency(Uncached, Adjacency):

@@ -13,7 +13,7 @@ from zoo import random_matrix
 
 from bulksample import LocalAdjacency, backends, samplers
 from bulksample.backends.cuda.nvrtc import share_pool
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 
 MATRIX = random_matrix(20_000, 800_000, 1)
 MIB = 1 << 20

@@ -51,15 +51,15 @@ INPUTS = {  # by the beginning of a test's name: files and folders
     ),
     "tests/relations/test_hubs_on_device.py": (
         "csrc", "tests/emulation", "tests/relation_bulks.py", "tests/relations_zoo.py", "bulksample/backends",
-        "bulksample/samplers", "bulksample/local_adjacency.py", "bulksample/minibatch.py", "bulksample/seed_list.py", "bulksample/rng.py",
+        "bulksample/samplers", "bulksample/local_adjacency.py", "bulksample/graph", "bulksample/rng.py",
     ),
     "tests/test_choice.py": (
         "tests/choice.py", "tests/chosen.py", "tests/launch.py", "tests/fork_server.py", "tests/forked_rank.py", "tests/waiting.py",
         "pyproject.toml",
     ),
     "tests/test_examples.py": ("examples", "bulksample/interop"),
-    "tests/test_relational_example.py": ("examples", "bulksample/samplers", "bulksample/minibatch.py", "bulksample/data/tables"),
-    "tests/test_relational_layers.py": ("examples", "bulksample/samplers", "bulksample/minibatch.py", "bulksample/interop"),
+    "tests/test_relational_example.py": ("examples", "bulksample/samplers", "bulksample/graph/minibatch.py", "bulksample/data/tables"),
+    "tests/test_relational_layers.py": ("examples", "bulksample/samplers", "bulksample/graph/minibatch.py", "bulksample/interop"),
     "tests/test_relbench_example.py": ("examples", "bulksample/data/tables"),
 }  # fmt: skip
 MORE = {  # what a folder of tests is of, beside the package of its name
@@ -67,7 +67,7 @@ MORE = {  # what a folder of tests is of, beside the package of its name
     "tests/backends": ("csrc",), "tests/samplers": ("csrc",),
     "tests/relations": (
         "csrc", "bulksample/samplers", "bulksample/backends", "bulksample/graph", "bulksample/local_adjacency.py",
-        "bulksample/adjacency.py", "bulksample/minibatch.py", "bulksample/seed_list.py", "bulksample/loader.py",
+        "bulksample/adjacency.py", "bulksample/loading",
     ),
 }  # fmt: skip
 HOURS = 8  # a change is made in less, so that a commit older than its last one by more was there before

@@ -8,9 +8,9 @@ from relations_zoo import COUNTS
 from bulksample import Stream, samplers
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.time_rule import TimeRule
-from bulksample.seed_list import SeedList
 
 LAWS = {
     "sage": {}, "full": {}, "labor": {}, "replace": {"replace": True}, "weighted": {"weighted": True},

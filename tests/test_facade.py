@@ -29,8 +29,8 @@ def test_importing_loads_numpy_and_what_graphs_are_made_of():
     ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
     assert ours == {
         "bulksample",
-        *(f"bulksample.{name}" for name in ("errors", "graph", "graph.graph", "graph.types", "labels", "mapped", "pickled", "sparse")),
-        *(f"bulksample.{name}" for name in ("version", "vertex_table")),
+        *(f"bulksample.{name}" for name in ("errors", "graph", "graph.graph", "graph.labels", "graph.types", "mapped", "pickled", "sparse")),
+        *(f"bulksample.{name}" for name in ("version", "graph.vertex_table")),
     }
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
 
@@ -54,10 +54,10 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
 
 def test_names_stay_what_they_are_whatever_is_imported():
     code = """
-import bulksample, bulksample.training.loop, bulksample.loader, bulksample.data.store, bulksample.methods, bulksample.cli.app
+import bulksample, bulksample.training.loop, bulksample.loading.loader, bulksample.data.store, bulksample.methods, bulksample.cli.app
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.data import store
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 print(callable(bulksample.train), bulksample.load.__name__, samplers.make("sage", (2,)).name, callable(bulksample.digest))
 """
     assert python(code).split() == ["True", "load", "sage", "True"]
@@ -82,7 +82,7 @@ def test_help_is_a_table_of_contents():
 
 
 def test_the_names_of_the_options_of_a_loader_are_those_of_bulk_loader():
-    from bulksample.loader import BulkLoader
+    from bulksample.loading.loader import BulkLoader
 
     own, bulk = (inspect.signature(made.__init__).parameters for made in (bs.Loader, BulkLoader))
     shared = set(own) & set(bulk) - {"self"}

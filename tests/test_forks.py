@@ -14,7 +14,7 @@ from waiting import PATIENCE
 
 import bulksample as bs
 from bulksample import LocalAdjacency, Selection, Stream, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
 

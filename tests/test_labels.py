@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bulksample import DataError
-from bulksample.labels import as_labels, as_numbers, check_labels, gap_warning, has_label, outputs_of, target_of, without_label
+from bulksample.graph.labels import as_labels, as_numbers, check_labels, gap_warning, has_label, outputs_of, target_of, without_label
 
 NAN = np.nan
 TAKEN = {

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from zoo import random_matrix
 
-from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, bulk_sizes, digest, samplers
-from bulksample.bulk_sizes import COPIES
-from bulksample.loader import BulkLoader
+from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, digest, samplers
+from bulksample.loading import bulk_sizes
+from bulksample.loading.bulk_sizes import COPIES
+from bulksample.loading.loader import BulkLoader
 
 N = 200
 SEEDS = np.arange(3, 150)

@@ -112,7 +112,7 @@ def test_features_of_a_store_are_not_read_once_more(tmp_path, monkeypatch):
     table = {"features": np.zeros((3, 4), np.float32), "labels": np.array([0, 1, 0]), "masks": {"train": np.ones(3, bool)}}
     bs.Graph(matrix(*SOUND), **table, num_classes=2).save(tmp_path / "graph")
     graph = bs.load(tmp_path / "graph")
-    monkeypatch.setattr("bulksample.vertex_table.pieces", lambda *rows: pytest.fail("features were read"))
+    monkeypatch.setattr("bulksample.graph.vertex_table.pieces", lambda *rows: pytest.fail("features were read"))
     graph.check_columns(mapped=False)
     with pytest.raises(pytest.fail.Exception, match="features were read"):
         graph.check_columns()

@@ -20,9 +20,9 @@ import bulksample as bs
 from bulksample import DataError, LocalAdjacency, UsageError, samplers
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.loader import BulkLoader
+from bulksample.graph.seed_list import SeedList
+from bulksample.loading.loader import BulkLoader
 from bulksample.samplers import Sage
-from bulksample.seed_list import SeedList
 
 
 def pickled(value):

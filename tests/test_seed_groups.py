@@ -5,9 +5,9 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Stream, UsageError, backends, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
+from bulksample.loading.seed_groups import SeedGroups
 from bulksample.rng import Substream, as_u64
-from bulksample.seed_groups import SeedGroups
 
 N, SEEDS = 200, np.arange(3, 150)  # 147 seeds
 PLACES = np.random.default_rng(7).permutation(N)

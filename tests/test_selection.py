@@ -9,11 +9,11 @@ from zoo import random_matrix
 import bulksample as bs
 from bulksample import Stream
 from bulksample.data.columns import read_columns
+from bulksample.graph.selection import Selection, vertex_ids
 from bulksample.interop.dgl.samplers import distinct_vertices
 from bulksample.interop.pyg import BulkSampler, LinkNeighborLoader, NeighborLoader
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.rng import Law
-from bulksample.selection import Selection, vertex_ids
 
 N = 40
 MASK = np.arange(N) % 3 == 0

@@ -12,7 +12,7 @@ from waiting import PATIENCE, join
 
 import bulksample as bs
 from bulksample import LocalAdjacency, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.nn.gather import RowPool
 from bulksample.samplers import Sampler
 

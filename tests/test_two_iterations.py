@@ -20,7 +20,7 @@ from waiting import PATIENCE, join
 import bulksample as bs
 from bulksample import LocalAdjacency, UsageError, backends, samplers
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 
 pyg = pytest.importorskip("bulksample.interop.pyg", reason="torch_geometric is missing: pip install 'bulksample[pyg]'")
 

@@ -12,9 +12,9 @@ from communities import community_graph
 from planted_relations import planted
 
 from bulksample.config import MODELS, RELATIONAL_MODELS
+from bulksample.graph.minibatch import hash_arrays
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.minibatch import hash_arrays
 
 from .checks import Checks
 from .hardware import this_gpu

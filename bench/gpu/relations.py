@@ -10,10 +10,10 @@ import numpy as np
 from bulksample import Graph, Stream, samplers
 from bulksample.backends.cuda.relations import expand_relations
 from bulksample.data.hetero import hetero, papers
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers import Sampler
 from bulksample.samplers.time_rule import TimeRule
-from bulksample.seed_list import SeedList
 
 FANOUTS = (15, 10)
 SPAN = 1000  # times of papers

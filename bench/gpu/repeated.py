@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bulksample import LocalAdjacency, Selection, Stream
-from bulksample.minibatch import MiniBatch
+from bulksample.graph.minibatch import MiniBatch
 
 from .checks import Checks
 from .hardware import this_gpu

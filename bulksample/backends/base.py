@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..graph.selection import Selection
 from ..rng import Draw
-from ..selection import Selection
 from ..sparse import CSR
 from .hops import Expansion
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws

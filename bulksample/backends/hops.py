@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..selection import Selection
+from ..graph.selection import Selection
 from ..sparse import row_pointers
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..graph.selection import Selection
 from ..rng import Draw, Law
-from ..selection import Selection
 from ..sparse import CSR
 from .base import Backend, Picks, Restriction
 from .hops import Expansion, Hop

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
+from ..graph.selection import Selection
 from ..rng import Draw, Law, as_u64, counters, philox
-from ..selection import Selection
 from ..sparse import CSR, row_pointers
 from . import quantiser as grids
 from .base import Backend, Picks, Restriction, drawn_from

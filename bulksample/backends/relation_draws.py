@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..graph.selection import Selection
 from ..rng import Law
-from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
 from .base import Backend
 from .reference import located

@@ -12,7 +12,7 @@ import typer
 
 from ..data.edges import EdgeTally
 from ..graph import Graph
-from ..labels import gap_warning
+from ..graph.labels import gap_warning
 from ..log import warn
 from .output import emit, ending, hold_checked, hold_outputs
 

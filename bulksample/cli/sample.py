@@ -17,7 +17,7 @@ from .process import peak_memory
 from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:
-    from ..loader import BulkLoader
+    from ..loading.loader import BulkLoader
 
 
 @configured(SampleConfig)
@@ -40,7 +40,7 @@ def sample(
     from ..distributed.comm.machines import fair_threads
     from ..distributed.comm.world import world
     from ..distributed.matrix.placement import Placement
-    from ..minibatch import digest as digest_of
+    from ..graph.minibatch import digest as digest_of
     from ..training.environment import environment
 
     config: SampleConfig = requested.config(SampleConfig)
@@ -101,7 +101,7 @@ def _sampled(
     tuple
         The numbers of mini-batches, of edges and of input vertices, the digests with their epochs and numbers, and the seconds of fetching.
     """
-    from ..loader import in_bulks
+    from ..loading.loader import in_bulks
 
     count = edges = inputs = 0
     digests, fetching = [], 0.0

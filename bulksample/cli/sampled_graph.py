@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..distributed.comm.base import Comm
     from ..distributed.matrix.placement import Placement
     from ..graph import Graph, VertexType
-    from ..loader import BulkLoader
+    from ..loading.loader import BulkLoader
     from ..samplers import Sampler
     from ..views.features import Fetching
 
@@ -63,8 +63,8 @@ def open_graph(
     from ..distributed.matrix.open_graph import open_for_sampling
     from ..distributed.matrix.rank_graph import open_rank_graph
     from ..distributed.matrix.verify import verify_together
-    from ..loader import BulkLoader
-    from ..seed_groups import SeedGroups
+    from ..loading.loader import BulkLoader
+    from ..loading.seed_groups import SeedGroups
 
     together(comm, lambda: _refuse_relational(config, directory))
     if config.features is None:
@@ -94,10 +94,10 @@ def open_relations(
     """Open a heterogeneous graph; collective. Relations whose vertices or edges have times are drawn from in time, as in training."""
     from ..distributed.comm.agree import together
     from ..distributed.matrix.rank_graph import open_rank_graph
+    from ..graph.seed_list import SeedList
     from ..interop.requests import relation_sampler
-    from ..loader import BulkLoader
+    from ..loading.loader import BulkLoader
     from ..samplers import LayerWise
-    from ..seed_list import SeedList
     from ..views.seed_times import rule_for, seed_times
 
     if config.seed_locality:

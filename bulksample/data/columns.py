@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from ..errors import DataError, UsageError
 from ..graph import Graph, Relation, VertexType, spelled
 from ..graph.from_edges import relation_from_edges
+from ..graph.labels import as_labels, outputs_of
+from ..graph.selection import vertex_ids
 from ..graph.times import as_times
-from ..labels import as_labels, outputs_of
-from ..selection import vertex_ids
-from ..vertex_table import SPLITS
+from ..graph.vertex_table import SPLITS
 from .npy import Archive, open_npy
 
 Array = NDArray[Any]
@@ -91,7 +91,7 @@ def with_columns(
     ----------
     x : numbers, shape (n, f), optional
     y : numbers, shape (n,), (n, 1) or (n, t), optional
-        Classes from 0, with -1 for a vertex without a label; or labels of another target, see `bulksample.labels.as_labels`.
+        Classes from 0, with -1 for a vertex without a label; or labels of another target, see `bulksample.graph.labels.as_labels`.
     masks : dict of booleans of shape (n,), optional
         Keys are ``train``, ``val`` and ``test``. A mask without a vertex is left out.
     num_classes : int, optional

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Graph, Relation, VertexType
-from ..labels import has_label, is_known, target_of, unused_classes
+from ..graph.labels import has_label, is_known, target_of, unused_classes
 from ..sparse import CSR
 from .manifest import Manifest, RelationEntry, TypeEntry
 from .manifest_file import ArrayEntry

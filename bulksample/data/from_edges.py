@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DataError, is_whole
 from ..graph import Graph
-from ..labels import gap_warning
+from ..graph.labels import gap_warning
 from .columns import Array, as_array, typed, with_columns
 from .edge_rows import edge_rows
 from .edges import adjacency

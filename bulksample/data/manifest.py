@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from ..errors import DataError, UsageError
 from ..graph import EDGE, NODE, Graph, Key
+from ..graph.vertex_table import SPLITS
 from ..sparse import MAX_VERTICES
-from ..vertex_table import SPLITS
 from .manifest_file import (
     FILE,
     ArrayEntry,

@@ -29,10 +29,10 @@ import numpy as np
 
 from ..errors import DataError, instead_of
 from ..graph import EDGE, NODE, Graph, Key, Relation, VertexType
+from ..graph.labels import as_labels, outputs_of
 from ..graph.times import as_times
-from ..labels import as_labels, outputs_of
+from ..graph.vertex_table import SPLITS
 from ..sparse import CSR, MAX_VERTICES, fixed_point
-from ..vertex_table import SPLITS
 from .columns import Array, dense_features, make_relation, named, typed
 from .npy import Archive
 
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     ----------
     path : path
     target : {"class", "multilabel", "regression"}, optional
-        Of all labels; see `bulksample.labels.as_labels`.
+        Of all labels; see `bulksample.graph.labels.as_labels`.
 
     Returns
     -------

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph
-from ..labels import as_labels, outputs_of
+from ..graph.labels import as_labels, outputs_of
 from ..sparse import CSR
 from .edge_means import EdgeMeans
 from .edge_rows import EntryRows, listed_rows
@@ -72,7 +72,7 @@ def read(
     Returns
     -------
     Graph
-        A missing label (NaN) stays missing; see `bulksample.labels`.
+        A missing label (NaN) stays missing; see `bulksample.graph.labels`.
 
     Raises
     ------

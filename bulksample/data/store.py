@@ -17,8 +17,8 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph, Relation, VertexType
+from ..graph.vertex_table import SPLITS
 from ..sparse import CSR
-from ..vertex_table import SPLITS
 from .atomic import check_writable, new_folder
 from .columns import named
 from .describe import summary

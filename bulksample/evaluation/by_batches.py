@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..bulk_sizes import scoring_bulk
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
-from ..labels import as_numbers
-from ..loader import BulkLoader, in_bulks
+from ..graph.labels import as_numbers
+from ..loading.bulk_sizes import scoring_bulk
+from ..loading.loader import BulkLoader, in_bulks
 from ..nn.model import Model, evaluation_mode
 from ..nn.own_model import ModelFault
 from ..nn.relational import RelationalGnn

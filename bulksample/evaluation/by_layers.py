@@ -18,7 +18,7 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..graph import Graph, Key
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
 from ..views.type_view import type_targets

@@ -11,7 +11,7 @@ import torch
 from ..config.metrics import METRICS
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
-from ..labels import as_numbers
+from ..graph.labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
 from .inference import exact_rows

@@ -18,8 +18,8 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES, row_pointers
-from ..vertex_table import VertexTable, check_adjacency, check_adjacency_once, check_edge_features
 from .types import Key, Relation, VertexType, spelled
+from .vertex_table import VertexTable, check_adjacency, check_adjacency_once, check_edge_features
 
 NODE, EDGE = "node", "to"  # the names of the type and of the relation of a plain graph
 _KEPT: Any = object()  # the default of arguments: as it is, or none

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DataError
 from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES
-from ..vertex_table import VertexTable
+from .vertex_table import VertexTable
 
 Key = tuple[str, str, str]  # source, name and destination of a relation
 
@@ -37,7 +37,7 @@ class VertexType(Rebuilt, VertexTable):
     features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
     labels : int64 of shape (n,), or int8 or float32 of shape (n, t), optional
         Classes 0 .. num_classes - 1, with -1 for a vertex without a label; or several classes at once, or numbers; see
-        `bulksample.labels`.
+        `bulksample.graph.labels`.
     num_classes : int
         Number of classes, or t, the columns of the labels: the outputs of a model.
     masks : dict of bool arrays of shape (n,)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ..backends import on_host
 from ..graph import Key, Relation
-from ..labels import as_numbers, without_label
-from ..minibatch import MiniBatch
+from ..graph.labels import as_numbers, without_label
+from ..graph.minibatch import MiniBatch
+from ..graph.vertex_table import VertexTable
 from ..nn.gather import RowPool, gather_rows
 from ..profiling import Profile, profiled
 from ..sparse import CSR
-from ..vertex_table import VertexTable
 from ..views.edges import EdgeRows
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from ..data.columns import as_array, make_relation, make_type
 from ..data.from_edges import from_edges
 from ..errors import DataError, UsageError
 from ..graph import Graph, Key
-from ..vertex_table import SPLITS
+from ..graph.vertex_table import SPLITS
 
 PYG_WEIGHTS = ("edge_weight", "edge_attr")  # the names under which the libraries keep weights of edges
 DGL_WEIGHTS = ("weight", "edge_weight", "w")

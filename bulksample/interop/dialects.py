@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError, instead_of
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from . import require
 from .dgl.blocks import INSTALL
 from .tensors import shared

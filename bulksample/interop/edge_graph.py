@@ -19,11 +19,11 @@ from ..backends.base import Backend
 from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import DataError
 from ..graph import Key, Relation
-from ..minibatch import Block, MiniBatch, TypeRows
+from ..graph.minibatch import Block, MiniBatch, TypeRows
+from ..graph.selection import Selection
 from ..pickled import Rebuilt
 from ..rng import Stream
 from ..samplers import LayerWise, NodeWise, Sampler
-from ..selection import Selection
 from ..sparse import CSR, MAX_VERTICES, row_pointers, runs
 
 

@@ -15,9 +15,9 @@ from ..data.store import load
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError, check_switches, is_whole
 from ..graph import Graph
-from ..loader import BulkLoader
+from ..loading.loader import BulkLoader
+from ..loading.position import Positioned
 from ..pickled import CopiedAlong, Uncached
-from ..position import Positioned
 from ..profiling import Profile, profiled
 from ..samplers import Sampler
 from ..samplers.hgt import HGSampler

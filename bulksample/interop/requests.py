@@ -20,16 +20,16 @@ from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
-from ..loader import BulkLoader
+from ..graph.minibatch import MiniBatch
+from ..graph.seed_list import SeedList
+from ..graph.selection import seed_ids
+from ..loading.loader import BulkLoader
+from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import MiniBatch
 from ..profiling import Profile
 from ..samplers import LayerWise, NodeWise, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
-from ..seed_groups import SeedGroups
-from ..seed_list import SeedList
-from ..selection import seed_ids
 from ..views.edges import EdgeRows, EdgeSource
 from .columns import ColumnsByType, Fetched, PlainColumns, TableRows
 

@@ -14,7 +14,7 @@ from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
-from ..loader import BulkLoader
+from ..loading.loader import BulkLoader
 from ..pickled import CopiedAlong, Unpicklable
 from ..profiling import Profile, profiled
 from ..training.batches import MiniBatchSource, StepBatch

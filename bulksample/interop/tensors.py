@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UsageError, instead_of
-from ..minibatch import Block
+from ..graph.minibatch import Block
 
 if TYPE_CHECKING:
     import torch

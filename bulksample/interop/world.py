@@ -112,7 +112,7 @@ def load(path: str | os.PathLike[str], *, world: Comm | None = None, check: str 
     label : str, optional
         Another column of the store to use as the label. Splits keep only labelled vertices.
     target : {"class", "multilabel", "regression"}, optional
-        What the label is, by default what its dtype says; see `bulksample.labels`.
+        What the label is, by default what its dtype says; see `bulksample.graph.labels`.
     check : {"auto", "full", "none"}
         Hashes to check: of files that changed since the last time, of all files, or none.
 

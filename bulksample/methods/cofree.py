@@ -34,7 +34,7 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
-from ..labels import as_numbers, has_label, known_share
+from ..graph.labels import as_numbers, has_label, known_share
 from ..nn.losses import seed_losses
 from ..rng import Stream, Substream
 from ..sparse import CSR

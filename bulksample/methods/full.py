@@ -18,7 +18,7 @@ import torch
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
-from ..labels import as_numbers, without_label
+from ..graph.labels import as_numbers, without_label
 from ..nn.losses import known_rows, summed_loss, summed_shares
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext

@@ -17,7 +17,7 @@ import torch
 from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
-from ..minibatch import Block
+from ..graph.minibatch import Block
 
 
 class SparseRows:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from .aggregate import SparseRows
 from .layers import Input
 from .model import Gnn, Model

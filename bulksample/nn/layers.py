@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from .aggregate import SparseRows, aggregate, multiply, own_and_mean
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..config import MODELS
 from ..errors import UsageError
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import UsageError
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from .layers import Input
 from .model import Model
 from .tensor_block import TensorBlock

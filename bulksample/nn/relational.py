@@ -20,8 +20,8 @@ from torch import nn
 from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..errors import UsageError
 from ..graph import Key
-from ..minibatch import Block
-from ..seed_batch import LayerBlocks
+from ..graph.minibatch import Block
+from ..graph.seed_batch import LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .layers import Input
 from .model import BatchNorm, Model

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from .aggregate import SparseRows, product
 
 _CHUNK_OF_SUMS = 2**22  # held at once while a gradient needs a row of z for every edge

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..pickled import Uncached
 from .aggregate import aggregate
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from ..bulk_sizes import AUTO_LIMIT
 from ..distributed.matrix.grid import Order
 from ..distributed.matrix.placement import FEATURES, TOPOLOGIES
 from ..errors import UsageError
+from ..loading.bulk_sizes import AUTO_LIMIT
 from .evaluation import EvaluationCost, evaluation_cost
 from .locality import Locality
 from .measured import Measured

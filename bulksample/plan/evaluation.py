@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, expm1
 
-from ..bulk_sizes import scoring_bulk
 from ..distributed.matrix.inference_memory import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
+from ..loading.bulk_sizes import scoring_bulk
 from .measured import Measured
 from .request import PlanRequest
 from .seconds import Moving, coding, computing, copies, exchanged, fetch_transfer, gathering, transfer

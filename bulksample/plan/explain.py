@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..bulk_sizes import COPIES
+from ..loading.bulk_sizes import COPIES
 from .choice import GridPrediction, Plan, gigabytes
 
 _PUBLISHED_BYTES = 64  # per entry of P in the published code

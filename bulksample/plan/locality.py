@@ -19,13 +19,13 @@ from ..data.parts_manifest import is_parts, load_parts
 from ..data.store import load
 from ..distributed.matrix.open_graph import part_places
 from ..distributed.matrix.partition import block_bounds
+from ..graph.minibatch import MiniBatch
+from ..graph.selection import Selection
+from ..loading.position import EpochShare
+from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import MiniBatch
-from ..position import EpochShare
 from ..rng import Stream
 from ..samplers import make
-from ..seed_groups import SeedGroups
-from ..selection import Selection
 from .request import PlanRequest, divisors
 
 _SAMPLED = 64  # mini-batches at most, unless there are more groups

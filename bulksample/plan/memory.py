@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..bulk_sizes import COPIES
 from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.matrix.inference_memory import streamed_bytes
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
+from ..loading.bulk_sizes import COPIES
 from .evaluation import sampled_request
 from .request import PlanRequest
 from .sizes import Sizes, expected_sizes

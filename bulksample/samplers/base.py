@@ -19,9 +19,9 @@ from ..adjacency import Adjacency
 from ..backends.base import check_fanout
 from ..errors import UsageError, check_switches, is_whole
 from ..graph import Key
-from ..minibatch import MiniBatch
+from ..graph.minibatch import MiniBatch
+from ..graph.selection import Selection
 from ..rng import MAX_LAYERS, Stream
-from ..selection import Selection
 
 Frontier = Literal["all", "new"]
 

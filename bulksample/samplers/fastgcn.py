@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 
 from ..adjacency import Adjacency
 from ..backends.layer_draws import SharedDraws
+from ..graph.selection import Selection
 from ..rng import Draw
-from ..selection import Selection
 from .arrivals import SharedRow
 from .layer_wise import LayerWise
 

@@ -20,10 +20,10 @@ from ..adjacency import race_weights
 from ..backends.base import Restriction, check_fanout
 from ..errors import UsageError
 from ..graph import Key
+from ..graph.minibatch import Block, MiniBatch, TypeRows
+from ..graph.selection import Selection
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import Block, MiniBatch, TypeRows
 from ..rng import MAX_LAYERS, Stream
-from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
 from .base import whole_fanouts
 

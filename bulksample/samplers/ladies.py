@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 
 from ..adjacency import Adjacency, LayerLaw
 from ..errors import UsageError
+from ..graph.selection import Selection
 from ..rng import Draw
-from ..selection import Selection
 from .layer_wise import LayerWise
 
 

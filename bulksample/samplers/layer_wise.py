@@ -27,10 +27,10 @@ from ..backends.hops import Expansion
 from ..backends.layer_draws import SharedDraws
 from ..errors import check_switches
 from ..graph import Key, Relation
+from ..graph.minibatch import Block, MiniBatch, TypeRows
+from ..graph.selection import Selection
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import Block, MiniBatch, TypeRows
 from ..rng import Draw, Stream
-from ..selection import Selection
 from ..sparse import row_pointers, runs
 from .base import Sampler
 

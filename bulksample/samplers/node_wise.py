@@ -21,9 +21,9 @@ from ..backends.hops import Expansion
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError, check_switches
 from ..graph import Key, spelled
-from ..minibatch import Block, MiniBatch, TimesOf, TypeRows
+from ..graph.minibatch import Block, MiniBatch, TimesOf, TypeRows
+from ..graph.selection import Selection
 from ..rng import MAX_MINIBATCHES, Draw, Law, Stream
-from ..selection import Selection
 from .base import Sampler, whole_fanouts
 from .time_rule import TimeRule, before
 

@@ -19,9 +19,9 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..backends.base import Picks
 from ..errors import UsageError
-from ..minibatch import MiniBatch
+from ..graph.minibatch import MiniBatch
+from ..graph.selection import Selection
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
-from ..selection import Selection
 from ..shuffle import Shuffle
 from .node_wise import NodeWise
 from .saint_coefficients import Coefficients, count

@@ -17,9 +17,9 @@ import numpy as np
 
 from ..adjacency import Adjacency
 from ..errors import UsageError
-from ..minibatch import MiniBatch
+from ..graph.minibatch import MiniBatch
+from ..graph.selection import Selection
 from ..rng import Stream
-from ..selection import Selection
 from ..sparse import row_pointers, runs
 from .sage import Sage
 from .subgraph import induced, square

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..adjacency import Adjacency
-from ..minibatch import Block
-from ..selection import Selection
+from ..graph.minibatch import Block
+from ..graph.selection import Selection
 
 
 def induced(adjacency: Adjacency, vertices: Selection, weighted: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
-from ..loader import BulkLoader
-from ..minibatch import MiniBatch
+from ..graph.minibatch import MiniBatch
+from ..loading.loader import BulkLoader
 from ..nn.layers import Input
 from ..views.edges import EdgeRows
 from ..views.features import Fetching

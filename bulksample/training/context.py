@@ -15,8 +15,8 @@ from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import ThreadBudget
+from ..loading.position import own_share
 from ..nn.model import Model
-from ..position import own_share
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
 from ..views.view import View

@@ -26,13 +26,13 @@ from ..distributed.matrix.open_graph import OpenBlock, count_references, open_la
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
-from ..loader import BulkLoader
+from ..loading.loader import BulkLoader
+from ..loading.position import EpochShare
+from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..nn.relational import Schema
-from ..position import EpochShare
 from ..samplers import Sampler
 from ..samplers.inclusion import check_inclusion, inclusion_probability
-from ..seed_groups import SeedGroups
 from ..sparse import CSR
 from ..views.features import Features, StoredFeatures, checked_features
 from ..views.partitioned import BlockFeatures, features_of_block, fetched_rows, stored_rows

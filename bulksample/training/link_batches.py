@@ -25,13 +25,13 @@ import numpy as np
 from ..data.link_examples import LinkExamples
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
+from ..graph.minibatch import Block, MiniBatch
+from ..graph.seed_list import SeedList
+from ..graph.selection import Selection
 from ..graph.times import with_times
-from ..loader import BulkLoader
-from ..minibatch import Block, MiniBatch
+from ..loading.loader import BulkLoader
 from ..rng import Substream
 from ..samplers import Sampler
-from ..seed_list import SeedList
-from ..selection import Selection
 from ..sparse import MAX_VERTICES, frozen, row_pointers
 from ..views.relational_links import LinkTargets
 from ..views.view import View

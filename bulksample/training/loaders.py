@@ -10,10 +10,10 @@ from typing import Any
 
 from ..config.train import TrainOptions
 from ..errors import UsageError
-from ..loader import BulkLoader
-from ..position import VERSION, check_version
+from ..loading.loader import BulkLoader
+from ..loading.position import VERSION, check_version
+from ..loading.seed_groups import SeedGroups
 from ..samplers import Sampler
-from ..seed_groups import SeedGroups
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext

@@ -33,7 +33,7 @@ from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
-from ..labels import has_label
+from ..graph.labels import has_label
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model

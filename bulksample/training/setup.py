@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph, VertexType
-from ..labels import has_label
+from ..graph.labels import has_label
 from ..local_adjacency import LocalAdjacency
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build

@@ -27,11 +27,11 @@ from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
 from ..graph import Graph, VertexType
-from ..labels import as_labels, gap_warning, outputs_of, target_of
+from ..graph.labels import as_labels, gap_warning, outputs_of, target_of
+from ..graph.vertex_table import fits_label
 from ..samplers import Sampler
 from ..samplers.time_rule import TimeRule
 from ..sparse import CSR, spaced
-from ..vertex_table import fits_label
 from ..views.seed_times import SeedTimes, rule_of, seed_times
 
 Source = Graph | str | os.PathLike[str]

@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from ..errors import UsageError
+from ..loading.position import own_share
 from ..nn.own_model import ModelFault, OwnModel, passes_of
-from ..position import own_share
 from .batches import EMPTY_BATCH, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext

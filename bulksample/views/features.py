@@ -25,10 +25,10 @@ from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
+from ..loading.prefetch import Prefetcher
 from ..mapped import forget
 from ..nn.aggregate import SparseRows
 from ..nn.gather import RowPool, gather_rows
-from ..prefetch import Prefetcher
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import torch
 
 from ..errors import UsageError
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model

@@ -9,7 +9,7 @@ import torch
 
 from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFormat
 from ..errors import UsageError
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..nn.layers import Input, Layer
 from .inference_share import InferenceShare
 from .view import View

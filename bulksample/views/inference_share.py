@@ -15,7 +15,7 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.inference_memory import CHUNK_NUMBERS
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import row_pointers, runs
 

@@ -21,8 +21,8 @@ from ..distributed.matrix.graph_block import GraphBlock, load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import Graph
+from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer
 from ..sparse import CSR, row_pointers

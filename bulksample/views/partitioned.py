@@ -18,7 +18,7 @@ from ..distributed.matrix.feature_exchange import RowExchange
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.open_graph import OpenBlock
-from ..minibatch import Block
+from ..graph.minibatch import Block
 from ..nn.layers import Input
 from .features import FeatureSource, checked_features, consecutive, normalized
 from .inference_share import InferenceShare, Neighborhood, compact, even_work

@@ -12,11 +12,11 @@ from ..data.link_examples import LinkExamples
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks
 from ..graph import Graph, Key
-from ..loader import BulkLoader
+from ..graph.seed_list import SeedList
+from ..loading.loader import BulkLoader
 from ..nn.relational import Schema
 from ..samplers import NodeWise, Sampler
 from ..samplers.time_rule import TimeRule
-from ..seed_list import SeedList
 from ..sparse import frozen
 from .seed_times import rule_for
 from .type_view import TypeTargets

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
-from ..minibatch import MiniBatch
+from ..graph.minibatch import MiniBatch
 
 
 class StreamSync:

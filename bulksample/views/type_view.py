@@ -15,12 +15,12 @@ from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..graph import Graph, VertexType
-from ..loader import BulkLoader
+from ..graph.minibatch import MiniBatch, to_host
+from ..graph.seed_list import SeedList
+from ..loading.loader import BulkLoader
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import MiniBatch, to_host
 from ..nn.relational import Schema
 from ..samplers import Full, LayerWise, NodeWise, Sampler
-from ..seed_list import SeedList
 from ..sparse import frozen
 from .inference_share import ScoredRows
 from .seed_times import SeedTimes, rule_for

@@ -25,9 +25,9 @@ from ..distributed.matrix.graph_block import GraphBlock
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
 from ..graph import Graph
-from ..labels import as_numbers, without_label
-from ..loader import BulkLoader
-from ..minibatch import Block
+from ..graph.labels import as_numbers, without_label
+from ..graph.minibatch import Block
+from ..loading.loader import BulkLoader
 from ..nn.relational import Schema
 from ..samplers import Sampler
 from .edges import EdgeSource
@@ -43,7 +43,7 @@ class Targets:
     """The vertices to train on, and their labels."""
 
     seeds: np.ndarray  # int32, shape (m,), ascending, the same on every rank
-    labels: np.ndarray  # int64 of shape (m,), or int8 or float32 of shape (m, t); see `bulksample.labels`
+    labels: np.ndarray  # int64 of shape (m,), or int8 or float32 of shape (m, t); see `bulksample.graph.labels`
     num_classes: int  # the width of the output of a model; see `Graph.num_classes`
     relations_of_row = 1  # the most relations from which a row draws
 

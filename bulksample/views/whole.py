@@ -15,8 +15,8 @@ from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.grid import ProcessGrid
 from ..graph import Graph
+from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
-from ..minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
 from .features import Features, FeatureSource

@@ -13,7 +13,7 @@ from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda.bulk import expand
 from bulksample.backends.cuda.predicted import bulk_bytes, layer_bytes
 from bulksample.backends.cuda.tables import STRUCTURES
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

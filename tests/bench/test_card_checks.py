@@ -21,7 +21,7 @@ from gpu.traced import trace_summary
 from bulksample import LocalAdjacency, Stream, backends, samplers
 from bulksample.backends.cuda import nvrtc
 from bulksample.backends.reference import Reference
-from bulksample.minibatch import MiniBatch
+from bulksample.graph.minibatch import MiniBatch
 from bulksample.training.batches import MiniBatchSource
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no g++")

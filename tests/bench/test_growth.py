@@ -10,8 +10,8 @@ import pytest
 import run
 
 from bulksample import backends
-from bulksample.bulk_sizes import COPIES
 from bulksample.data.rmat import rmat
+from bulksample.loading.bulk_sizes import COPIES
 
 pytestmark = pytest.mark.skipif("native" not in backends.available(), reason="they measure the native back end")
 

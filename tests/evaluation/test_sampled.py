@@ -10,11 +10,11 @@ from communities import community_graph
 from recorder import Recorder
 
 from bulksample import UsageError
-from bulksample.bulk_sizes import scoring_bulk
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches, logits_by_batches
 from bulksample.evaluation.evaluate import evaluate
+from bulksample.loading.bulk_sizes import scoring_bulk
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.samplers import Sage

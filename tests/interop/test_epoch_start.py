@@ -13,10 +13,10 @@ from zoo import random_matrix
 import bulksample as bs
 from bulksample import Graph, LocalAdjacency, Stream, UsageError, backends, samplers
 from bulksample.distributed.comm.threads import SerialComm
+from bulksample.graph.seed_list import SeedList
 from bulksample.interop.pyg import NeighborLoader, ShaDowKHopSampler
-from bulksample.loader import BulkLoader
-from bulksample.seed_groups import SeedGroups
-from bulksample.seed_list import SeedList
+from bulksample.loading.loader import BulkLoader
+from bulksample.loading.seed_groups import SeedGroups
 from bulksample.shuffle import Shuffle
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels

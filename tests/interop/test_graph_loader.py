@@ -11,7 +11,7 @@ from torch.utils.data import DistributedSampler
 
 import bulksample as bs
 from bulksample.distributed.comm.threads import SerialComm
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 
 GRAPH = community_graph(n=300, weighted=True)
 

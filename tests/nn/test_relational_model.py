@@ -5,9 +5,9 @@ import pytest
 import torch
 from planted_relations import planted
 
-from bulksample.minibatch import Block
+from bulksample.graph.minibatch import Block
+from bulksample.graph.seed_batch import LayerBlocks
 from bulksample.nn.relational import RelationalGat, RelationalGnn, RelationalSage, Schema
-from bulksample.seed_batch import LayerBlocks
 
 GRAPH = planted()
 KEYS = tuple(relation.key for relation in GRAPH.relations)

@@ -13,7 +13,7 @@ from bulksample.data import store
 from bulksample.distributed.comm import world
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.distributed.matrix.partition import Partition
-from bulksample.minibatch import MiniBatch
+from bulksample.graph.minibatch import MiniBatch
 
 N, WIDTH, DEGREES = 60, 8, graph().adjacency.degrees
 ALL = ("--seeds", "all", "--threads", 1)

@@ -12,8 +12,8 @@ from bulksample.adjacency import Adjacency, Entries, KeptEdges
 from bulksample.backends.base import Picks
 from bulksample.backends.layer_draws import LayerPicks
 from bulksample.distributed.matrix.reply_slots import RowLaw
+from bulksample.graph.selection import Selection
 from bulksample.rng import Draw
-from bulksample.selection import Selection
 from bulksample.sparse import CSR
 
 from .collectives import GridSent, nothing_sent

@@ -17,9 +17,9 @@ from bulksample.backends.base import Backend
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.reply_slots import Counted, RowLaw, count_drawable, is_padded
 from bulksample.errors import UsageError
+from bulksample.graph.selection import Selection
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.rng import Draw
-from bulksample.selection import Selection
 from bulksample.sparse import CSR, row_pointers
 
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent, on_grid

@@ -6,8 +6,8 @@ import torch
 from uniform import DEGREE, N, digraph, papers, request
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.bulk_sizes import COPIES
-from bulksample.loader import BulkLoader
+from bulksample.loading.bulk_sizes import COPIES
+from bulksample.loading.loader import BulkLoader
 from bulksample.plan.memory import largest_bulk, rank_memory
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid

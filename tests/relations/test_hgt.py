@@ -11,10 +11,10 @@ import bulksample as bs
 from bulksample import Stream, UsageError, backends
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
+from bulksample.graph.selection import Selection
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.hgt import HGSampler, _grown, _nothing
-from bulksample.seed_list import SeedList
-from bulksample.selection import Selection
 
 SEEDS = {"paper": [3, 0, 3, 59], "venue": [2, 6], "alone": [4]}
 COUNTS = {"paper": (6, 4, 2), "author": (5, 0, 3), "venue": (-1, 1, 1), "word": (2, 2, 30), "alone": (1, 1, 1)}

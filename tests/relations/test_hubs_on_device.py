@@ -13,7 +13,7 @@ from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.draws import HUB
 from bulksample.backends.cuda.relation_bulk import peak_bytes
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.seed_list import SeedList
+from bulksample.graph.seed_list import SeedList
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 RANDOM = 4 | 2 | 7 << 4

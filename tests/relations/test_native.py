@@ -13,9 +13,9 @@ from bulksample.backends.native import Native
 from bulksample.backends.tree_vertices import TreeVertices, relabel_by_sorting
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
 from bulksample.samplers import Sage
 from bulksample.samplers.time_rule import TimeRule
-from bulksample.seed_list import SeedList
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])

@@ -12,7 +12,7 @@ from zoo import random_matrix
 from bulksample import backends, local_adjacency, samplers
 from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.tables import STRUCTURES
-from bulksample.seed_list import SeedList
+from bulksample.graph.seed_list import SeedList
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 EVERY_TIME = {

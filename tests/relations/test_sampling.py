@@ -11,9 +11,9 @@ from zoo import ZOO
 
 from bulksample import Graph, LocalAdjacency, Selection, Stream, UsageError, VertexType, backends, samplers
 from bulksample.graph.from_edges import relation_from_edges
-from bulksample.loader import BulkLoader
+from bulksample.graph.seed_list import SeedList
+from bulksample.loading.loader import BulkLoader
 from bulksample.rng import philox
-from bulksample.seed_list import SeedList
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 SAMPLERS = {

@@ -12,9 +12,9 @@ from bulksample import Stream, UsageError, backends, samplers
 from bulksample.backends.timed_rows import TimedRows
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.time_rule import TimeRule, before
-from bulksample.seed_list import SeedList
 
 LEAST, MOST = -(2**63), 2**63 - 1
 PAPERS = np.array([3, 0, 3, 59, 17, 20, 4, 8, 1, 2])

@@ -9,8 +9,8 @@ from zoo import ZOO
 
 import bulksample as bs
 from bulksample import LocalAdjacency, Stream, backends, samplers
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import union_of
-from bulksample.seed_list import SeedList
 
 SEEDS = {"paper": [3, 0, 3, 59], "venue": [2, 6], "alone": [4]}
 

@@ -8,7 +8,7 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, UsageError, backends, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.samplers import inclusion
 from bulksample.samplers.inclusion import inclusion_probability
 from bulksample.sparse import fixed_point

@@ -15,7 +15,7 @@ from zoo import ZOO, random_matrix
 from bulksample import CSR, LocalAdjacency, Selection, Stream
 from bulksample.backends.base import Backend
 from bulksample.backends.quantiser import Noise
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.rng import Draw, Law
 
 Operation = Callable[[Backend], str]

@@ -17,12 +17,12 @@ from bulksample.evaluation.by_batches import BatchScoring, logits_by_batches
 from bulksample.evaluation.by_layers import logits_by_layers
 from bulksample.graph import Graph
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict
 from bulksample.methods.run import make_trainer
 from bulksample.samplers.full import Full
-from bulksample.seed_list import SeedList
 
 QUICK = {
     "model": "hetero-sage", "fanouts": (4, 3), "hidden": 8, "epochs": 1, "batch_size": 12, "dropout": 0.0, "threads": 1, "lr": 0.01,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 

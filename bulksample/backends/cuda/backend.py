@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...graph.selection import Selection
 from ...pickled import Unpicklable
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR
 from ..base import Backend, Picks, Restriction, drawn_from
 from ..hops import Expansion, cut

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...graph.selection import Selection
 from ...rng import Draw
-from ...selection import Selection
 from ..hops import Hop
 from .device import CudaDevice, DeviceCSR
 from .draws import FEW, HUB, KEYED, DrawnEdges, FrontierRows, draw_rows, hub_words

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...graph.selection import Selection
 from ...rng import Draw, Law
-from ...selection import Selection
 from .device import WIDE, CudaDevice, DeviceCSR
 from .tables import HashTables, Slots
 

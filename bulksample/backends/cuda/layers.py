@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...graph.selection import Selection
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR
 from ..layer_draws import LayerRace, LayerWeights, SharedDraws
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds

@@ -21,7 +21,7 @@ import numpy as np
 from ...errors import DataError, UsageError, instead_of
 from ...graph import Graph, Relation, VertexType
 from ...graph.from_edges import relation_from_edges
-from ...labels import outputs_of
+from ...graph.labels import outputs_of
 from ..columns import Array
 from .table_columns import Column, columns_of
 from .table_encoding import Encoded, encode, labels_of, masks_of

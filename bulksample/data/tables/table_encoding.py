@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import DataError
-from ...labels import as_labels
-from ...vertex_table import SPLITS
+from ...graph.labels import as_labels
+from ...graph.vertex_table import SPLITS
 from ..columns import Array
 from .table_columns import Column
 from .table_schema import TableSchema
@@ -121,7 +121,7 @@ def _as_is(column: Column) -> Array:
 
 
 def labels_of(column: Column, target: str | None) -> tuple[Array, list[object] | None]:
-    """Return the labels of the rows, and of text and categories their names; see `bulksample.labels.as_labels`."""
+    """Return the labels of the rows, and of text and categories their names; see `bulksample.graph.labels.as_labels`."""
     if column.kind in ("text", "category"):
         codes, names = codes_of(column)
         return as_labels(codes, target, column.where), names

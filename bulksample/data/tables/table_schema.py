@@ -27,7 +27,7 @@ class TableSchema(BaseModel):
     time : str, optional
         The column with the time of each row; it has no missing values.
     label, target : str, optional
-        The column to predict, and what it is: ``class``, ``multilabel`` or ``regression``; see `bulksample.labels`.
+        The column to predict, and what it is: ``class``, ``multilabel`` or ``regression``; see `bulksample.graph.labels`.
     split : str, optional
         A column of the words ``train``, ``val`` and ``test``, or missing values.
     columns : dict of columns to uses

@@ -13,9 +13,9 @@ from ...data.parts_manifest import graph_manifest
 from ...data.store import load_column
 from ...data.stored_rows import StoredRows, open_rows
 from ...errors import DataError, UsageError
-from ...labels import as_labels, check_labels, has_label, outputs_of, target_of
+from ...graph.labels import as_labels, check_labels, has_label, outputs_of, target_of
+from ...graph.vertex_table import SPLITS, fits_label
 from ...sparse import CSR, frozen
-from ...vertex_table import SPLITS, fits_label
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class GraphBlock:
         Columns are global ids.
     features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
     labels : int64 of shape (m,), or int8 or float32 of shape (m, t), optional
-        See `bulksample.labels`.
+        See `bulksample.graph.labels`.
     masks : dict of bool arrays of shape (m,)
     read_bytes : int
         Bytes that were read from the store.

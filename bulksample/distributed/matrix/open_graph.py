@@ -20,8 +20,8 @@ from ...data.parts_manifest import graph_manifest, is_parts, load_parts
 from ...data.store_files import open_array
 from ...errors import UsageError
 from ...graph import NODE, Graph
+from ...graph.vertex_table import default_split
 from ...local_adjacency import LocalAdjacency
-from ...vertex_table import default_split
 from ..comm.agree import agree
 from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency

@@ -25,8 +25,8 @@ from ...backends.layer_draws import LayerPicks
 from ...backends.relation_draws import Frontier, RowPicks, draw_rows
 from ...backends.relational import RelationLaw
 from ...graph import Graph
+from ...graph.selection import Selection
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency

@@ -19,7 +19,7 @@ def tradeoff(adjacency: CSR, labels: np.ndarray | None, assignment: np.ndarray, 
     Parameters
     ----------
     labels : int64 of shape (n,), or int8 of shape (n, classes), optional
-        Classes, as `bulksample.labels` defines them; numbers have no proportions, and count as no labels.
+        Classes, as `bulksample.graph.labels` defines them; numbers have no proportions, and count as no labels.
     assignment : int32, shape (n,)
         The part of each vertex.
 

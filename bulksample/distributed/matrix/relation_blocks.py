@@ -25,10 +25,10 @@ from ...backends.relational import HeteroExpansion, RelationLaw, Trees
 from ...data.held_out_links import EdgeEnds
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation
+from ...graph.selection import Selection
+from ...graph.vertex_table import check_adjacency
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR, frozen, row_pointers, runs
-from ...vertex_table import check_adjacency
 from .block_rows import InBlockRows
 from .layout import Layout, TypeLayouts
 

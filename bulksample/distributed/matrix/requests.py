@@ -21,7 +21,7 @@ import numpy as np
 
 from ...backends.relation_draws import Frontier
 from ...backends.relational import RelationLaw
-from ...selection import Selection
+from ...graph.selection import Selection
 from ...sparse import row_pointers
 from ..comm.base import Comm
 from .layout import Layout

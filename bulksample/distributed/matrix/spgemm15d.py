@@ -22,9 +22,9 @@ import numpy as np
 from ...adjacency import Entries, KeptEdges
 from ...backends.base import Backend, Picks, check_fanout
 from ...errors import PeerLost
+from ...graph.selection import Selection
 from ...local_adjacency import LocalAdjacency
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR, row_pointers, runs
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid

@@ -12,7 +12,7 @@ import torch
 from ...errors import UsageError
 from ...graph import Graph, Key, VertexType
 from ...graph.from_edges import relation_from_edges
-from ...minibatch import MiniBatch
+from ...graph.minibatch import MiniBatch
 from ...samplers import LayerWise, NodeWise, Sampler
 from .. import require
 from ..feature_gather import FeatureGather, can_gather

@@ -9,11 +9,11 @@ from ... import backends
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...loader import BulkLoader
+from ...graph.seed_list import SeedList
+from ...loading.loader import BulkLoader
+from ...loading.position import Positioned
 from ...local_adjacency import LocalAdjacency
 from ...pickled import Uncached
-from ...position import Positioned
-from ...seed_list import SeedList
 from .. import require
 from ..edge_graph import EdgeSampler
 from ..hand_split import warn_of_equal_draws
@@ -42,7 +42,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
         Device of the blocks; that of the graph by default.
     batch_size, shuffle, drop_last
         See DGL.
-    seed, bulk_size, memory_budget : see `bulksample.loader.BulkLoader`
+    seed, bulk_size, memory_budget : see `bulksample.loading.loader.BulkLoader`
         The seed is 0 unless given.
     comm : Comm, optional
         Rank r of p takes mini-batches r, r + p, ... A rank without a mini-batch in the last step ends one step earlier. All ranks make the

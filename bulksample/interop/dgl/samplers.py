@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import samplers
 from ...errors import UsageError
-from ...selection import vertex_ids
+from ...graph.selection import vertex_ids
 
 
 class BlockSampler:

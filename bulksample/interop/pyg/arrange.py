@@ -14,8 +14,8 @@ from torch_geometric.sampler import HeteroSamplerOutput
 
 from ...backends.base import Backend
 from ...graph import Graph
-from ...minibatch import MiniBatch, TypeRows
-from ...selection import Selection
+from ...graph.minibatch import MiniBatch, TypeRows
+from ...graph.selection import Selection
 from ...sparse import row_pointers, runs
 from ..edge_graph import EdgeGraph
 

@@ -18,15 +18,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ...bulk_sizes import AUTO_LIMIT, COPIES, check_bulk_size, fitting
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
-from ...epochs import Epochs, Order, Step
 from ...errors import UsageError
-from ...position import EpochShare
-from ...prefetch import Prefetcher
+from ...loading.bulk_sizes import AUTO_LIMIT, COPIES, check_bulk_size, fitting
+from ...loading.epochs import Epochs, Order, Step
+from ...loading.position import EpochShare
+from ...loading.prefetch import Prefetcher
+from ...loading.seed_groups import Ungrouped
 from ...rng import Stream
-from ...seed_groups import Ungrouped
 from ..hand_split import warn_of_equal_draws
 from ..made_together import OwnComm
 from .sampler import BulkSampler

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import UsageError, is_whole
-from ...selection import vertex_ids
+from ...graph.selection import vertex_ids
 from .read_graph import int_pairs
 
 

@@ -26,11 +26,11 @@ from ...data.npy import Archive
 from ...data.random_words import scaled
 from ...distributed.comm.base import Comm
 from ...errors import DataError, UsageError
+from ...graph.selection import Selection
 from ...rng import MAX_EPOCHS, Law, Stream, Substream
 from ...samplers.arrivals import SharedRow
 from ...samplers.saint import walk
 from ...samplers.saint_coefficients import Coefficients, count
-from ...selection import Selection
 from ...sparse import CSR, fixed_point, row_pointers
 from ..edge_graph import EdgeGraph
 from ..feature_gather import FeatureGather

@@ -35,6 +35,7 @@ from ...distributed.matrix.layout import Layout
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
 from ...graph import Key
+from ...graph.selection import Selection
 from ...graph.times import given_times
 from ...local_adjacency import LocalAdjacency
 from ...process_lock import process_lock
@@ -42,7 +43,6 @@ from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise, NodeWise, whole_fanouts
 from ...samplers.hgt import HGSampler
 from ...samplers.time_rule import TimeRule
-from ...selection import Selection
 from ...sparse import CSR, row_pointers
 from ..edge_graph import EdgeGraph, EdgeSampler
 from ..made_together import made_together

@@ -32,10 +32,10 @@ from typing import ClassVar
 import torch
 
 from ... import samplers
-from ...loader import BulkLoader
-from ...minibatch import MiniBatch
+from ...graph.minibatch import MiniBatch
+from ...loading.loader import BulkLoader
+from ...loading.position import check_version
 from ...nn.model import Model
-from ...position import check_version
 from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader

@@ -37,7 +37,7 @@ import torch
 from ...backends.base import Backend
 from ...data.random_words import Words
 from ...errors import UsageError
-from ...labels import as_numbers, has_label
+from ...graph.labels import as_numbers, has_label
 from ...nn.losses import label_shares, seed_losses
 from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch

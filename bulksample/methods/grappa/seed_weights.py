@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse
 
-from ...minibatch import MiniBatch
+from ...graph.minibatch import MiniBatch
 from ...sparse import CSR
 
 

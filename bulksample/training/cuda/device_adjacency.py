@@ -20,10 +20,10 @@ from ...backends.cuda.relations import expand_relations
 from ...backends.hops import Expansion
 from ...backends.layer_draws import LayerRace, LayerWeights, SharedDraws
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
+from ...graph.minibatch import MiniBatch
+from ...graph.selection import Selection
 from ...local_adjacency import LocalAdjacency
-from ...minibatch import MiniBatch
 from ...rng import Draw
-from ...selection import Selection
 from .cuda_context import CudaContext
 from .device_bulks import split_bulk, split_relation_bulk
 from .device_rows import block_on_device

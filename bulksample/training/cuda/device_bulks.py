@@ -11,7 +11,7 @@ from ...backends.cuda.bulk import DeviceBulk
 from ...backends.cuda.relation_bulk import RelationBulk, cut
 from ...backends.hops import Expansion, Hop
 from ...backends.relational import HeteroExpansion, Trees
-from ...selection import Selection
+from ...graph.selection import Selection
 from .cuda_context import CudaContext
 
 

@@ -25,8 +25,8 @@ from ...backends.hops import Expansion
 from ...backends.layer_draws import SharedDraws
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...distributed.matrix.reply_slots import RowLaw
+from ...graph.selection import Selection
 from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR
 from ..tensor_comm import TensorComm
 from .bulk_reads import BulkReads

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...backends.cuda import products as kernels
-from ...minibatch import Block
+from ...graph.minibatch import Block
 from ...nn.aggregate import SparseRows, matrix_of
 from .cuda_context import CudaContext
 

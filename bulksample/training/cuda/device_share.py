@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...minibatch import Block
+from ...graph.minibatch import Block
 from ...nn.layers import Input, Layer
 from ...views.inference_share import InferenceShare, Neighborhood
 from .cuda_context import CudaContext

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ...backends.cuda.nvrtc import DeviceLauncher
-from ...minibatch import MiniBatch
+from ...graph.minibatch import MiniBatch
 from ...views.sync import StreamSync
 
 

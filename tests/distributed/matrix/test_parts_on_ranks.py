@@ -16,7 +16,7 @@ from bulksample.distributed.matrix.partition import Partition, random
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.rank_graph import open_rank_graph
 from bulksample.distributed.matrix.verify import verify_together
-from bulksample.loader import BulkLoader
+from bulksample.loading.loader import BulkLoader
 from bulksample.samplers import make
 
 ASSIGNMENT = np.random.default_rng(3).integers(0, 4, 90).astype(np.int32)

@@ -17,9 +17,9 @@ from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_block, read_blocks
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers import Ladies
-from bulksample.seed_list import SeedList
 
 GRIDS = [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), (4, 2)]
 EXCHANGES = ("owner", "rows", "rows-oblivious")

@@ -13,13 +13,13 @@ import torch
 from communities import community_graph
 
 from bulksample import CSR, backends
+from bulksample.graph.selection import Selection
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.grappa.method import fresh_chunks
 from bulksample.methods.grappa.seed_weights import row_ratio, tree_weights, walk_coverage
 from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.samplers import Sage
-from bulksample.selection import Selection
 from bulksample.views.local import local_graph
 
 

@@ -7,7 +7,7 @@ from emulation.card import emulated_card
 from emulation.host import compiler
 from zoo import random_matrix
 
-from bulksample.minibatch import Block
+from bulksample.graph.minibatch import Block
 from bulksample.nn.segments import attention_pattern, segment_max
 from bulksample.training.cuda import device_edges, device_rows
 

@@ -11,10 +11,10 @@ from planted_relations import planted, shop
 from bulksample import Stream, TimeRule, backends, samplers
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.graph.seed_list import SeedList
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.seed_list import SeedList
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
 from bulksample.training.cuda.device_adjacency import DeviceAdjacency
 from bulksample.training.cuda.device_features import DeviceFeatures

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError, is_whole
+from ..errors import DataError, is_whole
 
 Array = NDArray[Any]
 

@@ -25,10 +25,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from .errors import UsageError, is_whole
-from .pickled import CopiedAlong
-from .process_lock import process_lock
-from .rng import MAX_EPOCHS
+from ..errors import UsageError, is_whole
+from ..pickled import CopiedAlong
+from ..process_lock import process_lock
+from ..rng import MAX_EPOCHS
 from .torch_workers import warn_in_worker
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .graph import EDGE, NODE, Graph, Key
-from .pickled import Rebuilt
-from .sparse import frozen
+from ..pickled import Rebuilt
+from ..sparse import frozen
+from . import EDGE, NODE, Graph, Key
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..pickled import CopiedAlong, Uncached
+from ..rng import Stream
+from ..sparse import row_pointers
 from .bulk_sizes import growing
-from .pickled import CopiedAlong, Uncached
 from .position import EpochShare, Position, Positioned
 from .prefetch import Prefetcher
-from .rng import Stream
 from .seed_groups import SeedGroups, Ungrouped
-from .sparse import row_pointers
 
 Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UsageError
-from .graph import Graph
-from .graph.times import UNITS, given_times
-from .pickled import Rebuilt
+from ..errors import UsageError
+from ..pickled import Rebuilt
+from ..sparse import frozen, row_pointers
+from . import Graph
 from .selection import Selection, vertex_ids
-from .sparse import frozen, row_pointers
+from .times import UNITS, given_times
 
 
 @dataclass(frozen=True, eq=False)

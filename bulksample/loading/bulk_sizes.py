@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
-from .errors import UsageError, is_whole
-from .free_memory import free_memory
+from ..errors import UsageError, is_whole
+from ..free_memory import free_memory
 
 AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large

@@ -12,18 +12,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .adjacency import Adjacency
+from ..adjacency import Adjacency
+from ..errors import UsageError, check_switches, is_whole
+from ..graph.minibatch import MiniBatch
+from ..graph.seed_batch import SeedBatch
+from ..graph.seed_list import SeedList
+from ..graph.selection import Selection, seed_ids
+from ..rng import Stream
+from ..samplers import NodeWise, Sampler
 from .bulk_sizes import COPIES, check_bulk_size, fitting
 from .epochs import Epochs, Order, Step
-from .errors import UsageError, check_switches, is_whole
-from .minibatch import MiniBatch
 from .position import EpochShare, minibatches_in_words
-from .rng import Stream
-from .samplers import NodeWise, Sampler
-from .seed_batch import SeedBatch
 from .seed_groups import SeedGroups, Ungrouped
-from .seed_list import SeedList
-from .selection import Selection, seed_ids
 
 
 class BulkLoader(Epochs[MiniBatch | None]):

@@ -18,10 +18,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from .errors import UsageError
-from .pickled import Rebuilt
-from .rng import Stream
-from .shuffle import Shuffle
+from ..errors import UsageError
+from ..pickled import Rebuilt
+from ..rng import Stream
+from ..shuffle import Shuffle
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UsageError
-from .pickled import Rebuilt
-from .rng import MAX_MINIBATCHES
-from .sparse import CSR, frozen, row_pointers
+from ..errors import UsageError
+from ..pickled import Rebuilt
+from ..rng import MAX_MINIBATCHES
+from ..sparse import CSR, frozen, row_pointers
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .graph import Key
+from ..sparse import row_pointers
+from . import Key
 from .minibatch import Block, MiniBatch
-from .sparse import row_pointers
 
 
 class LayerBlocks(NamedTuple):

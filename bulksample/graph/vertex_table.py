@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .errors import DataError, UsageError
+from ..errors import DataError, UsageError
+from ..mapped import is_mapped, pieces
+from ..sparse import CSR
 from .labels import as_labels, check_labels, has_label, outputs_of, target_of
-from .mapped import is_mapped, pieces
-from .sparse import CSR
 
 SPLITS = ("train", "val", "test")
 _PASSED = "_passed"  # attribute of a checked CSR: True if columns were allowed to repeat
@@ -24,7 +24,7 @@ class VertexTable(ABC):
     Attributes
     ----------
     features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
-    labels, num_classes : see `bulksample.labels`
+    labels, num_classes : see `bulksample.graph.labels`
     masks : dict of bool arrays of shape (n,)
     extra : dict of arrays of shape (n, ...)
     name : str
@@ -83,7 +83,7 @@ class VertexTable(ABC):
         name : str, optional
             A column of `extra`; the label itself unless given.
         target : {"class", "multilabel", "regression"}, optional
-            By default what the column is by its dtype; see `bulksample.labels.target_of`.
+            By default what the column is by its dtype; see `bulksample.graph.labels.target_of`.
 
         Raises
         ------
