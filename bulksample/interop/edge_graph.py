@@ -8,6 +8,7 @@ as one entry. GraphSAGE draws among the edges themselves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -23,7 +24,7 @@ from ..graph.minibatch import Block, MiniBatch, TypeRows
 from ..graph.selection import Selection
 from ..pickled import Rebuilt
 from ..rng import Stream
-from ..samplers import LayerWise, NodeWise, Sampler
+from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
 from ..sparse import CSR, MAX_VERTICES, row_pointers, runs
 
 
@@ -88,7 +89,7 @@ class EdgeGraph(Rebuilt):
         return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)
 
 
-class EdgeSampler:
+class EdgeSampler(AnySampler):
     """A plain sampler on a graph of one type and one relation; the entries of its mini-batches are the user's edges.
 
     Parameters
@@ -101,19 +102,25 @@ class EdgeSampler:
     def __init__(self, relation: Relation, base: Sampler) -> None:
         self.edges, self.base, self.key = EdgeGraph(relation), base, relation.key
         self.by_edge = base.name == "sage" and self.edges.pointers is not None
-        self.identity = self.identity_by_type = base.identity
-        self.settings = base.settings
+
+    @property
+    def identity(self) -> str:
+        return self.base.identity
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.base.settings
+
+    def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
+        return self.base.most_drawn(relations)
 
     def check(self, adjacency: Adjacency) -> None:
-        """See `Sampler.check`."""
         self.base.check(adjacency)
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        """See `Sampler.table_bytes`."""
         return self.base.table_bytes(adjacency, k, replace(like, by_type=False))
 
-    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        """See `Sampler.sample_bulk`."""
+    def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
         if self.by_edge:
             parts = expand_edges(self.edges, adjacency.backend, self.base, seeds, stream, epoch)  # type: ignore[arg-type]
         else:

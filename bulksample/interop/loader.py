@@ -19,7 +19,7 @@ from ..loading.loader import BulkLoader
 from ..loading.position import Positioned
 from ..pickled import CopiedAlong, Uncached
 from ..profiling import Profile, profiled
-from ..samplers import Sampler
+from ..samplers import AnySampler, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
 from .batch import Batch
@@ -238,7 +238,7 @@ def _check_plain(graph: Graph | RankGraph, as_dicts: bool, sampler: Any, given: 
     """Raise `UsageError` for arguments of mini-batches by type and relation, as those of a plain graph are not."""
     if as_dicts:
         raise UsageError(f"as_dicts: ranks share the plain graph {graph.name!r}, whose mini-batches are no dicts; leave it out")
-    relational = not isinstance(sampler, str) and (isinstance(sampler, HGSampler) or getattr(sampler, "by_relation", False))
+    relational = isinstance(sampler, AnySampler) and (sampler.by_relation or isinstance(sampler, HGSampler))
     names = [name for name, value in given.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
     if relational or names:
         found = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])

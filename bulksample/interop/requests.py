@@ -27,7 +27,7 @@ from ..loading.loader import BulkLoader
 from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..profiling import Profile
-from ..samplers import LayerWise, NodeWise, Sampler
+from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
 from ..views.edges import EdgeRows, EdgeSource
@@ -155,7 +155,7 @@ class RelationalRequest(Request):
         if not len(self.seeds.vertices):
             raise UsageError(f"seeds choose none of the {whole.n} vertices of graph {whole.name!r}; choose at least one")
         timed = times is not None
-        brought = isinstance(sampler, HGSampler) or getattr(sampler, "by_relation", False)
+        brought = isinstance(sampler, AnySampler) and (sampler.by_relation or isinstance(sampler, HGSampler))
         rule = TimeRule() if time is None and timed and not brought else time
         self.law = relation_sampler(whole, sampler, fanouts, rule, disjoint, options)
         drawn_fanouts(self.law.most_drawn([relation.key for relation in whole.relations]))

@@ -19,7 +19,7 @@ from ..graph.seed_batch import SeedBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import Selection, seed_ids
 from ..rng import Stream
-from ..samplers import NodeWise, Sampler
+from ..samplers import AnySampler, NodeWise
 from .bulk_sizes import COPIES, check_bulk_size, fitting
 from .epochs import Epochs, Order, Step
 from .position import EpochShare, minibatches_in_words
@@ -78,7 +78,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
     def __init__(
         self,
         adjacency: Adjacency,
-        sampler: Sampler,
+        sampler: AnySampler,
         seeds: Any,
         *,
         batch_size: int,
@@ -98,7 +98,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
     ) -> None:
         if not isinstance(adjacency, Adjacency):
             raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph, backends.make())")
-        if not hasattr(sampler, "sample_bulk"):
+        if not isinstance(sampler, AnySampler):
             raise UsageError(f"sampler: got {sampler!r}; use samplers.make(name, fanouts)")
         if not is_whole(batch_size):
             raise UsageError(f"batch_size must be positive, and a whole number; got {batch_size!r}")
@@ -112,16 +112,16 @@ class BulkLoader(Epochs[MiniBatch | None]):
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size, memory_budget)
         check_switches(shuffle=shuffle, drop_last=drop_last, prefetch=prefetch, even=even)
-        if groups is not None and getattr(sampler, "coverage", False):
+        if groups is not None and sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
         self._list = seeds if isinstance(seeds, SeedList) else None
         self._seeds = seed_ids(seeds, adjacency.n) if self._list is None else self._list.vertices
-        if getattr(sampler, "time", None) is not None and (self._list is None or self._list.times is None):
+        if sampler.time is not None and (self._list is None or self._list.times is None):
             raise UsageError("time counts in this sampler, but the seeds have no times; give the time of each seed")
         self._stream, self._shuffle = Stream(seed), bool(shuffle)
-        self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
+        self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream)
         self.batch_size, self.prefetches, self._transform, self._seed_types = batch_size, prefetch, transform, seed_types
         self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError, instead_of, unknown
-from .base import Sampler, whole_fanouts
+from .base import AnySampler, Sampler, whole_fanouts
 from .fastgcn import FastGcn
 from .full import Full
 from .labor import Labor
@@ -20,7 +20,7 @@ from .shadow import Shadow
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (Sage, Ladies, FastGcn, Labor, Full, Shadow, Saint)}
 
 __all__ = [
-    "SAMPLERS", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeWise", "Sage", "Saint", "Sampler", "Shadow", "make",
+    "SAMPLERS", "AnySampler", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeWise", "Sage", "Saint", "Sampler", "Shadow", "make",
     "whole_fanouts",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The base class of all samplers: they sample k mini-batches, hop by hop, in one call.
+"""The contract of all samplers, and the base of those that draw hop by hop: they sample k mini-batches in one call.
 
 A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. A sampler works alike on
 a graph in this process and on one distributed over ranks, on one relation and on several.
@@ -37,52 +37,35 @@ def whole_fanouts(given: Any, what: str = "fanouts") -> tuple[int, ...]:
     return tuple(fanout for fanout in fanouts if fanout is not None)
 
 
-@dataclass(frozen=True)
-class Sampler(ABC):
-    """A sampler of mini-batches of nested blocks.
+class AnySampler(ABC):
+    """A sampler of mini-batches.
 
-    Parameters
+    Attributes
     ----------
-    fanouts : tuple of int
-        How many each hop draws, starting at the seeds: neighbors of a vertex (node-wise) or vertices of a layer
-        (layer-wise). -1 takes all; by a law that reads weights, all of positive weight.
-    frontier : {"all", "new"}
-        ``all`` expands every vertex of the mini-batch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
-        expands only the vertices not expanded yet, and all lower layers share their draws (torch_geometric).
+    name : str
+    adds_seeds : bool
+        True if seeds of its mini-batches are more than were asked for.
+    coverage : int
+        Above 0, a loader draws subgraphs first, from roots among all of its seeds; see `Saint`.
+    time : TimeRule, optional
+        The rule by which times count; None if they do not.
+    by_relation : bool
+        True if it has options of relations, times or trees.
+    estimates_weighted_means : bool
+        True if blocks of a weighted graph estimate means by edge weight; exact inference must take the same means.
     """
 
     name: ClassVar[str]
-    reads_frontier: ClassVar[bool] = True  # False: its subgraphs have one rule of their own
-    adds_seeds: ClassVar[bool] = False  # True: seeds of its mini-batches are more than were asked for
-    fanouts: tuple[int, ...]
-    frontier: Frontier = "all"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", whole_fanouts(self.fanouts))
-        for field in self._options():
-            value = getattr(self, field.name)
-            if field.type == "bool":
-                check_switches(**{field.name: value})
-            if field.type == "int" and not is_whole(value, -inf):
-                raise UsageError(f"{field.name} must be a whole number; got {value!r}")
-        if not 1 <= len(self.fanouts) < MAX_LAYERS:
-            raise UsageError(f"fanouts must name 1 to {MAX_LAYERS - 1} hops; got {self.fanouts}")
-        if self.frontier not in ("all", "new"):
-            raise UsageError(f"frontier must be 'all' or 'new'; got {self.frontier!r}")
-        if self.frontier != "all" and not self.reads_frontier:
-            raise UsageError(f"frontier is for samplers of nested blocks; got {self.frontier} with {self.name}, of subgraphs: leave it out")
-        for fanout in self.fanouts:
-            check_fanout(fanout)
-
-    @classmethod
-    def _options(cls) -> list[Field[Any]]:
-        """Return the fields of every graph; those by keyword alone are of relations, times and trees."""
-        return [field for field in fields(cls) if not field.kw_only]
+    adds_seeds: ClassVar[bool] = False
+    coverage: Any = 0
+    time: Any = None
+    by_relation: Any = False
+    estimates_weighted_means: Any = False
 
     @property
+    @abstractmethod
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches of a plain graph."""
-        return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in self._options())}"
 
     @property
     def identity_by_type(self) -> str:
@@ -90,20 +73,13 @@ class Sampler(ABC):
         return self.identity
 
     @property
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The name of the sampler and its options, ready for JSON, for messages that compare two samplers."""
-        own = {field.name: getattr(self, field.name) for field in self._options()}
-        shown = (bool, int, float, str, tuple, type(None))
-        return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
 
-    @property
-    def estimates_weighted_means(self) -> bool:
-        """True if blocks of a weighted graph estimate means by edge weight; exact inference must take the same means."""
-        return bool(getattr(self, "weighted", False))
-
+    @abstractmethod
     def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
         """Return a fanout for each hop: the largest of those of some relations, -1 for all."""
-        return self.fanouts
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
@@ -142,6 +118,64 @@ class Sampler(ABC):
         """Sample k mini-batches of a graph that has been checked."""
         raise NotImplementedError
 
-    @abstractmethod
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
         """Predict the bytes that sampling k > 0 mini-batches like this one takes beside the mini-batches; 0 if unknown."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Sampler(AnySampler):
+    """A sampler of mini-batches of nested blocks, which draws hop by hop.
+
+    Parameters
+    ----------
+    fanouts : tuple of int
+        How many each hop draws, starting at the seeds: neighbors of a vertex (node-wise) or vertices of a layer
+        (layer-wise). -1 takes all; by a law that reads weights, all of positive weight.
+    frontier : {"all", "new"}
+        ``all`` expands every vertex of the mini-batch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
+        expands only the vertices not expanded yet, and all lower layers share their draws (torch_geometric).
+    """
+
+    reads_frontier: ClassVar[bool] = True  # False: its subgraphs have one rule of their own
+    fanouts: tuple[int, ...]
+    frontier: Frontier = "all"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", whole_fanouts(self.fanouts))
+        for field in self._options():
+            value = getattr(self, field.name)
+            if field.type == "bool":
+                check_switches(**{field.name: value})
+            if field.type == "int" and not is_whole(value, -inf):
+                raise UsageError(f"{field.name} must be a whole number; got {value!r}")
+        if not 1 <= len(self.fanouts) < MAX_LAYERS:
+            raise UsageError(f"fanouts must name 1 to {MAX_LAYERS - 1} hops; got {self.fanouts}")
+        if self.frontier not in ("all", "new"):
+            raise UsageError(f"frontier must be 'all' or 'new'; got {self.frontier!r}")
+        if self.frontier != "all" and not self.reads_frontier:
+            raise UsageError(f"frontier is for samplers of nested blocks; got {self.frontier} with {self.name}, of subgraphs: leave it out")
+        for fanout in self.fanouts:
+            check_fanout(fanout)
+
+    @classmethod
+    def _options(cls) -> list[Field[Any]]:
+        """Return the fields of every graph; those by keyword alone are of relations, times and trees."""
+        return [field for field in fields(cls) if not field.kw_only]
+
+    @property
+    def identity(self) -> str:
+        return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in self._options())}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = {field.name: getattr(self, field.name) for field in self._options()}
+        shown = (bool, int, float, str, tuple, type(None))
+        return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
+
+    @property
+    def estimates_weighted_means(self) -> bool:
+        return bool(getattr(self, "weighted", False))
+
+    def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
+        return self.fanouts

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..adjacency import race_weights
+from ..adjacency import Adjacency, race_weights
 from ..backends.base import Restriction, check_fanout
 from ..errors import UsageError
 from ..graph import Key
@@ -25,11 +25,11 @@ from ..graph.selection import Selection
 from ..local_adjacency import LocalAdjacency
 from ..rng import MAX_LAYERS, Stream
 from ..sparse import CSR, row_pointers, runs
-from .base import whole_fanouts
+from .base import AnySampler, whole_fanouts
 
 
 @dataclass(frozen=True)
-class HGSampler:
+class HGSampler(AnySampler):
     """HGSampling on a heterogeneous graph: about as many vertices of every type, densely connected.
 
     Parameters
@@ -43,7 +43,7 @@ class HGSampler:
     The race for a vertex names its place among all vertices, so types draw independently.
     """
 
-    time: ClassVar[None] = None  # time does not count
+    name: ClassVar[str] = "hgt"
     num_samples: Sequence[int] | Mapping[str, Sequence[int]]
 
     def __post_init__(self) -> None:
@@ -72,13 +72,7 @@ class HGSampler:
         return len(self._lists()[0])
 
     @property
-    def identity_by_type(self) -> str:
-        """Return `identity`: its mini-batches are by type and relation always."""
-        return self.identity
-
-    @property
     def identity(self) -> str:
-        """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
         given = self.num_samples
         return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
 
@@ -88,27 +82,22 @@ class HGSampler:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The options of the sampler, ready for JSON, for messages that compare two samplers."""
         given = self.num_samples
-        return {"sampler": "hgt", "num_samples": dict(given) if isinstance(given, Mapping) else list(given)}
+        return {"sampler": self.name, "num_samples": dict(given) if isinstance(given, Mapping) else list(given)}
 
-    def check(self, adjacency: LocalAdjacency) -> None:
+    def check(self, adjacency: Adjacency) -> None:
         """Raise `UsageError` if `num_samples` does not name the types of this graph, or its relations are in block rows."""
         adjacency.check_whole()
         names = [kind.name for kind in adjacency.graph.types]
         if isinstance(self.num_samples, Mapping) and set(self.num_samples) != set(names):
             raise UsageError(f"num_samples names {', '.join(map(str, self.num_samples))}; name every type: {', '.join(names)}")
 
-    def table_bytes(self, adjacency: LocalAdjacency, k: int, like: MiniBatch) -> int:
-        """Predict the bytes that sampling k mini-batches takes beside them; 0: unknown."""
-        return 0
+    def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
+        """Sample k mini-batches whose blocks are one square block per relation, on which a model runs all its layers.
 
-    def sample_bulk(self, adjacency: LocalAdjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        """Sample k mini-batches in one call; see `Sampler.sample_bulk`.
-
-        All blocks of a mini-batch are one square block per relation, on which a model runs all its layers. The vertices of a hop ascend.
+        The vertices of a hop ascend.
         """
-        self.check(adjacency)
+        assert isinstance(adjacency, LocalAdjacency)  # see `check`
         graph, relabel = adjacency.graph, adjacency.backend.relabel
         kinds, vertices = adjacency.split(seeds.vertices)
         owner = seeds.minibatch_of_row()

@@ -62,7 +62,7 @@ class EdgeLoader(BulkLoader):
     """
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        if getattr(sampler, "coverage", 0):
+        if sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
         if sampler.adds_seeds:
             raise UsageError(f"links are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")

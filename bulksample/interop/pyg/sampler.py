@@ -185,12 +185,12 @@ class BulkSampler(BaseSampler):
     def _check(self, backend: str) -> None:
         backends.make(backend)  # also where ranks make the adjacency together: it fails on one of them alone
         if self.grid is None:
-            self.sampler.check(self.adjacency)  # type: ignore[arg-type]
+            self.sampler.check(self.adjacency)
 
     def connect(self) -> None:
         """Make the adjacency of ranks that share it; collective. See `made_together.Shared`."""
         if self.grid is not None:
-            self.sampler.check(self.adjacency)  # type: ignore[arg-type]
+            self.sampler.check(self.adjacency)
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
@@ -363,7 +363,7 @@ class BulkSampler(BaseSampler):
         if trees:
             names = (np.repeat(names * self._stride - pointers[:-1], sizes) + spans[:-1]) % MAX_MINIBATCHES
         seeds = Selection(names, spans, vertices, self.graph.n, None, None, when)
-        sampled = self.sampler.sample_bulk(self.adjacency, seeds, self.stream, epoch)  # type: ignore[arg-type]
+        sampled = self.sampler.sample_bulk(self.adjacency, seeds, self.stream, epoch)
         outs = [arranged(self.graph, one, self._hops) for one in sampled]
         if trees:
             outs = [side_by_side(outs[first:last]) for first, last in pairwise(pointers)]
