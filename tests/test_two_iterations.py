@@ -152,7 +152,7 @@ def test_no_epoch_is_given_out_twice_whichever_line_threads_switch_at(kind):
 
         return lambda: names(loader), lambda: names(loader), check
 
-    assert at_every_line(setup, ["position.py", "epochs.py", "interop/pyg/drop_in.py"]) > 30
+    assert at_every_line(setup, ["loading/position.py", "loading/epochs.py", "interop/pyg/drop_in.py"]) > 30
 
 
 @pytest.mark.parametrize("kind", ["plain", "shared"])

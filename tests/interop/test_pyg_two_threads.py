@@ -39,4 +39,4 @@ def test_an_epoch_that_one_thread_sets_holds_while_another_asks_for_it():
 
         return lambda: loader.epoch, choose, check
 
-    assert at_every_line(setup, ["epochs.py"]) > 2
+    assert at_every_line(setup, ["loading/epochs.py"]) > 2
