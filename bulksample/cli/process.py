@@ -19,9 +19,10 @@ from ..errors import UsageError
 closed: set[str] = set()  # the standard streams that the caller closed
 _SAMPLING = "use a smaller --batch-size, --bulk-size or --memory-budget, or smaller --fanouts"
 _WORK = (  # modules whose names begin so, their work, and what lowers its memory
-    ("loader", "sampling mini-batches", _SAMPLING),
+    ("loading", "sampling mini-batches", _SAMPLING),
     ("samplers", "sampling mini-batches", _SAMPLING),
     ("adjacency", "sampling mini-batches", _SAMPLING),
+    ("local_adjacency", "sampling mini-batches", _SAMPLING),
     ("views", "fetching features", "use a smaller --batch-size, --feature-storage fp16, or --graph partitioned over more ranks"),
     ("training.loop", "training", "use a smaller --batch-size, --hidden or --fanouts, or more ranks"),
     ("evaluation", "evaluating all vertices", "use a smaller --hidden, or more ranks"),
