@@ -45,6 +45,7 @@ class Experiment(NamedTuple):
 # fmt: off
 EXPERIMENTS = {
     "sampling": Experiment("bench_sampling:sampling", "sampling", "sampled edges per second, beside torch_geometric and DGL"),
+    "before": Experiment("bench_before:before", "sampling", "an epoch of sampling, beside another checkout of this repository"),
     "peers": Experiment("peers.contest:peers", "peers", "sampling, loading and training steps, beside DGL, GraphBolt, torch_geometric"),
     "ladies": Experiment("bench_ladies:ladies", "ladies", "LADIES and FastGCN beside a plain scipy formulation"),
     "laws": Experiment("bench_laws:laws", "laws", "draws without and with replacement, by weight, LABOR"),

@@ -176,13 +176,7 @@ def test_two_iterations_that_run_out_of_memory_at_once():
     class Scarce(Sampler):
         name, go = "scarce", threading.Event()
 
-        def expand(self, *_):
-            raise NotImplementedError
-
-        def table_bytes(self, *_):
-            return 0
-
-        def sample_bulk(self, adjacency, seeds, stream, epoch=0):
+        def _sample(self, adjacency, seeds, stream, epoch):
             if len(seeds) == 8:
                 self.go.wait(PATIENCE)
             if len(seeds) == 8 or (len(seeds) == 3 and not self.go.is_set()):

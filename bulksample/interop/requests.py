@@ -1,4 +1,4 @@
-"""What a loader was asked for, of plain mini-batches or of those by type and relation: sampler, seeds, bulks and columns."""
+"""Requests of loaders, for plain mini-batches or for those by type and relation: sampler, seeds, bulks and columns."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Floats = NDArray[Any]
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint says of its model; the folder names it in messages."""
+    """The model of a checkpoint: options, weights and state; the folder names it in messages."""
 
     config: TrainConfig
     weights: dict[str, torch.Tensor]

@@ -114,9 +114,9 @@ class AnySampler(ABC):
         self.check(adjacency)
         return self._sample(adjacency, seeds, stream, epoch)
 
+    @abstractmethod
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
         """Sample k mini-batches of a graph that has been checked."""
-        raise NotImplementedError
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
         """Predict the bytes that sampling k > 0 mini-batches like this one takes beside the mini-batches; 0 if unknown."""

@@ -129,7 +129,8 @@ def test_fanouts_by_relation_have_a_default_or_name_every_relation():
 def test_the_loader_of_one_relation_draws_what_the_homogeneous_loader_draws():
     a = ZOO["random"]
     expected = [batch.minibatch.digest() for batch in bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds="all", seed=9)]
-    made = bs.Loader(bs.Graph(a), fanouts=[4, 3], batch_size=16, seeds=("node", "all"), seed=9, as_dicts=True)
+    named = samplers.Sage((4, 3), entries=True)  # else one relation draws by the plain path
+    made = bs.Loader(bs.Graph(a), named, batch_size=16, seeds=("node", "all"), seed=9, as_dicts=True)
     assert [replace(batch.minibatch, by_type=False).digest() for batch in made] == expected
 
 

@@ -112,7 +112,7 @@ class PartitionedLinks(LinkExamples):
 
 
 class _RowPointers(NamedTuple):
-    """What all ranks know of an adjacency in block rows."""
+    """The row pointers of an adjacency in block rows, which all ranks know."""
 
     indptr: np.ndarray
     nnz: int

@@ -198,7 +198,7 @@ class BulkSampler(BaseSampler):
 
     @property
     def adjacency(self) -> Adjacency:
-        """What this process samples from. Worker processes use one thread: they share the processors."""
+        """The adjacency that this process samples from. Worker processes use one thread: they share the processors."""
         threads = None if torch.utils.data.get_worker_info() is None else 1
         if threads not in self._adjacencies:
             self._adjacencies[threads] = self._adjacency(backends.make(self.backend, threads))
