@@ -31,6 +31,7 @@ CUT = {"graph": "partitioned"}
 LINKS = {"task": "links"}
 ROWS = {
     **{f"`--method {name}`": {"method": name, **({"clusters": 6} if name == "super-tma" else {})} for name in METHODS},
+    "`--method grappa --seed-weights none`": {"method": "grappa", "seed_weights": "none"},
     **{f"`--sampler {name}`": {"sampler": name, **({"fanouts": (-1, -1)} if name == "saint" else {})} for name in SAMPLERS},
     "`--sampler sage:replace=true`": {"sampler_options": {"replace": True}},
     "`--sampler sage:weighted=true`": {"sampler_options": {"weighted": True}},

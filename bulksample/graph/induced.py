@@ -11,7 +11,7 @@ from .graph import Graph
 from .types import Relation, VertexType
 
 
-def induced(graph: Graph, vertices: np.ndarray) -> Graph:
+def induced(graph: Graph, vertices: np.ndarray, drawing: np.ndarray | None = None) -> Graph:
     """Return the subgraph induced by a set S of vertices: A_r[S_D, S_S] for each relation r = (S, name, D).
 
     Parameters
@@ -19,6 +19,8 @@ def induced(graph: Graph, vertices: np.ndarray) -> Graph:
     graph : Graph
     vertices : int32, shape (m,)
         S, ascending, in the numbering of all types.
+    drawing : bool, shape (m,), optional
+        The vertices that keep their rows; by default all.
 
     Returns
     -------
@@ -26,14 +28,23 @@ def induced(graph: Graph, vertices: np.ndarray) -> Graph:
         The same types and relations in the same order; vertex i of a type is the i-th of S in it. Columns of vertices and edges keep their
         rows of S, classes are those of the whole graph, and edges keep the ids that they have in it. Only rows of S are copied.
     """
+    inside = by_type(graph, vertices)
+    kept = None if drawing is None else by_type(graph, vertices[drawing])
+    types = tuple(_type_of(kind, inside[kind.name]) for kind in graph.types)
+    relations = tuple(
+        _relation_of(one, inside[one.destination], inside[one.source], None if kept is None else kept[one.destination])
+        for one in graph.relations
+    )
+    return Graph.of(types, relations, graph.name)
+
+
+def by_type(graph: Graph, vertices: np.ndarray) -> dict[str, np.ndarray]:
+    """Return ascending vertices in the numbering of all types as vertices of each type: int32."""
     bounds = np.searchsorted(vertices, graph.offsets)
-    inside = {
+    return {
         kind.name: (vertices[bounds[place] : bounds[place + 1]] - graph.offsets[place]).astype(np.int32)
         for place, kind in enumerate(graph.types)
     }
-    types = tuple(_type_of(kind, inside[kind.name]) for kind in graph.types)
-    relations = tuple(_relation_of(one, inside[one.destination], inside[one.source]) for one in graph.relations)
-    return Graph.of(types, relations, graph.name)
 
 
 def _type_of(kind: VertexType, rows: np.ndarray) -> VertexType:
@@ -46,12 +57,12 @@ def _type_of(kind: VertexType, rows: np.ndarray) -> VertexType:
     )  # fmt: skip
 
 
-def _relation_of(relation: Relation, rows: np.ndarray, columns: np.ndarray) -> Relation:
-    """Return the edges of a relation between some of its destinations and some of its sources."""
+def _relation_of(relation: Relation, rows: np.ndarray, columns: np.ndarray, kept: np.ndarray | None) -> Relation:
+    """Return the edges of a relation between some of its destinations, or those `kept` among them, and some of its sources."""
     matrix = relation.adjacency
     place = np.full(matrix.shape[1], -1, np.int32)
     place[columns] = np.arange(len(columns), dtype=np.int32)
-    counts = matrix.degrees[rows]
+    counts = matrix.degrees[rows] if kept is None else np.where(np.isin(rows, kept, assume_unique=True), matrix.degrees[rows], 0)
     entries = runs(matrix.indptr[rows], counts)
     near = place[matrix.indices[entries]] >= 0
     indptr, entries = row_pointers(near)[row_pointers(counts)], entries[near]

@@ -16,6 +16,10 @@ the copies of a vertex is its output on the whole graph. With more layers, a cop
 is on its rank. Means are over local neighbors. A GCN normalises by degrees of the whole graph, and estimates a sum by d(v) times the
 local mean. With one rank this is the method `full`.
 
+In a graph of several types d(v) counts the neighbors by relation: w_pv is the mean over the relations r in which v has neighbors of
+d_pr(v) / d_r(v), and a copy takes (d_pr(v) / d_r(v)) / w_pv times its mean over N_pr(v). So one layer of sums of means is exact again. The
+relations are whole on every rank, and no edge travels. An edge and its reverse, which is of another relation, lie in one part.
+
 The part of an edge is chosen by a random (Philox) word, which depends on
     random    both of its ends                degree    its end with fewer in-neighbors: hubs have many copies, leaves few
 `--drop-edge q` removes each pair of ends with probability q. It draws K masks (`--edge-masks`) once, and epochs use them in turn.
@@ -27,36 +31,36 @@ The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
+from ..graph.induced import by_type
 from ..graph.labels import as_numbers, has_label, known_share
 from ..nn.losses import seed_losses
 from ..rng import Stream, Substream
 from ..sparse import CSR
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
-from ..training.method import Method
 from ..views.full_graph import FullGraph
-from ..views.local import LocalPart, LocalRows, allgather_degrees, check_replication, local_part
-from ..views.view import View
+from ..views.local import BlockParts, LocalPart, LocalRows, check_replication, local_part
+from ..views.type_part import TypePart, TypeParts, TypePass, part_of_relations
+from ..views.type_view import type_targets
 from .config import TrainConfig
 from .full import require_single_precision
+from .part_method import PartMethod
 
 
-class CoFree(Method):
+class CoFree(PartMethod):
     """Full-graph training on parts of the edges; each copy of a vertex counts by its share of the neighbors."""
 
     name: ClassVar[str] = "cofree"
-    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
-    equal_steps: ClassVar[bool] = True
-    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
-
-    config: TrainConfig
+    in_time = "gives each vertex one row in a pass over its part, and in time it has one for each seed's time", "method sync or random-tma"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -65,23 +69,22 @@ class CoFree(Method):
     def view(self, context: TrainingContext) -> None:
         """Train on this rank's part of the edges instead of its block row; collective."""
         whole, self._comm = context.view, context.comm
-        if whole.own_rows().weights is not None:
+        weighted = whole.block_rows.weights is not None if whole.block_rows else type_targets(whole).weighted
+        if weighted:
             raise UsageError(
                 "copies of a vertex count by their number of neighbours; got means by edge weight: use a sampler of plain means"
             )
-        self.local, self._weights = cut_view(whole, self._comm, self.config.vertex_cut, self.config.seed)
-        self.initial_bytes = context.ledger.run_bytes
+        parts = self.make_parts(whole)
+        cut = cut_view(parts, self._comm, self.config) if isinstance(parts, BlockParts) else cut_types(parts, self._comm, self.config)
+        self._cut, self.local, self._n, self.initial_bytes = cut, cut.part, parts.n, context.ledger.run_bytes
         context.replace_view(self.local.view)
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        config, local, view = self.config, self.local, self.local.view
-        matrices = [local.matrix]
-        if config.drop_edge:
-            matrices = [thinned(matrices[0], local.vertices, config.drop_edge, config.seed, k) for k in range(config.edge_masks)]
-        self._passes = [FullGraph(LocalRows(local, matrix), config.form == "strong") for matrix in matrices]
+        view = self.local.view
+        self._passes = [self._cut.full_pass(mask) for mask in (range(self.config.edge_masks) if self.config.drop_edge else [None])]
         labelled = np.flatnonzero(has_label(view.labels))
         shares = known_share(view.labels[labelled])
-        weights, self._total = self._weights[labelled].astype(np.float32), float((self._weights[labelled] * shares).sum())
+        weights, self._total = self._cut.weights[labelled].astype(np.float32), float((self._cut.weights[labelled] * shares).sum())
         arrays = (view.seeds[labelled].astype(np.int64), as_numbers(view.labels[labelled]), weights)
         self._at, self._labels, self._shares = (torch.from_numpy(array).to(view.where) for array in arrays)
         return WholeGraphSource()
@@ -94,11 +97,11 @@ class CoFree(Method):
 
     def describe(self) -> dict[str, Any]:
         """Return the balance of the parts; collective: vertices and edges of all parts are gathered."""
-        sizes = self._comm.gather_control((len(self.local.vertices), self.local.matrix.nnz, self.initial_bytes))
+        sizes = self._comm.gather_control((len(self.local.vertices), self.local.edges, self.initial_bytes))
         vertices, edges, initial = (list(column) for column in zip(*sizes, strict=True))
         return {
             "vertex_cut": self.config.vertex_cut,
-            "replication_factor": sum(vertices) / self.local.whole.layout.n,
+            "replication_factor": sum(vertices) / self._n,
             "edge_balance": max(edges) * len(edges) / max(1, sum(edges)),
             "initial_bytes": sum(initial),
         }
@@ -127,22 +130,35 @@ def pair_words(seed: int, substream: Substream, low: np.ndarray, high: np.ndarra
     return Stream(seed).words(substream.tag(), low, vertex=high, minibatch=turn)[..., 0]
 
 
-def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
-    """Return the matrix without the entries that random mask number `mask` drops; v <- u and u <- v are dropped together."""
-    rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
+def kept_edges(rows: np.ndarray, columns: np.ndarray, rate: float, seed: int, mask: int) -> np.ndarray:
+    """Return False for the edges v <- u that random mask number `mask` drops; v <- u and u <- v are dropped together."""
     words = pair_words(seed, Substream.COFREE_DROPPED_EDGE, np.minimum(rows, columns), np.maximum(rows, columns), mask)
-    return matrix.keep(words >= rate * 2**32)
+    return np.asarray(words >= rate * 2**32)
 
 
-def cut_view(whole: View, comm: Comm, how: str, seed: int) -> tuple[LocalPart, np.ndarray]:
-    """Send each edge to the rank of its part; return this rank's part, and the weight of each of its seeds (float64). Collective.
+def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
+    """Return the matrix without the entries that a mask drops."""
+    return matrix.keep(kept_edges(vertices[matrix.row_of_entry()], vertices[matrix.indices], rate, seed, mask))
+
+
+class EdgePart(NamedTuple):
+    """A rank's part of the edges."""
+
+    part: LocalPart | TypePart
+    weights: np.ndarray  # float64, of each seed of the part
+    full_pass: Callable[[int | None], FullGraph | TypePass]  # over all rows, without the edges that a mask drops
+
+
+def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
+    """Send each edge of a graph in block rows to the rank of its part, and return that of this rank; collective.
 
     Raises `UsageError` if the grid replicates the graph c > 1 times.
     """
+    whole, degrees = parts.whole, parts.degrees
     check_replication(own := whole.own_rows())
-    degrees, block = allgather_degrees(own), own.block
+    block = own.block
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
-    part = part_of_edges(how, seed, rows, columns, degrees, comm.size)
+    part = part_of_edges(config.vertex_cut, config.seed, rows, columns, degrees, comm.size)
     edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]
     ends = np.concatenate(comm.alltoall(edges, "topology"))
     values = None
@@ -163,4 +179,47 @@ def cut_view(whole: View, comm: Comm, how: str, seed: int) -> tuple[LocalPart, n
         has_copy = (vertices[at] == whole.seeds) & (share[at] > 0)
     x = whole.features.start(vertices).wait()
     local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy, whole.adjacency.backend)
-    return local, share[local.view.seeds]
+
+    def full_pass(mask: int | None) -> FullGraph:
+        kept = matrix if mask is None else thinned(matrix, vertices, config.drop_edge, config.seed, mask)
+        return FullGraph(LocalRows(local, kept), config.form == "strong")
+
+    return EdgePart(local, share[local.view.seeds], full_pass)
+
+
+def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
+    """Return this rank's part of the edges of all relations, which every rank has; collective if other ranks hold features."""
+    graph, offset = parts.graph, dict(zip((kind.name for kind in parts.graph.types), parts.graph.offsets.tolist(), strict=False))
+    degrees, total, linked = np.zeros(graph.n, np.int64), np.zeros(graph.n), np.zeros(graph.n)
+    rows_of = {name: slice(first, first + graph.type(name).count) for name, first in offset.items()}
+    for relation in graph.relations:
+        degrees[rows_of[relation.destination]] += relation.adjacency.degrees
+    inside, relations = (degrees == 0) & (parts.blocks.part == comm.rank), []
+    for relation in graph.relations:
+        matrix, own = relation.adjacency, rows_of[relation.destination]
+        ends = offset[relation.destination] + matrix.row_of_entry(), offset[relation.source] + matrix.indices
+        here = part_of_edges(config.vertex_cut, config.seed, *ends, degrees, comm.size) == comm.rank
+        kept = matrix.keep(here)
+        inside[ends[0][here]] = inside[ends[1][here]] = True
+        total[own] += np.divide(kept.degrees, matrix.degrees, out=np.zeros(len(matrix.degrees)), where=matrix.degrees > 0)
+        linked[own] += matrix.degrees > 0
+        relations.append(replace(relation, adjacency=kept))
+    weights = np.divide(total, linked, out=inside.astype(np.float64), where=linked > 0)
+    vertices = np.flatnonzero(inside).astype(np.int32)
+    part = part_of_relations(parts.whole, relations, vertices, weights[parts.seeds] > 0)
+    names = by_type(graph, vertices)
+
+    def full_pass(mask: int | None) -> TypePass:
+        means = []
+        for (source, _, name), matrix, of_whole in part.relations:
+            rows, at = matrix.row_of_entry(), offset[name] + names[name]
+            kept = np.ones(len(rows), bool)
+            if mask is not None:
+                kept = kept_edges(at[rows], offset[source] + names[source][matrix.indices], config.drop_edge, config.seed, mask)
+            counts = np.bincount(rows, kept, minlength=len(at))
+            scale = np.divide(matrix.degrees, of_whole * weights[at] * counts, out=np.zeros(len(at)), where=counts > 0)
+            means.append(np.where(kept, scale[rows], 0).astype(np.float32))
+        return part.full_pass(weights=means)
+
+    own_weights = weights[parts.seeds]
+    return EdgePart(part, own_weights[own_weights > 0], full_pass)

@@ -14,13 +14,26 @@ from ..config.groups import FeaturelessOptions, TimeOptions
 from ..config.options import Options
 from ..config.train import TrainOptions
 from ..errors import unknown
+from ..samplers import SAMPLERS
 from . import METHODS, options
 from .readers import check_read
 
 _LINKS = ("sync", *options.AVERAGING)  # methods that can predict links
-_RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync", *options.AVERAGING), "sampler": ("sage", "labor", "full", *UNION), "cache_by": ("degree", "frequency"),
+_BY_LAYER = "trains one layer after another, and the projections of the types into one width belong to no layer"
+_ONE_TYPE = {  # values of options that are for graphs of one type, and the reason
+    "method": {
+        "full": "exchanges the rows of one type between the layers",
+        "bns": "samples the rows of one type that full-graph training exchanges between the layers",
+        "adaqp": "rounds the rows of one type that full-graph training exchanges between the layers",
+        "retexo": _BY_LAYER, "retexo-federated": _BY_LAYER,
+    },
+    "sampler": {
+        "shadow": "takes the edges among the vertices of one type for every layer",
+        "saint": "estimates the chance of each vertex and edge of one type, and corrects the loss by it",
+    },
+    "cache_by": {"inclusion": "multiplies with one adjacency"},
 }  # fmt: skip
+_CHOICES = {"method": tuple(METHODS), "sampler": tuple(SAMPLERS), "cache_by": ("degree", "frequency", "inclusion")}
 
 
 class MethodOptions(Options):
@@ -64,17 +77,17 @@ class TrainConfig(
                 if getattr(self, name) != field.default:
                     raise ValueError(f"{name} is an option of the models {', '.join(RELATIONAL_MODELS)}; got model {self.model}")
             return
-        for name, fits in _RELATIONAL.items():
-            if (found := getattr(self, name)) not in fits:
-                choices = " or ".join(str(one) for one in fits if one is not None)
-                raise ValueError(f"model {self.model}: got {name} {found}; {f'use {choices}' if choices else 'leave it out'}")
+        for name, refused in _ONE_TYPE.items():
+            if why := refused.get(found := getattr(self, name)):
+                fits = " or ".join(one for one in _CHOICES[name] if one not in refused)
+                raise ValueError(f"{name} {found} {why}; got model {self.model}, of several types: use {fits}")
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
         divided = [name for name in ("graph", "topology", "features") if getattr(self, name) == "partitioned"]
         if self.method != "sync" and "partitioned" in (self.graph, self.topology):
             raise ValueError(f"method {self.method} divides a heterogeneous graph by itself; got {divided[0]} partitioned: leave it out")
-        if self.partition != "block" and not divided:
+        if self.partition != "block" and not divided and self.method not in ("grappa", "cofree"):
             raise ValueError(
                 f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
                 "partitioned"

@@ -44,8 +44,8 @@ READERS = {
         lambda run: run.method == "sync" or (run.evaluation == "sampled" and run.method not in AVERAGING),
     ),
     "form": Reader(
-        "passes over the whole graph: methods full, bns, adaqp, cofree, or grappa with full_graph",
-        lambda run: run.method in (*_LAYERED, "cofree") or run.full_graph,
+        "passes over the whole graph by a model of one type: methods full, bns, adaqp, cofree, or grappa with full_graph",
+        lambda run: (run.method in (*_LAYERED, "cofree") or run.full_graph) and not run.is_relational,
     ),
     "overlap": Reader(
         "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",

@@ -20,13 +20,14 @@ from ..backends.base import Backend
 from ..distributed.matrix.graph_block import GraphBlock, load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
-from ..graph import Graph
+from ..graph import EDGE, NODE, Graph, Key
 from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer
 from ..sparse import CSR, row_pointers
 from .features import Features, Fetching
+from .full_graph import FullGraph
 from .view import BlockRows, Targets, View, mean_weights
 
 
@@ -56,6 +57,14 @@ def allgather_degrees(rows: BlockRows) -> np.ndarray:
     return degrees
 
 
+class PartRelation(NamedTuple):
+    """The edges of a relation within a part, and the in-degree of each of its destinations in the whole graph."""
+
+    key: Key
+    matrix: CSR  # shape (rows of the destination's type, rows of the source's)
+    degrees: np.ndarray  # int32
+
+
 class LocalPart(NamedTuple):
     """The part of a graph that a rank sees, renumbered, and its view.
 
@@ -69,6 +78,25 @@ class LocalPart(NamedTuple):
     matrix: CSR  # shape (m + h, m + h); the rows of H are empty
     degrees: np.ndarray  # int32, shape (m + h,): in-degrees in the whole graph
 
+    @property
+    def target(self) -> str:
+        """The type of the seeds."""
+        return NODE
+
+    @property
+    def relations(self) -> tuple[PartRelation, ...]:
+        """The edges by relation; a plain graph has one."""
+        return (PartRelation((NODE, EDGE, NODE), self.matrix, self.degrees),)
+
+    @property
+    def edges(self) -> int:
+        """The number of edges."""
+        return self.matrix.nnz
+
+    def full_pass(self, strong: bool = True) -> FullGraph:
+        """Return a pass of a model over all rows, which exchanges nothing; see `FullGraph`."""
+        return FullGraph(LocalRows(self), strong)
+
 
 def local_part(
     whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, own_seeds: np.ndarray, backend: Backend
@@ -77,7 +105,7 @@ def local_part(
 
     `own_seeds` is True for the seeds of the whole view that are this rank's.
     """
-    features = Features(Graph(matrix, features=_stored(x), name=whole.name))
+    features = Features(Graph(matrix, features=stored(x), name=whole.name))
     seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
     more = {"adjacency": matrix.nbytes(), "features": features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
     made = View(
@@ -114,6 +142,30 @@ class PendingLocalView:
         return local_part(self._whole, self.vertices, self._rows, self._matrix, x, self._degrees, self._own_seeds, self._backend)
 
 
+class BlockParts:
+    """Fetches parts of a plain graph in block rows, which are the chunks that stay; making one is collective, see `allgather_degrees`."""
+
+    def __init__(self, whole: View) -> None:
+        own = whole.own_rows()
+        self.whole, self.degrees = whole, allgather_degrees(own)
+        self.n, self.layout, self.blocks = own.layout.n, own.layout, VisibleParts.of_blocks(own.layout)
+
+    @property
+    def mark(self) -> np.ndarray:
+        """Numbers that tell the chunks of this partition from others: int64."""
+        layout = self.layout
+        order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
+        return order.astype(np.int64)
+
+    def parts_of_seeds(self, parts: VisibleParts) -> np.ndarray:
+        """Return the part of each seed of the whole graph."""
+        return np.asarray(parts.part[self.whole.seeds])
+
+    def start(self, parts: VisibleParts, halo: int | None = None) -> PendingLocalView:
+        """Start to fetch the part that this rank sees; collective, see `PendingLocalView`."""
+        return PendingLocalView(self.whole, parts, self.degrees, self.whole.adjacency.backend, halo)
+
+
 def check_replication(rows: BlockRows) -> None:
     """Raise `UsageError` if the graph is replicated c > 1 times."""
     if (c := rows.grid.replication) != 1:
@@ -147,7 +199,7 @@ def _rows_for(block: GraphBlock, parts: VisibleParts, rank: int, outside: bool) 
     return rows if outside else rows.keep(parts.sees(rank, rows.indices))
 
 
-def _stored(x: Input) -> np.ndarray | CSR:
+def stored(x: Input) -> np.ndarray | CSR:
     """Convert input rows to features of a `Graph`."""
     if isinstance(x, SparseRows):
         return CSR(x.indptr, x.indices, x.weights, x.shape)

@@ -52,7 +52,7 @@ def test_every_edge_lies_in_one_part_and_the_weights_of_copies_add_up_to_one(sto
 
     def rank(comm):
         method = made(stored / name, comm, vertex_cut=cut).method
-        return method.local, method._weights
+        return method.local, method._cut.weights
 
     edges, weight = np.zeros((graph.n, graph.n)), np.zeros(graph.n)
     for local, weights in on_threads(p, rank):

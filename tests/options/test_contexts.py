@@ -35,6 +35,7 @@ CONTEXTS = {  # name: (ranks, graph, options)
     "sampled scores": (2, graph, {"evaluate": "sampled"}), "links": (2, "links", LINKS),
     "hetero": (2, planted, RELATIONAL), "times": (2, lambda: planted(times=True), RELATIONAL),
     "hetero-features": (2, planted, {**RELATIONAL, "features": "partitioned"}),
+    **{f"hetero-{method}": (4, planted, {**RELATIONAL, "featureless": "constant", "method": method}) for method in ("grappa", "cofree")},
     "full": (2, graph, {"method": "full"}), "bns": (2, graph, {"method": "bns"}), "cofree": (2, graph, {"method": "cofree"}),
     "cofree-masks": (2, graph, {"method": "cofree", "drop_edge": 0.3}), "adaqp": (2, graph, {"method": "adaqp", "reassign_every": 2}),
     **{f"adaqp-{bits}": (2, graph, {"method": "adaqp", "bits": bits}) for bits in ("8", "16", "32", "uniform", "random")},

@@ -15,11 +15,9 @@ from ...config.train import TrainOptions
 from ...data.link_examples import LinkExamples
 from ...data.link_split import LinkGraph
 from ...distributed.comm.threads import SerialComm
-from ...errors import UsageError
 from ...graph import Graph, VertexType
 from ...graph.induced import induced
 from ...local_adjacency import union_of
-from ...nn.relational import Schema
 from ...sparse import CSR
 from ...training.link_loss import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view
@@ -29,6 +27,9 @@ from ...views.relational_links import LinkTargets
 from ...views.type_view import TypeTargets, schema_of
 from ...views.view import View, as_weighed
 from ...views.whole import whole_view
+from ..part_method import check_learned
+
+_SHAPES = "trainers average equal shapes of weights"
 
 
 class DividedGraph(ABC):
@@ -138,7 +139,7 @@ class _Relations(DividedGraph):
         assert kind.labels is not None
         check_seeds(f"type {kind.name!r}", seeds, kind.labels[seeds])
         self._first = int(graph.offsets[graph.place(kind.name)])
-        check_learned(self._config, graph, schema_of(graph, kind.name))
+        check_learned(self._config, graph.name, schema_of(graph, kind.name), _SHAPES)
         self.adjacency = union_of(graph)
         self.labels = None
         if kind.labels.dtype.kind != "f":
@@ -173,7 +174,7 @@ class _RelationLinks(DividedGraph):
         graph = self._graph
         self._held, self._rule = link_rule(self._config, graph)
         source, _, destination = self._held.relation
-        check_learned(self._config, graph, schema_of(graph, source)._replace(link_target=destination))
+        check_learned(self._config, graph.name, schema_of(graph, source)._replace(link_target=destination), _SHAPES)
         self.adjacency = union_of(graph)
 
     def count_examples(self, vertices: np.ndarray) -> int:
@@ -190,13 +191,3 @@ class _RelationLinks(DividedGraph):
         held, rule = link_rule(self._config, self._graph)
         targets = LinkTargets(graph, held.relation, rule, held.reverses)
         return whole_type_view(self._config, targets, self._request.backend, self._request.fingerprint)
-
-
-def check_learned(config: TrainOptions, graph: Graph, schema: Schema) -> None:
-    """Raise `UsageError` if the model learns a row for each vertex of a type: a trainer has those of its part alone."""
-    learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
-    if learned and config.featureless != "constant":
-        raise UsageError(
-            f"trainers average equal shapes of weights; type {learned[0]!r} of graph {graph.name!r} has no features, and "
-            f"got featureless {config.featureless}: use constant, or method sync"
-        )

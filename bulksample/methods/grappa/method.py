@@ -16,6 +16,9 @@ Weights, normalised over the step (see `seed_weights`)
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
 
+A graph of several types is divided type by type or by a partitioner of all its relations, and its parts have all relations. Coverage is
+the mean over the relations into a vertex, as its new row is their sum, and a tree has a factor for each row and relation.
+
 With `tree` and `fresh` the gradient tends to that of neighbor-sampled training on the whole graph, with a bias of O(1 / seeds of a
 step). The other weights are first-order corrections. With static chunks a tree that touches two or more other chunks may be
 in no strict view, and no weight corrects for that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
@@ -29,7 +32,7 @@ arXiv 2602.01872.
 from __future__ import annotations
 
 import zlib
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,33 +46,34 @@ from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import IsolatedBatches, equal_steps, part_loader
-from ...training.method import Labelled, Method, labelled_logits
+from ...training.method import Labelled, labelled_logits
 from ...views.full_graph import FullGraph
-from ...views.local import LocalPart, LocalRows, PendingLocalView, VisibleParts, allgather_degrees
+from ...views.local import LocalPart, PendingLocalView, VisibleParts
+from ...views.type_part import PendingTypePart, TypePart, TypePass
 from ..config import TrainConfig
 from ..full import require_single_precision
+from ..part_method import PartMethod
 from .seed_weights import batch_scalar, capped, effective_share, shrunk, tree_weights, walk_coverage
 
 
-class Grappa(Method):
+class Grappa(PartMethod):
     """Train on parts of the graph, with the loss of each seed weighted by how much of its neighbourhood the part covers."""
 
     name: ClassVar[str] = "grappa"
-    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
-    equal_steps: ClassVar[bool] = True
-    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
-
-    config: TrainConfig
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
-        self._coming: tuple[int, PendingLocalView] | None = None  # a later super-epoch, and its view on the way
-        self._pass: FullGraph | None = None  # the pass over all rows of the view
+        self._coming: tuple[int, PendingLocalView | PendingTypePart] | None = None  # a later super-epoch, and its view on the way
+        self._pass: FullGraph | TypePass | None = None  # the pass over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # over all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
         if config.full_graph:
             require_single_precision(config)
+        if config.full_graph:
+            self.in_time = "gives each vertex one row in a pass over the view, and in time it has one for each seed's time", "mini-batches"
+        elif config.seed_weights != "none":
+            self.in_time = "weighs seeds by all their neighbors, and in time they draw from those before", "seed_weights none"
         if config.seed_weights == "tree":
             self._check_trees()
 
@@ -90,10 +94,7 @@ class Grappa(Method):
 
     def view(self, context: TrainingContext) -> None:
         """Fetch the view of the first super-epoch; collective."""
-        self.whole, self.comm, self.layout = context.view, context.comm, context.view.own_rows().layout
-        self._backend = context.view.adjacency.backend
-        self._degrees = allgather_degrees(self.whole.own_rows())
-        self._blocks = VisibleParts.of_blocks(self.layout)
+        self.parts, self.comm = self.make_parts(context.view), context.comm
         self._turn = 0
         self.local = self._start_view(0).wait()
         self._sent["initial"] = context.ledger.run_bytes
@@ -102,9 +103,9 @@ class Grappa(Method):
     def visible_parts(self, turn: int) -> VisibleParts:
         """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and equal on every rank."""
         config, p = self.config, self.comm.size
-        part = self._blocks.part
+        part = self.parts.blocks.part
         if config.chunking == "fresh":
-            part = fresh_chunks(config.seed, turn, self.layout.n, p, self._backend)
+            part = fresh_chunks(config.seed, turn, self.parts.n, p, self.parts.whole.adjacency.backend)
         return VisibleParts(part, seen_chunks(p, self.chunks, turn))
 
     def turn(self, epoch: int) -> int:
@@ -113,18 +114,16 @@ class Grappa(Method):
         constant = self.comm.size == 1 or (self.config.chunking == "static" and (self.chunks == 1 or self.chunks >= self.comm.size))
         return 0 if constant or not every else epoch // every
 
-    def _start_view(self, turn: int) -> PendingLocalView:
+    def _start_view(self, turn: int) -> PendingLocalView | PendingTypePart:
         """Start to fetch the view of a super-epoch; collective."""
         halo = self.config.halo_rows if self.config.view == "halo" else 0
-        return PendingLocalView(self.whole, self.visible_parts(turn), self._degrees, self._backend, halo)
+        return self.parts.start(self.visible_parts(turn), halo)
 
     def _sent_so_far(self) -> int:
         return sum(sent.bytes for sent in self.comm.tally.values())
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        layout = self.layout
-        order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
-        fixed = {"ranks": self.comm.size, "partition": zlib.crc32(order.astype(np.int64).tobytes())}
+        fixed = {"ranks": self.comm.size, "partition": zlib.crc32(self.parts.mark.tobytes())}
         self._batches = IsolatedBatches(fixed, self._drop_coming)
         self._use_view(context)
         return self._batches
@@ -145,7 +144,7 @@ class Grappa(Method):
                 self._coming = following, self._start_view(following)
         self._sent["repartition"] += self._sent_so_far() - before
 
-    def _view_of(self, turn: int) -> LocalPart:
+    def _view_of(self, turn: int) -> LocalPart | TypePart:
         """Return the view of a super-epoch; collective."""
         if self._coming is None or self._coming[0] != turn:
             self._drop_coming()
@@ -162,10 +161,10 @@ class Grappa(Method):
     def _use_view(self, context: TrainingContext) -> None:
         """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
         config, local = self.config, self.local
-        counts = np.bincount(self.visible_parts(self._turn).part[self.whole.seeds], minlength=self.comm.size)
+        counts = np.bincount(self.parts.parts_of_seeds(self.visible_parts(self._turn)), minlength=self.comm.size)
         steps, sizes = equal_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
-            self._pass = FullGraph(LocalRows(local), config.form == "strong")
+            self._pass = local.full_pass(config.form == "strong")
             self._batches.train_on(None, 1)
         else:
             loader = part_loader(context, self.comm.rank, sizes[self.comm.rank])
@@ -175,11 +174,15 @@ class Grappa(Method):
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
         """Return the weight of every seed before it is capped and shrunk, and lambda."""
         config, local, seeds = self.config, self.local, self.local.view.seeds
-        linked = local.degrees[seeds] > 0
+        linked = np.zeros(len(seeds), bool)
+        for relation in local.relations:
+            if relation.key[2] == local.target:
+                linked |= relation.degrees[seeds] > 0
         amount = 1.0 if config.shrink in (None, "ess") else float(config.shrink)
         raw = np.ones(len(seeds))
         if config.seed_weights in ("node", "batch"):
-            raw = walk_coverage(local.matrix, local.degrees, config.weight_hops or config.layers)[seeds]
+            covered = walk_coverage(local.relations, config.weight_hops or config.layers)
+            raw = covered[local.target][seeds] if local.target in covered else raw
             own = raw[linked]
             n, total, squares = self.comm.allreduce(np.array([len(own), own.sum(), np.square(own).sum()]), "control")
             raw = np.where(linked, raw * (n / total if total else 1.0), raw)
@@ -220,8 +223,8 @@ class Grappa(Method):
         config, local = self.config, self.local
         assert batch.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
-        drawn, halo = batch.minibatch.on_host(), config.view == "halo"
-        return tree_weights(drawn, local.matrix, local.degrees, config.fanouts, replace, share, halo)
+        drawn, halo = batch.minibatch.whole.on_host(), config.view == "halo"
+        return tree_weights(drawn, local.target, local.relations, config.fanouts, replace, share, halo)
 
     def _final(self, raw: np.ndarray) -> np.ndarray:
         """Return the weights after cap and shrinkage, and keep their sums for the report."""

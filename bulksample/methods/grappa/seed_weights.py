@@ -4,13 +4,15 @@
     c_l(v)     = mean over all u in N(v) of [u in S] c_(l-1)(u)   of walks of l steps, c_0 = 1: one product with A for each hop
     w_v        = c_L(v) / mean of c_L over the seeds that have neighbors;   1 for a seed that has none
 
+In a graph of several types a row is a sum over relations of means, so c_l(v) is the mean over the relations in which v has neighbors.
+
 With w_v = kappa / E kappa the estimate is unbiased for a gradient that is affine in the mean of the neighbors' messages; for
 others it is a first-order correction. A weight is the coverage itself, never its inverse: a seed that the view hardly covers
 counts little.
 
 Horvitz-Thompson weights of whole sampled trees are exact if every tree is possible, with a variance that grows with the tree. A seed v
 draws a tree T from the view S with probability q_S(T|v), instead of p(T|v) in the whole graph. There is one factor for every row that
-draws k neighbors. Pi(T) is the probability that the view of v holds the vertices that T needs.
+draws k neighbors, in each relation. Pi(T) is the probability that the view of v holds the vertices that T needs.
 
     W_S(T) = p / q_S = product over rows of C(d_S, k) / C(d, k),  k = min(k, d)      without replacement
                                          of (d_S / d)**k                             with replacement; 1 where d = 0
@@ -29,23 +31,25 @@ import numpy as np
 import scipy.sparse
 
 from ...graph.minibatch import MiniBatch
-from ...sparse import CSR
+from ...views.local import PartRelation
 
 
-def walk_coverage(matrix: CSR, degrees: np.ndarray, hops: int) -> np.ndarray:
-    """Return the share of all walks of so many steps that stay within a view: float64, shape (m,).
+def walk_coverage(relations: Sequence[PartRelation], hops: int) -> dict[str, np.ndarray]:
+    """Return the share of all walks of so many steps that stay within a view, by type: float64, shape (rows,).
 
-    Parameters
-    ----------
-    matrix : CSR, shape (m, m)
-        The edges within the view.
-    degrees : integers, shape (m,)
-        In-neighbors in the whole graph. A walk that ends early counts as staying.
+    A step takes one of the relations in which a vertex has neighbors, and then one of these. A walk that ends early counts as staying.
     """
-    covered, row = np.ones(matrix.shape[0]), matrix.row_of_entry()
+    counts: dict[str, int] = {}
+    for (source, _, name), matrix, _ in relations:
+        counts[name], counts[source] = matrix.shape
+    covered = {name: np.ones(count) for name, count in counts.items()}
     for _ in range(hops):
-        sums = np.bincount(row, covered[matrix.indices], minlength=len(covered))
-        covered = np.divide(sums, degrees, out=np.ones(len(covered)), where=degrees > 0)
+        sums, linked = ({name: np.zeros(count) for name, count in counts.items()} for _ in range(2))
+        for (source, _, name), matrix, degrees in relations:
+            stayed = np.bincount(matrix.row_of_entry(), covered[source][matrix.indices], minlength=len(degrees))
+            sums[name] += np.divide(stayed, degrees, out=np.zeros(len(degrees)), where=degrees > 0)
+            linked[name] += degrees > 0
+        covered = {name: np.divide(sums[name], linked[name], out=np.ones(count), where=linked[name] > 0) for name, count in counts.items()}
     return covered
 
 
@@ -77,38 +81,52 @@ def batch_scalar(weights: np.ndarray) -> np.ndarray:
 
 
 def tree_weights(
-    minibatch: MiniBatch, matrix: CSR, degrees: np.ndarray, fanouts: Sequence[int], replace: bool, share: float, halo: bool
+    minibatch: MiniBatch, target: str, relations: Sequence[PartRelation], fanouts: Sequence[int], replace: bool, share: float, halo: bool
 ) -> np.ndarray:
     """Return the weight of the tree of each seed of a node-wise mini-batch: float64, shape (b,).
 
     Parameters
     ----------
-    matrix : CSR, shape (m, m)
+    target : str
+        The type of the seeds.
+    relations : sequence of PartRelation
         The edges within the view.
-    degrees : integers, shape (m,)
-        In-neighbors in the whole graph.
     fanouts : L fanouts, from the seeds outwards
     share : float
         c / m.
     halo : bool
         True if the view holds the sources outside its chunks.
     """
-    local = matrix.degrees
-    log_weight = np.zeros(len(minibatch.seeds))
-    needs = degrees[minibatch.vertices] > 0 if halo else np.ones(len(minibatch.vertices), bool)
-    reach = scipy.sparse.csr_array(
-        (np.ones(len(minibatch.seeds)), minibatch.seed_rows, np.arange(len(minibatch.seeds) + 1)),
-        shape=(len(minibatch.seeds), minibatch.blocks[-1].num_destinations),
-    )
-    for fanout, block in zip(fanouts, reversed(minibatch.blocks), strict=True):
-        drawing = minibatch.vertices[: block.num_destinations]
-        with np.errstate(divide="ignore"):
-            log_weight += reach @ np.log(row_ratio(local[drawing], degrees[drawing], fanout, replace))
-        drew, reach = reach, _reached(reach, block.indptr, block.indices, block.num_sources)
+    rows, seeds, seed_rows = minibatch.rows, minibatch.num_seeds, minibatch.rows[target].seed_rows
+    needs = {name: np.full(len(own.vertices), not halo) for name, own in rows.items()}
+    for (_, _, name), _, degrees in relations:
+        needs[name] |= degrees[rows[name].vertices] > 0
+    empty = scipy.sparse.csr_array((seeds, 0))
+    reach = {name: _widened(empty, int(own.sizes[0])) for name, own in rows.items()}
+    reach[target] = scipy.sparse.csr_array((np.ones(seeds), seed_rows, np.arange(seeds + 1)), shape=(seeds, int(rows[target].sizes[0])))
+    log_weight = np.zeros(seeds)
+    for hop, (fanout, layer) in enumerate(zip(fanouts, reversed(minibatch.layers), strict=True)):
+        drew, reach = reach, {name: _widened(reach[name], int(own.sizes[hop + 1])) for name, own in rows.items()}
+        for key, matrix, degrees in relations:
+            source, _, name = key
+            block, drawing = layer[key], rows[name].vertices[: drew[name].shape[1]]
+            with np.errstate(divide="ignore"):
+                log_weight += drew[name] @ np.log(row_ratio(matrix.degrees[drawing], degrees[drawing], fanout, replace))
+            shape = len(drawing), reach[source].shape[1]
+            drawn = scipy.sparse.csr_array((np.ones(len(block.indices)), block.indices, block.indptr), shape=shape)
+            reach[source] = scipy.sparse.csr_array(reach[source] + drew[name] @ drawn)
+        for one in reach.values():
+            one.sum_duplicates()
+            one.data = np.ones(one.nnz)
     tree = drew if halo else reach
-    needed = tree @ needs[: tree.shape[1]].astype(np.float64) - needs[minibatch.seed_rows]
+    needed = sum(one @ needs[name][: one.shape[1]].astype(np.float64) for name, one in tree.items()) - needs[target][seed_rows]
     weights: np.ndarray = np.exp(log_weight - needed * np.log(share))
     return weights
+
+
+def _widened(reach: scipy.sparse.csr_array, columns: int) -> scipy.sparse.csr_array:
+    """Return the same rows among more columns."""
+    return scipy.sparse.csr_array((reach.data, reach.indices, reach.indptr), shape=(reach.shape[0], columns))
 
 
 def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool) -> np.ndarray:
@@ -131,13 +149,3 @@ def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool
         factor = np.divide(np.maximum(local - i, 0), degrees - i, out=np.ones(len(degrees)), where=degrees > i)
         ratio *= factor
     return ratio
-
-
-def _reached(reach: scipy.sparse.csr_array, indptr: np.ndarray, indices: np.ndarray, sources: int) -> scipy.sparse.csr_array:
-    """Return the rows of the next hop that each seed depends on: the same vertices, and those that they drew."""
-    drawn = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(indptr) - 1, sources))
-    same = scipy.sparse.csr_array((reach.data, reach.indices, reach.indptr), shape=(reach.shape[0], sources))
-    reached = scipy.sparse.csr_array(same + reach @ drawn)
-    reached.sum_duplicates()
-    reached.data = np.ones(reached.nnz)
-    return reached

@@ -61,7 +61,7 @@ def test_an_epoch_sends_gradients_and_nothing_else(stored, options, monkeypatch)
 
 def moved(method, graph, turn):
     """Bytes of topology and of features that the views of a super-epoch cost, counted vertex by vertex."""
-    deal, owner = method.visible_parts(turn), method.layout.blocks_of(np.arange(graph.n))
+    deal, owner = method.visible_parts(turn), method.parts.layout.blocks_of(np.arange(graph.n))
     topology = features = 0
     for rank in range(method.comm.size):
         seen = deal.sees(rank, np.arange(graph.n))

@@ -4,16 +4,21 @@ import numpy as np
 import pytest
 from communities import community_graph, dense_adjacency
 
+from bulksample.graph import EDGE, NODE
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.methods.grappa.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 from bulksample.training.loaders import equal_steps
-from bulksample.views.local import local_graph
+from bulksample.views.local import PartRelation, local_graph
 
 
 def induced(graph, inside):
     """The subgraph of some vertices: their ids, and its matrix."""
     seen = np.flatnonzero(inside).astype(np.int32)
     return local_graph(seen, graph.adjacency.take(seen), 0)
+
+
+def coverage(matrix, degrees, hops):
+    return walk_coverage([PartRelation((NODE, EDGE, NODE), matrix, degrees)], hops)[NODE]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
@@ -25,7 +30,7 @@ def test_coverage_is_the_counted_share_of_neighbours(share):
     for v in seen:
         neighbours = graph.adjacency.indices[graph.adjacency.indptr[v] : graph.adjacency.indptr[v + 1]]
         counted.append(np.mean([inside[u] for u in neighbours]) if len(neighbours) else 1.0)
-    found = walk_coverage(matrix, graph.adjacency.degrees[seen], 1)
+    found = coverage(matrix, graph.adjacency.degrees[seen], 1)
     np.testing.assert_allclose(found, counted, rtol=1e-15)
     assert ((found >= 0) & (found <= 1)).all()
 
@@ -38,12 +43,12 @@ def test_coverage_of_hops_is_that_of_walks(hops):
     steps = np.where(d[:, None] > 0, a / np.maximum(d, 1)[:, None], np.eye(90)) * inside[None, :]
     expected = np.linalg.matrix_power(steps, hops).sum(1)
     seen, matrix = induced(graph, inside)
-    np.testing.assert_allclose(walk_coverage(matrix, d[seen], hops), expected[seen], rtol=1e-12)
+    np.testing.assert_allclose(coverage(matrix, d[seen], hops), expected[seen], rtol=1e-12)
 
 
 def test_a_whole_view_covers_everything_exactly():
     graph = community_graph(n=100)
-    assert (walk_coverage(graph.adjacency, graph.adjacency.degrees, 3) == 1.0).all()
+    assert (coverage(graph.adjacency, graph.adjacency.degrees, 3) == 1.0).all()
 
 
 def test_shrinkage_goes_from_uniform_to_the_weights_as_they_are():

@@ -13,6 +13,7 @@ import torch
 from communities import community_graph
 
 from bulksample import CSR, backends
+from bulksample.graph import EDGE, NODE
 from bulksample.graph.selection import Selection
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.grappa.method import fresh_chunks
@@ -20,7 +21,12 @@ from bulksample.methods.grappa.seed_weights import row_ratio, tree_weights, walk
 from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.samplers import Sage
-from bulksample.views.local import local_graph
+from bulksample.views.local import PartRelation, local_graph
+
+
+def one(matrix, degrees):
+    """The only relation of a plain graph."""
+    return [PartRelation((NODE, EDGE, NODE), matrix, degrees)]
 
 
 class World:
@@ -84,7 +90,7 @@ def uniform(minibatch, matrix, degrees):
 
 
 def inverse(minibatch, matrix, degrees):
-    return 1 / np.maximum(walk_coverage(matrix, degrees, 1)[minibatch.seeds], 1 / np.maximum(degrees[minibatch.seeds], 1))
+    return 1 / np.maximum(walk_coverage(one(matrix, degrees), 1)[NODE][minibatch.seeds], 1 / np.maximum(degrees[minibatch.seeds], 1))
 
 
 def estimates(world, kinds, calls, halo=False):
@@ -108,7 +114,7 @@ def test_tree_weights_are_unbiased_and_uniform_and_inverse_ones_are_not(fanouts,
     target = world.target(calls // 2)
 
     def trees(minibatch, matrix, degrees):
-        return tree_weights(minibatch, matrix, degrees, fanouts, replace, 0.5, halo)
+        return tree_weights(minibatch, NODE, one(matrix, degrees), fanouts, replace, 0.5, halo)
 
     means, sums = estimates(world, {"tree": trees, "uniform": uniform, "inverse": inverse}, calls, halo)
     assert standard_errors(sums["tree"], target) < 4
@@ -134,7 +140,7 @@ def test_the_bias_of_self_normalised_weights_falls_like_one_over_the_seeds_of_a_
     target, drawn = star_target(world), []
     for t in range(calls):
         gradient, minibatch, matrix, degrees, _ = world.drawn(seen_afresh(world, t), t)
-        drawn.append(np.column_stack([tree_weights(minibatch, matrix, degrees, (2,), True, 0.5, False), gradient]))
+        drawn.append(np.column_stack([tree_weights(minibatch, NODE, one(matrix, degrees), (2,), True, 0.5, False), gradient]))
     weights, gradients = np.split(np.concatenate(drawn), [1], axis=1)
     assert abs(weights.mean() - 1) < 0.02
     bias = []
@@ -165,7 +171,7 @@ def test_static_chunks_in_strict_views_are_biased_whatever_the_weights():
                 picked = part[vertices[minibatch.vertices[block.indices]]] != own
                 away = np.bincount(np.repeat(np.arange(len(seeds)), np.diff(block.indptr)), picked, minlength=len(seeds)) > 0
                 # a tree that stays in the own chunk is in all three views of the sweep, another in one
-                weights = tree_weights(minibatch, matrix, degrees, (2,), True, 1.0, False) * np.where(away, 3, 1) / 3 * mine
+                weights = tree_weights(minibatch, NODE, one(matrix, degrees), (2,), True, 1.0, False) * np.where(away, 3, 1) / 3 * mine
                 total, mass = total + weights @ gradient, mass + weights.sum()
         estimated.append(total / world.copies)
         kept.append(mass / world.copies)
@@ -193,10 +199,10 @@ def test_a_row_that_two_parents_share_counts_once():
     seeds = Selection.of([np.array([0])], 4)
     minibatch = Sage(fanouts=(-1, -1, -1)).sample_bulk(LocalAdjacency(matrix, backends.make()), seeds, Stream(0))[0]
     degrees = np.array([2, 1, 1, 1])
-    assert tree_weights(minibatch, matrix, degrees, (-1,) * 3, False, 0.5, False) == pytest.approx([8.0])
+    assert tree_weights(minibatch, NODE, one(matrix, degrees), (-1,) * 3, False, 0.5, False) == pytest.approx([8.0])
     sampled = Sage(fanouts=(2, 2, 2), replace=True).sample_bulk(LocalAdjacency(matrix, backends.make()), seeds, Stream(1))[0]
     counts = np.array([2, 1, 1, 4])
     drew_3 = 3 in sampled.vertices[: sampled.blocks[0].num_destinations]
     needs = len(sampled.vertices) - 1
-    found = tree_weights(sampled, matrix, counts, (2, 2, 2), True, 0.5, False)
+    found = tree_weights(sampled, NODE, one(matrix, counts), (2, 2, 2), True, 0.5, False)
     assert found == pytest.approx([2.0**needs * (1 / 16 if drew_3 else 1)])

@@ -1,0 +1,87 @@
+"""The base of methods that train on parts of the graph, where gradients alone travel in an epoch.
+
+Parts of a plain graph in block rows are fetched from the ranks that hold them. Those of a graph of several types are cut out of its
+relations, which every rank maps from the store, and only features travel, if they lie in block rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ..config.train import TrainOptions
+from ..distributed.comm.agree import together
+from ..distributed.matrix.layout import TypeLayouts
+from ..distributed.matrix.placement import Placement
+from ..errors import UsageError
+from ..graph import Graph
+from ..nn.relational import Schema
+from ..training.method import Method
+from ..training.source import ViewRequest
+from ..views.local import BlockParts, VisibleParts
+from ..views.type_part import TypeParts
+from ..views.view import View
+from .config import TrainConfig
+
+
+class PartMethod(Method):
+    """Training on parts, of which `make_parts` makes those of a view.
+
+    Attributes
+    ----------
+    in_time : pair of str, optional
+        The reason for which a graph with times is refused, and what to use instead; None if it is not refused.
+    """
+
+    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    equal_steps: ClassVar[bool] = True
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
+
+    config: TrainConfig
+    in_time: tuple[str, str] | None = None
+    _chunks: VisibleParts | None = None  # of a graph of several types
+
+    def open(self, request: ViewRequest) -> View:
+        """Open the graph in block rows or, if it has several types, with its relations whole and its features as placed; collective."""
+        if not self.config.is_relational:
+            return super().open(request)
+        assert isinstance(request.source, Graph)
+        if request.placement.replication != 1:
+            raise UsageError(f"training on parts keeps one block row on each rank; got replication {request.placement.replication}: use 1")
+        layouts = TypeLayouts.open(request.source, request.placement, request.placement.topology_grid(request.comm), self.config.seed)
+        view = super().open(request._replace(placement=_whole_topology(request.placement)))
+        part = [own.blocks_of(np.arange(own.n, dtype=np.int32)).astype(np.int32) for own in layouts.of.values()]
+        self._chunks, self._rank = VisibleParts(np.concatenate(part), np.eye(request.comm.size, dtype=bool)), request.comm.rank
+        together(request.comm, lambda: self._check_types(view))
+        return view
+
+    def _check_types(self, view: View) -> None:
+        schema = view.targets.schema
+        assert schema is not None
+        check_learned(self.config, view.name, schema, "a part has the rows of its own vertices alone")
+        if self.in_time and getattr(view.targets, "times", None) is not None:
+            why, fits = self.in_time
+            raise UsageError(f"method {self.name} {why}; got graph {view.name!r}, which has times: use {fits}")
+
+    def make_parts(self, view: View) -> BlockParts | TypeParts:
+        """Return what fetches the parts of a view that `open` has opened; collective."""
+        return BlockParts(view) if self._chunks is None else TypeParts(view, self._chunks, self._rank)
+
+
+def _whole_topology(placement: Placement) -> Placement:
+    """Return the placement that has the topology whole on every rank, and the features where they are."""
+    if not placement.shards_features:
+        return Placement(features=placement.features)
+    return replace(placement, topology="replicated", exchange="owner")
+
+
+def check_learned(config: TrainOptions, name: str, schema: Schema, why: str) -> None:
+    """Raise `UsageError` if the model of a run on parts learns a row for each vertex of a type."""
+    learned = [kind for kind in schema.types_of_layers(config.layers)[0] if not schema.widths[kind]]
+    if learned and config.featureless != "constant":
+        raise UsageError(
+            f"{why}; type {learned[0]!r} of graph {name!r} has no features, and got featureless {config.featureless}: use constant, or "
+            "method sync"
+        )
