@@ -64,10 +64,7 @@ class BNS(FullGraphMethod):
 class SampledMessages:
     """Exchange only the halo rows that were drawn for the epoch, divided by q.
 
-    Attributes
-    ----------
-    incoming, outgoing : list of bool arrays, one for each rank
-        Masks of the rows drawn for this epoch: rows of this rank's halo that the other rank sends, and rows that this rank sends to it.
+    `incoming` and `outgoing` are masks for each rank of the rows drawn: rows of this rank's halo that it sends, and rows sent to it.
     """
 
     def __init__(self, share: float, seed: int, comm: Comm) -> None:

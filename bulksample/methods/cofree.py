@@ -108,15 +108,9 @@ class CoFree(PartMethod):
 
 
 def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, degrees: np.ndarray, parts: int) -> np.ndarray:
-    """Return the part of each edge v <- u, the same as that of u <- v: int64.
+    """Return the part of each edge v <- u, the same as that of u <- v: int64. `rows` and `columns` are v and u, int32.
 
-    Parameters
-    ----------
-    how : {"random", "degree"}
-    rows, columns : int32, shape (e,)
-        v and u.
-    degrees : integers, shape (n,)
-        In-neighbors in the whole graph. If both ends have equally many, the one with the lower id decides.
+    `degrees` count in-neighbors in the whole graph. If both ends have equally many, the one with the lower id decides.
     """
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
     if how == "degree":

@@ -101,19 +101,10 @@ def plain_outputs(kept: Checkpoint, graph: Graph, memory: int | None) -> TypeOut
 
 
 def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, threads: int | None) -> TypeOutputs:
-    """Compute the logits of all vertices of a plain graph by a module of the user's own.
+    """Compute the logits of all vertices of a plain graph by a module of the user's own, which takes the weights of the checkpoint.
 
-    Parameters
-    ----------
-    given : nn.Module or str, optional
-        The module, which takes the weights of the checkpoint, or a factory ``package.module:factory``.
-
-    Raises
-    ------
-    UsageError
-        If there is no module, its weights are not those of the checkpoint, or a pass through it fails.
-    DataError
-        If the checkpoint does not name the widths of the module.
+    `given` is the module or its factory ``package.module:factory``. Raises `UsageError` if there is none, its weights are not those of the
+    checkpoint, or a pass through it fails, and `DataError` if the checkpoint does not name the widths of the module.
     """
     config, folder = kept.config, kept.folder
     if given is None:
@@ -145,19 +136,10 @@ def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, t
 
 
 def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int | None) -> list[TypeOutputs]:
-    """Compute the outputs of the target type; of links, those of both ends.
+    """Compute the outputs of the target type, or of both ends of links, asked about at the time `at`, by default each at its own.
 
-    Parameters
-    ----------
-    at : int, optional
-        The time at which every vertex is asked about; by default its own, as in training.
-
-    Raises
-    ------
-    UsageError
-        If the graph has other types or relations than that of the run, or it is unknown when vertices are asked about.
-    DataError
-        If the checkpoint does not say what it was trained on.
+    Raises `UsageError` if the graph has other types or relations than that of the run, or it is unknown when vertices are asked about, and
+    `DataError` if the checkpoint does not say what it was trained on.
     """
     config, outputs = kept.config, kept.number("outputs", "which relations its model has", least=0)
     trained = _schema(kept)

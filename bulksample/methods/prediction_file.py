@@ -50,10 +50,7 @@ def arrays_of(found: Prediction) -> dict[str, np.ndarray]:
 def write_predictions(file: Path, found: Prediction) -> list[str]:
     """Write predictions completely or not at all; return the names of the arrays, or the columns of the table.
 
-    Raises
-    ------
-    UsageError
-        If the file cannot be written, or a table is asked of link prediction, which gives embeddings alone.
+    Raises `UsageError` if the file cannot be written, or a table is asked of link prediction, which gives embeddings alone.
     """
     if file.suffix.lower() not in (".csv", ".parquet"):
         save_npz(file, arrays := arrays_of(found))
@@ -78,12 +75,9 @@ def write_predictions(file: Path, found: Prediction) -> list[str]:
 def columns_of(found: Prediction) -> dict[str, np.ndarray]:
     """Return the columns of the table of predictions, one row for each vertex.
 
-    Returns
-    -------
-    dict of arrays of length n
-        `id`, int64: the number of the vertex; `time`, int64, where vertices were asked about at times. Then of classes `class`, int64, the
-        most likely one, and `probability`, float64, its softmax; of several classes at once `probability_J`, float64, for each class J;
-        of regression `prediction`, float64, or `prediction_J` for each number J.
+    `id`, int64, is the number of the vertex, and `time`, int64, when it was asked about, if it was. Then of classes `class`, int64, the
+    most likely one, and `probability`, float64, its softmax; of several classes at once `probability_J`, float64, for each class J; of
+    regression `prediction`, float64, or `prediction_J` for each number J.
     """
     assert found.logits is not None, "see check_prediction_fits"
     logits = found.logits.astype(np.float64)

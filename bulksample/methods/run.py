@@ -132,14 +132,9 @@ def _asked(callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options together with those that the module determines.
+    """Return the options together with those that the module determines: `model`; of a `Gnn` also layers, widths, heads, dropout and norms.
 
-    These are `model`, and for a `Gnn` its layers, widths, heads, dropout and norms.
-
-    Raises
-    ------
-    UsageError
-        If an option contradicts the module.
+    Raises `UsageError` if an option contradicts the module.
     """
     kind = type(module)
     described: dict[str, Any] = {"model": f"{kind.__module__}:{kind.__name__}"}

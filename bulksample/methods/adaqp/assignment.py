@@ -34,28 +34,9 @@ _NOTHING = np.empty(0, np.uint8)
 class Assignment:
     """Collect the traces on rank 0, solve for the widths there, and install the tables of widths on every rank.
 
-    Parameters
-    ----------
-    comm : Comm
-    rounded : RoundedMessages
-        Holds the traces, and the tables of widths in use.
-    halo : Halo
-    weights : lists of float64 arrays
-        a_u of the rows sent to each rank; see `coefficients`.
-    links : LinkSpeeds
-    trade : float
-        lambda of `widths.Problem`.
-    uniform : bool
-        True for one width for all messages of a layer and direction, the best of three.
-
-    Attributes
-    ----------
-    count : int
-        Number of assignments so far.
-
-    Notes
-    -----
-    Collective: 8 p (p - 1) bytes of kind "control".
+    `weights` are a_u of the rows sent to each rank (`coefficients`), `trade` is lambda of `widths.Problem`, and `uniform` asks for one
+    width for all messages of a layer and direction, the best of three. `count` is the number of assignments so far. Collective: 8 p (p - 1)
+    bytes of kind "control".
     """
 
     def __init__(

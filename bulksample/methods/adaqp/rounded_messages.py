@@ -65,31 +65,11 @@ class CodedMessages:
 class RoundedMessages:
     """Messages of rows as codes of 2, 4 or 8 bits.
 
-    Parameters
-    ----------
-    backend : Backend
-    seed : int
-    rank : int
-    wide : bool
-        True for float32 headers.
-    nearest : bool
-        True to round to nearest instead of at random.
-    coding : {"plain", "difference", "feedback"}
-        The numbers that are rounded: rows; their difference from the rows that the peer holds; or rows plus the last rounding error.
-        The latter two keep a float32 copy of each row that is sent, and the difference also of each row that is received.
-    default : callable of (key, names, receiver) to uint8 widths
-        Returns widths for messages without a table.
-
-    Attributes
-    ----------
-    epoch : int
-    names : RowNames
-    sent, received : dict of (key, peer) to uint8, shape (rows,)
-        The tables: widths of the rows sent to a peer, and of the rows received from it.
-    traced : dict of (key, peer) to float64, shape (rows,), or None
-        A dictionary to record f / 6 (max - min)^2 of every row that is sent: its rounding noise times (2^b - 1)^2. None records nothing.
-    widths : dict of key to int
-        f of the rows that were sent.
+    Headers are float32 if `wide`, and `nearest` rounds to nearest instead of at random. `coding` names the numbers that are rounded: rows
+    (``plain``), their ``difference`` from the rows that the peer holds, or rows plus the last rounding error (``feedback``). The latter two
+    keep a float32 copy of each row that is sent, and the difference also of each row that is received. `default` returns uint8 widths of
+    (key, names, receiver) for messages without a table in `sent` and `received`, which hold those of the rows by (key, peer). A dictionary
+    `traced` records f / 6 (max - min)^2 of every row that is sent, its rounding noise times (2^b - 1)^2; `widths` holds f by key.
     """
 
     names: RowNames

@@ -60,14 +60,8 @@ class _Upgrades(NamedTuple):
 class Problem:
     """The choice of widths for the messages of one layer and direction.
 
-    Parameters
-    ----------
-    betas : mapping of (sender, receiver) to float64, shape (n,)
-        Noise of each message, times (2^b - 1)^2. Pairs without messages may be left out.
-    sizes : bytes of a message of 2, of 4 and of 8 bits, with its header
-    links : LinkSpeeds
-    trade : float
-        lambda, from 0 (time alone) to 1 (noise alone).
+    `betas` are the noise of each message times (2^b - 1)^2, float64, by (sender, receiver); pairs without messages may be left out.
+    `sizes` are the bytes of a message of 2, 4 and 8 bits, with its header, and `trade` is lambda, from 0 (time alone) to 1 (noise alone).
     """
 
     betas: Mapping[Pair, np.ndarray]
@@ -168,13 +162,8 @@ class Problem:
 def links_of(name: str, comm: Comm) -> LinkSpeeds:
     """Return the speeds of all links of a communicator; collective.
 
-    Raises `UsageError` if the file cannot be read, or its numbers do not fit.
-
-    Parameters
-    ----------
-    name : "even", "measured", or the path of a JSON file
-        Even links are all alike. With measured links a run depends on the speed of the machine. A file holds "theta" (ms per MiB) and
-        "gamma" (ms), p x p numbers each, one row a sender.
+    `name` is ``even``, ``measured``, with which a run depends on the speed of the machine, or the path of a JSON file, which holds "theta"
+    (ms per MiB) and "gamma" (ms), p x p numbers each, one row a sender. Raises `UsageError` if the file cannot be read, or does not fit.
     """
     if name == "even":
         return LinkSpeeds.even(comm.size)

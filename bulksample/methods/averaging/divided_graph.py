@@ -53,12 +53,7 @@ class DividedGraph(ABC):
     def load(self) -> None:
         """Open the whole graph, as the server does.
 
-        Raises
-        ------
-        UsageError
-            If there are no labels or seeds to train on.
-        DataError
-            If the graph is malformed.
+        Raises `UsageError` if there are no labels or seeds to train on, and `DataError` if the graph is malformed.
         """
 
     @abstractmethod

@@ -43,33 +43,11 @@ class Peer:
 
 
 class FrameServer:
-    """The connections of a server.
+    """The connections of a server with places for so many trainers, who prove its token first.
 
-    Parameters
-    ----------
-    listener : socket.socket
-        Listening.
-    token : bytes
-        The token of the run.
-    places : int
-        The number of trainers.
-    on_frame : callable
-        Takes a peer that has proved the token and a frame of it; may raise `BadFrame` to refuse the peer.
-    on_drop : callable
-        Takes a peer whose connection was closed, and the reason.
-    say : callable
-        Takes messages for the user.
-    clock : callable
-        Returns seconds.
-
-    Attributes
-    ----------
-    refused : int
-        Connections refused before a proof.
-    traffic : dict of kind to SentCount
-        Frames of both directions: payloads of weights are "model", those of MEMBERS "topology", all else and the headers "control".
-    max_queued_bytes : int
-        The largest number of bytes that may wait for a peer.
+    `on_frame` takes a peer that has proved the token and a frame of it, and may raise `BadFrame` to refuse the peer; `on_drop` takes a peer
+    whose connection was closed, and the reason. `traffic` counts the frames of both directions by kind: payloads of weights are "model",
+    those of MEMBERS "topology", all else and the headers "control". At most `max_queued_bytes` bytes may wait for a peer.
     """
 
     def __init__(

@@ -87,14 +87,9 @@ def header(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Assembles frames from pieces of a stream, one frame at a time.
+    """Assembles frames from pieces of a stream, one frame at a time; `max_bytes`, of the largest payload, may change between frames.
 
     Feed it at most `missing` bytes at once, so that no byte of the next frame is read before this frame is dealt with.
-
-    Parameters
-    ----------
-    max_bytes : int
-        The largest payload that is accepted; it may change between frames.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -154,21 +149,8 @@ def _header_fields(received: bytearray, max_bytes: int) -> tuple[Kind, int, int,
 class Connection:
     """A connection that carries frames. It raises `PeerLost` if the other end is gone or too slow.
 
-    Parameters
-    ----------
-    connected : socket.socket
-        Connected.
-    max_bytes : int
-        The largest payload that is accepted.
-
-    Attributes
-    ----------
-    reader : FrameReader
-        Holds the largest payload that is accepted now, as `max_bytes`.
-    queued_bytes : int
-        Bytes that were posted and not yet taken by the kernel.
-    max_queued_bytes : int
-        The largest number of queued bytes.
+    `reader` holds the largest payload that is accepted now, and `queued_bytes` counts those that were posted and not yet taken by the
+    kernel, at most `max_queued_bytes`.
     """
 
     def __init__(self, connected: socket.socket, max_bytes: int = MAX_BYTES) -> None:

@@ -170,12 +170,9 @@ class Averaging(Method):
         """Improve an average on the server before it is sent."""
 
     def average(self, context: TrainingContext, vectors: list[np.ndarray]) -> np.ndarray:
-        """Return the corrected average of the trainers' vectors; the server's model holds it afterwards.
+        """Return the corrected average of the trainers' vectors, at least one; the server's model holds it afterwards.
 
-        Parameters
-        ----------
-        vectors : list of float32, shape (|theta| + 4,)
-            At least one, in the form that `participant` describes.
+        Vectors are float32, shape (|theta| + 4,), in the form that `participant` describes.
         """
         stacked = np.stack(vectors).astype(np.float64)
         weights, totals = stacked[:, -1], stacked[:, -SCALARS:].sum(0)

@@ -159,15 +159,7 @@ def fill(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
 
 
 class PartTable:
-    """The parts of a run.
-
-    Parameters
-    ----------
-    original : int32, shape (n,)
-        The part of each vertex when the run began.
-    split_part : callable
-        Divides the vertices of a part into pieces.
-    """
+    """The parts of a run: `original` is the part of each vertex when the run began; `split_part` divides the vertices of one."""
 
     def __init__(self, original: np.ndarray, split_part: SplitPart) -> None:
         self._original, self._present, self._split_part = original, original.copy(), split_part

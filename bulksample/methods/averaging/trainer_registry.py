@@ -50,44 +50,13 @@ class Member:
 
 
 class TrainerRegistry:
-    """The server's trainers: it admits them, collects their answers and sends averages.
+    """The server's trainers: it admits them, collects their answers and sends averages. Each of `parts` parts has one member.
 
-    Parameters
-    ----------
-    listener : socket.socket
-        Listening.
-    token : bytes
-        The token of the run.
-    parts : int
-        The number of parts; every member has one.
-    invitation : dict
-        The configuration that ASK returns.
-    expected : dict
-        The values that a HELLO must hold, as text.
-    welcome : callable
-        Returns the frames WELCOME and MEMBERS of a part.
-    current_weights : callable
-        Returns the current weights as PUSH.
-    fault : callable
-        Takes an answer and the PUSH that its trainer continued from; returns the reason to refuse it, or an empty string.
-    grace : float, optional
-        Seconds to wait for an answer. By default three steps of the slowest member, measured by the last answer of each, and at
-        least five seconds.
-    timeout : float
-        Seconds after which a silent member that owes an answer is removed.
-    quiet : bool
-        True to print nothing about members that join or are lost.
-
-    Attributes
-    ----------
-    server : FrameServer
-        The connections.
-    round : int
-        The present round.
-    joined, lost, late, refused : int
-        Trainers that joined, trainers that were lost, answers that came too late, and answers that were refused.
-    answer_bytes : int
-        The size of an answer.
+    ASK and HELLO are answered with `invitation`, a configuration, and checked against the text values of `expected`. `welcome` returns the
+    frames WELCOME and MEMBERS of a part, `current_weights` the weights as PUSH, and `fault` the reason to refuse an answer, given it and
+    the PUSH that its trainer continued from; an empty string accepts it. `grace` seconds are waited for an answer: by default three steps
+    of the slowest member, by the last answer of each, and at least five. A silent member that owes an answer is removed after `timeout`
+    seconds. `joined`, `lost`, `late` and `refused` count trainers, late answers and refused ones.
     """
 
     def __init__(
@@ -142,13 +111,7 @@ class TrainerRegistry:
     def collect(self, number: int, pull: bool) -> list[Member]:
         """Return the members that answer in a round, by part.
 
-        Parameters
-        ----------
-        number : int
-            The round.
-        pull : bool
-            True to request answers now and wait for the grace period. Otherwise members answer after their steps, and the
-            grace period begins with the first answer.
+        With `pull`, answers are requested now, for the grace period. Else members answer after their steps, and it begins with the first.
         """
         awaited = [member for member in self.present if not member.owes_answer]
         for member in awaited:

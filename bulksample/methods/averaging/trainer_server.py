@@ -50,13 +50,7 @@ _LARGEST = 1e30  # of a loss or a count; sums of them stay finite in float32
 
 
 class TrainerServer(Participant):
-    """A server that averages, and starts trainers on this machine if the listening port is 0.
-
-    Parameters
-    ----------
-    directory : str, optional
-        The store of the graph, for the trainers that are started here.
-    """
+    """A server that averages, and starts trainers on this machine, with the store of `directory`, if the listening port is 0."""
 
     def __init__(self, config: TrainConfig, comm: Comm, fingerprint: str, directory: str | None) -> None:
         if comm.size > 1:
@@ -251,14 +245,8 @@ class TrainerServer(Participant):
 def fault_of(answer: Frame, pushed: Frame, parameters: int, max_update: float) -> str:
     """Return the reason to refuse an answer, or an empty string.
 
-    Parameters
-    ----------
-    answer, pushed : Frame
-        The weights of a trainer, and those that it continued from: vectors as `participant` describes them.
-    parameters : int
-        The number of parameters, which are the first numbers of a vector.
-    max_update : float
-        R, the largest norm of an update, in norms of the pushed parameters.
+    `answer` and `pushed` are the weights of a trainer and those that it continued from: vectors as `participant` describes them, whose
+    first `parameters` numbers are parameters. `max_update` is R, the largest norm of an update in norms of the pushed parameters.
     """
     weights, start = np.frombuffer(answer.payload, "<f4"), np.frombuffer(pushed.payload, "<f4")
     if not np.isfinite(weights).all():

@@ -276,18 +276,12 @@ class Grappa(PartMethod):
 def seen_chunks(ranks: int, count: int, turn: int) -> np.ndarray:
     """Return the chunks that each rank sees in a super-epoch: bool, shape (ranks, ranks). No message is needed.
 
-    With p ranks there are p chunks, and rank r trains on the seeds of chunk r. In super-epoch t it sees c chunks: its own and
+    With p ranks there are p chunks, and rank r trains on the seeds of chunk r. In super-epoch t (`turn`) it sees c chunks (`count`, at most
+    all): its own and
 
         (r + 1 + (t (c - 1) + j) mod (p - 1)) mod p      for j = 0 .. c - 2
 
     This is a cyclic shift: the same number of ranks sees each chunk, and every pair of chunks meets once in a sweep.
-
-    Parameters
-    ----------
-    count : int
-        c; at most all of them.
-    turn : int
-        t.
     """
     seen, rank = np.eye(ranks, dtype=bool), np.arange(ranks)
     for j in range(min(count, ranks) - 1):

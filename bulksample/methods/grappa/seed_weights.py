@@ -85,17 +85,8 @@ def tree_weights(
 ) -> np.ndarray:
     """Return the weight of the tree of each seed of a node-wise mini-batch: float64, shape (b,).
 
-    Parameters
-    ----------
-    target : str
-        The type of the seeds.
-    relations : sequence of PartRelation
-        The edges within the view.
-    fanouts : L fanouts, from the seeds outwards
-    share : float
-        c / m.
-    halo : bool
-        True if the view holds the sources outside its chunks.
+    `target` is the type of the seeds, and `relations` are the edges within the view, `fanouts` stand from the seeds outwards, `share` is
+    c / m, and `halo` is True if the view holds the sources outside its chunks.
     """
     rows, seeds, seed_rows = minibatch.rows, minibatch.num_seeds, minibatch.rows[target].seed_rows
     needs = {name: np.full(len(own.vertices), not halo) for name, own in rows.items()}
@@ -130,14 +121,9 @@ def _widened(reach: scipy.sparse.csr_array, columns: int) -> scipy.sparse.csr_ar
 
 
 def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool) -> np.ndarray:
-    """Return p / q for each row: its draws have probability p in the whole graph and q in the view. float64; 0 where p is 0.
+    """Return p / q for each row, d_S of whose d neighbors are in view: float64; 0 where p is 0. A fanout of -1 takes all neighbors.
 
-    Parameters
-    ----------
-    local, degrees : integers
-        d_S and d.
-    fanout : int
-        k; -1 takes all neighbors.
+    Its draws have probability p in the whole graph and q in the view.
     """
     if replace and fanout != -1:
         power: np.ndarray = np.divide(local, degrees, out=np.ones(len(degrees)), where=degrees > 0) ** fanout

@@ -196,18 +196,8 @@ class SingleLayerModel(Model):
 
         z = layer(x);   h = act(norm(z));   logits = h W + b with a head of its own, or z itself for the last layer
 
-    The layer and its norm may belong to a `Gnn`, so that training its layers one after another trains that network.
-
-    Parameters
-    ----------
-    layer : Layer
-    norm : Module, optional
-    head : Linear, optional
-        Without a head the layer makes the logits.
-    activation : function
-    generator : torch.Generator
-    input_dropout, dropout : float
-        Dropout on the input of the layer's weights, which for a linear layer is the aggregate; and on the input of the head.
+    The layer and its norm may belong to a `Gnn`, so that training its layers one after another trains that network. Input dropout acts on
+    the input of the layer's weights, which for a linear layer is the aggregate; dropout on the input of the head.
     """
 
     def __init__(
