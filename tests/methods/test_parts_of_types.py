@@ -222,13 +222,16 @@ def test_the_weight_of_a_tree_is_the_product_over_its_rows_and_relations(replace
 
 
 def test_halo_rows_are_those_that_complete_most():
-    """Two papers cite a far one, a third cites another; of one halo row the first is kept."""
+    """One paper cites 7 alone, two cite 6 and three others each: 7 completes a whole row, and 6 two quarters of rows."""
     paper = VertexType("paper", 8, np.eye(8, dtype=np.float32), np.arange(8) % 2, 2, {"train": np.ones(8, bool)})
-    relation = relation_from_edges(paper, "cites", paper, [6, 6, 7, 3, 0], [0, 1, 2, 4, 5])
-    graph = Graph.of([paper], [relation], "far")
+    cited, citing = [6, 1, 2, 3, 6, 0, 2, 3, 7, 3, 0, 0, 2], [0] * 4 + [1] * 4 + [2, 4, 5, 7, 7]
+    graph = Graph.of([paper], [relation_from_edges(paper, "cites", paper, cited, citing)], "far")
     run = {**GRAPPA, "layers": 1, "fanouts": (3,), "view": "halo", "view_chunks": 1, "halo_rows": 1, "evaluate": "none"}
-    first, _ = on_threads(2, lambda comm: made(graph, comm, **run).method.local.vertices.tolist())
-    assert first == [0, 1, 2, 3, 6]
+    first, _ = on_threads(2, lambda comm: made(graph, comm, **run).method.local)
+    assert (first.vertices.tolist(), first.rows) == ([0, 1, 2, 3, 7], 4)
+    ((_, matrix, degrees),) = first.relations
+    assert matrix.degrees.tolist() == [3, 3, 1, 0, 0]  # 7 is seen, and its row is not
+    assert degrees.tolist() == [4, 4, 1, 0, 2]
 
 
 # ---- CoFree
@@ -260,6 +263,17 @@ def test_every_edge_lies_in_one_part_with_its_reverse_and_copies_add_up_to_one(c
     seeds = graph.type("paper").default_seeds(training=True)
     np.testing.assert_allclose(weight[seeds], 1.0, rtol=1e-12)
     assert not np.delete(weight, seeds).any()
+
+
+def test_a_vertex_without_neighbors_has_one_copy():
+    paper = VertexType("paper", 6, np.eye(6, dtype=np.float32), np.arange(6) % 2, 2, {"train": np.ones(6, bool)})
+    graph = Graph.of([paper], [relation_from_edges(paper, "cites", paper, [0, 1], [1, 0])], "alone")
+
+    def seeds(comm):
+        method = made(graph, comm, **COFREE).method
+        return list(zip(method.local.vertices[method.local.view.seeds].tolist(), method._cut.weights.tolist(), strict=True))
+
+    assert sorted(pair for pairs in on_threads(3, seeds) for pair in pairs) == [(v, 1.0) for v in range(6)]
 
 
 @pytest.mark.parametrize("cut", ["random", "degree"])
