@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..pickled import Uncached
-from .columns import ColumnsByType, PlainColumns, read_once
+from .columns import Columns, read_once
 from .tensors import converted, device_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Batch(Uncached):
 
     Parameters
     ----------
-    columns : PlainColumns or ColumnsByType
+    columns : Columns
         The mini-batch, and its features, labels and edges as numpy arrays.
     repeated : bool
         The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
@@ -40,7 +40,7 @@ class Batch(Uncached):
         Where the tensors lie; None for numpy arrays.
     """
 
-    def __init__(self, columns: PlainColumns | ColumnsByType, repeated: bool = False, device: Any = None) -> None:
+    def __init__(self, columns: Columns, repeated: bool = False, device: Any = None) -> None:
         self.columns, self.repeated, self.device = columns, repeated, device
 
     @property
@@ -51,7 +51,7 @@ class Batch(Uncached):
     @property
     def by_type(self) -> bool:
         """True if values are dicts by type and relation."""
-        return self.columns.by_type
+        return bool(self.minibatch.by_type)
 
     @property
     def id(self) -> int:

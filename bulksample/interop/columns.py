@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +33,10 @@ class read_once(cached_property[T]):
 
 
 class TableRows:
-    """Features and labels of a vertex type in this process, for mini-batches or their parts of that type; None for what it lacks.
+    """Features and labels of a vertex type in this process, for the parts of mini-batches in that type; None for what it lacks.
 
-    Gathered features lie in memory that is reused once no batch refers to it.
-
-    Parameters
-    ----------
-    table : VertexType
-    threads : int
-        Threads that gather dense features.
-    seeds : integers, shape (m,)
-        The seeds of the loader. A vertex that a sampler adds to the seeds of a mini-batch, as GraphSAINT does, has no label.
-    profile : callable, optional
-        See `bulksample.Loader`.
+    `threads` gather dense features, into memory that is reused once no batch refers to it. A vertex that is none of the loader's `seeds`,
+    as GraphSAINT adds some to those of a mini-batch, has no label.
     """
 
     def __init__(self, table: VertexTable, threads: int, seeds: np.ndarray, profile: Profile | None = None) -> None:
@@ -93,105 +84,89 @@ class Fetched(NamedTuple):
         return None if self.labels is None else self.labels(part)
 
 
-class Columns:
-    """The values of one mini-batch; None for what the graph `name` lacks. A pickle or a copy holds them all, and not the graph."""
+class EdgesByEntry(NamedTuple):
+    """Columns of the sampled edges of a mini-batch, read by their entries: a dict by relation for each layer that is not nested in another.
 
-    by_type: ClassVar[bool]
-    minibatch: Any
-    name: str
-
-    def __getstate__(self) -> dict[str, Any]:
-        values = {column: getattr(self, column) for column in ("x", "y", "e_id", "edge_attr")}
-        here = self.minibatch if self.by_type else self.minibatch.on_host()
-        return {"minibatch": here, "name": self.name, **values}  # found there before they are computed
-
-
-class PlainColumns(Columns):
-    """The values of a mini-batch of a plain graph, one array each, or one of each block.
-
-    Parameters
-    ----------
-    table : TableRows or Fetched
-    edges : callable
-        Returns the positions and the features of the edges of `MiniBatch.edge_ends`.
+    They are None of a sampler that makes no entries.
     """
 
-    by_type = False
+    minibatch: MiniBatch
+    relations: Sequence[Relation]
 
-    def __init__(self, minibatch: MiniBatch, name: str, table: TableRows | Fetched, edges: Callable[[MiniBatch], EdgeRows]) -> None:
-        self.minibatch, self.name, self._table, self._edges_of = minibatch, name, table, edges
+    @property
+    def numbers(self) -> list[dict[Key, np.ndarray]] | None:
+        return self._read({relation.key: relation.ids_of for relation in self.relations})
 
-    @read_once
-    def x(self) -> NDArray[np.float32] | None:
-        return self._table.x(self.minibatch)
+    @property
+    def features(self) -> list[dict[Key, np.ndarray]] | None:
+        columns = {relation.key: relation.features for relation in self.relations if relation.features is not None}
+        return self._read({key: column.__getitem__ for key, column in columns.items()})
 
-    @read_once
-    def y(self) -> NDArray[Any] | None:
-        return self._table.y(self.minibatch)
-
-    @read_once
-    def e_id(self) -> tuple[NDArray[np.int64], ...] | None:
-        return self._by_block(self._edges.numbers)
-
-    @read_once
-    def edge_attr(self) -> tuple[NDArray[np.float32], ...] | None:
-        return self._by_block(self._edges.features)
-
-    @read_once
-    def _edges(self) -> EdgeRows:
-        return self._edges_of(self.minibatch)
-
-    def _by_block(self, rows: NDArray[Any] | None) -> tuple[NDArray[Any], ...] | None:
-        """Split the rows of all edges by block; nested blocks are prefixes of the same rows."""
-        sizes = [block.num_edges for block in self.minibatch.blocks]
-        if rows is None:
-            return None
-        return tuple(rows[:size] for size in sizes) if self.minibatch.nested else tuple(np.split(rows, np.cumsum(sizes)[:-1]))
+    def _read(self, columns: Mapping[Key, Callable[[np.ndarray], np.ndarray]]) -> list[dict[Key, np.ndarray]] | None:
+        entries = self.minibatch.entries
+        layers = None if entries is None else entries[: len(self.minibatch.distinct_layers())]
+        return None if layers is None else [{key: np.asarray(read(layer[key])) for key, read in columns.items()} for layer in layers]
 
 
-class ColumnsByType(Columns):
-    """The values of a mini-batch by type, and one dict by relation of each layer.
+class Columns:
+    """The values of one mini-batch: arrays by type, and for each layer by relation. A pickle or a copy holds them all, and not the graph.
+
+    A mini-batch of a plain graph has one array in the place of a dict, or None for what the graph `name` lacks.
 
     Parameters
     ----------
     tables : dict of TableRows or Fetched by type
-    relations : sequence of Relation
+    edges : callable
+        Returns the columns of the edges of a mini-batch: `EdgesByEntry`, or of a plain graph those of `MiniBatch.edge_ends`.
     """
 
-    by_type = True
+    def __init__(
+        self, minibatch: MiniBatch, name: str, tables: Mapping[str, TableRows | Fetched],
+        edges: Callable[[MiniBatch], EdgesByEntry | EdgeRows],
+    ) -> None:  # fmt: skip
+        self.minibatch, self.name, self._tables, self._edges_of = minibatch, name, tables, edges
 
-    def __init__(self, minibatch: MiniBatch, name: str, tables: Mapping[str, TableRows | Fetched], relations: Iterable[Relation]) -> None:
-        self.minibatch, self.name, self._tables, self._relations = minibatch, name, tables, relations
-
-    @read_once
-    def x(self) -> dict[str, NDArray[np.float32]]:
-        rows = {name: self._tables[name].x(part) for name, part in self.minibatch.rows.items()}
-        return {name: x for name, x in rows.items() if x is not None}
-
-    @read_once
-    def y(self) -> dict[str, NDArray[Any]]:
-        rows = {name: self._tables[name].y(part) for name, part in self.minibatch.rows.items() if len(part.seeds)}
-        return {name: y for name, y in rows.items() if y is not None}
+    def __getstate__(self) -> dict[str, Any]:
+        values = {column: getattr(self, column) for column in ("x", "y", "e_id", "edge_attr")}
+        here = self.minibatch if self.minibatch.by_type else self.minibatch.on_host()
+        return {"minibatch": here, "name": self.name, **values}  # found there before they are computed
 
     @read_once
-    def e_id(self) -> tuple[dict[Key, np.ndarray], ...] | None:
-        return self._by_layer({relation.key: relation.ids_of for relation in self._relations})
+    def x(self) -> Any:
+        return self._of_types({name: self._tables[name].x(part) for name, part in self.minibatch.rows.items()})
 
     @read_once
-    def edge_attr(self) -> tuple[dict[Key, np.ndarray], ...] | None:
-        columns = {relation.key: relation.features for relation in self._relations if relation.features is not None}
-        return self._by_layer({key: column.__getitem__ for key, column in columns.items()})
+    def y(self) -> Any:
+        sampled = self.minibatch
+        return self._of_types(
+            {name: self._tables[name].y(part) for name, part in sampled.rows.items() if len(part.seeds) or not sampled.by_type}
+        )
 
-    def _by_layer(self, columns: Mapping[Key, Callable[[np.ndarray], np.ndarray]]) -> tuple[dict[Key, np.ndarray], ...] | None:
-        """Return columns of the sampled edges, given what reads them by entry; nested layers are prefixes of the first.
+    @read_once
+    def e_id(self) -> tuple[Any, ...] | None:
+        return self._by_layer(self._edges.numbers)
 
-        None of a sampler that makes no entries.
-        """
-        entries = self.minibatch.entries
-        if entries is None:
+    @read_once
+    def edge_attr(self) -> tuple[Any, ...] | None:
+        return self._by_layer(self._edges.features)
+
+    @read_once
+    def _edges(self) -> EdgesByEntry | EdgeRows:
+        return self._edges_of(self.minibatch)
+
+    def _of_types(self, values: dict[str, Any]) -> Any:
+        """Return the values of the types that have some; of a plain graph those of its only type."""
+        if not self.minibatch.by_type:
+            return next(iter(values.values()))
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _by_layer(self, rows: Any) -> tuple[Any, ...] | None:
+        """Return a column of the sampled edges layer by layer; nested layers are prefixes of the first."""
+        if rows is None:
             return None
-        layers = entries[:1] if self.minibatch.nested else entries
-        read = [{key: np.asarray(column(layer[key])) for key, column in columns.items()} for layer in layers]
-        if self.minibatch.nested:
-            read = [{key: rows[: layer[key].num_edges] for key, rows in read[0].items()} for layer in self.minibatch.blocks]
-        return tuple(read)
+        sampled, by_type = self.minibatch, self.minibatch.by_type
+        if not sampled.nested:
+            return tuple(rows if by_type else np.split(rows, np.cumsum([block.num_edges for block in sampled.blocks])[:-1]))
+        if not by_type:
+            return tuple(rows[: block.num_edges] for block in sampled.blocks)
+        return tuple({key: column[: layer[key].num_edges] for key, column in rows[0].items()} for layer in sampled.blocks)

@@ -23,7 +23,7 @@ from ..samplers import AnySampler, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
 from .batch import Batch
-from .requests import Fanouts, PlainRequest, Reader, RelationalRequest, Request
+from .requests import Fanouts, Reader, Request
 from .tensors import device_for, device_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
     fetch_together : int
         With a graph that ranks share: mini-batches whose rows are fetched at once, each row once.
     edge_ids : bool
-        With a plain `RankGraph` of partitioned topology: fetch the numbers of sampled edges, `Batch.e_id`, too.
+        With a plain `RankGraph` of partitioned topology, without `as_dicts`: fetch the numbers of sampled edges, `Batch.e_id`, too.
     profile : callable, optional
         Returns a context manager for a name, as ``trainer.profiler.profile`` of Lightning does. The loader enters it for
         "bulksample: sample" and "bulksample: fetch", while you wait for samples and rows. Profilers of torch see both without it.
@@ -139,12 +139,12 @@ class Loader(Positioned, Uncached, CopiedAlong):
             check_switches(edge_ids=edge_ids, as_dicts=as_dicts)
             _check_options(options)
             self.device = device_for(out)
-            _check_ranks(whole, fetch_together, edge_ids, rank, ranks)
-            by_type = {"times": times, "starts": starts, "time_unit": time_unit, "time": time, "disjoint": disjoint}
-            if whole.plain and not (as_dicts and isinstance(whole, Graph)):
-                _check_plain(whole, as_dicts, sampler, {**by_type, "fanouts": fanouts, "seeds": seeds})
-                return PlainRequest(whole, sampler, fanouts, options, seeds)
-            return RelationalRequest(whole, sampler, fanouts, options, seeds, **by_type)
+            by_type = as_dicts or not whole.plain
+            _check_ranks(whole, by_type, fetch_together, edge_ids, rank, ranks)
+            times_and_trees = {"times": times, "starts": starts, "time_unit": time_unit, "time": time, "disjoint": disjoint}
+            if not by_type:
+                _check_plain(whole, sampler, {**times_and_trees, "fanouts": fanouts, "seeds": seeds})
+            return Request(whole, by_type, sampler, fanouts, options, seeds, **times_and_trees)
 
         if isinstance(whole, Graph):
             request = asked()
@@ -195,7 +195,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; see `Positioned.load_state_dict`."""
         by_type, dicts = self.bulks.by_type, isinstance(state, dict) and "times" in state
-        if isinstance(self.graph, Graph) and self.graph.plain and isinstance(state, dict) and "seeds" in state and dicts != by_type:
+        if self.graph.plain and isinstance(state, dict) and "seeds" in state and dicts != by_type:
             raise UsageError(f"the loader's state does not fit: it was saved with as_dicts={dicts}; make this loader so too")
         super().load_state_dict(state)
 
@@ -220,7 +220,7 @@ def _check_options(options: dict[str, Any]) -> None:
             raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
 
 
-def _check_ranks(graph: Graph | RankGraph, fetch_together: Any, edge_ids: bool, rank: int, ranks: int) -> None:
+def _check_ranks(graph: Graph | RankGraph, by_type: bool, fetch_together: Any, edge_ids: bool, rank: int, ranks: int) -> None:
     """Raise `UsageError` unless these arguments suit a graph that ranks share, or one in this process."""
     if not is_whole(fetch_together):
         raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
@@ -228,22 +228,21 @@ def _check_ranks(graph: Graph | RankGraph, fetch_together: Any, edge_ids: bool, 
         raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
     if isinstance(graph, Graph) and fetch_together != 1:
         raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
-    if edge_ids and (isinstance(graph, Graph) or not graph.plain):
+    if edge_ids and (isinstance(graph, Graph) or by_type):
         raise UsageError(
             "edge_ids is for a plain graph that ranks share, load(path, world=...); leave it out, Batch.e_id is there without it"
         )
 
 
-def _check_plain(graph: Graph | RankGraph, as_dicts: bool, sampler: Any, given: dict[str, Any]) -> None:
-    """Raise `UsageError` for arguments of mini-batches by type and relation, as those of a plain graph are not."""
-    if as_dicts:
-        raise UsageError(f"as_dicts: ranks share the plain graph {graph.name!r}, whose mini-batches are no dicts; leave it out")
+def _check_plain(graph: Graph | RankGraph, sampler: Any, given: dict[str, Any]) -> None:
+    """Raise `UsageError` for arguments of mini-batches by type and relation, as those of a plain graph are not unless asked for."""
     relational = isinstance(sampler, AnySampler) and (sampler.by_relation or isinstance(sampler, HGSampler))
     names = [name for name, value in given.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
     if relational or names:
         found = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])
-        fits = "leave them out" if isinstance(graph, RankGraph) else "use as_dicts=True"
-        raise UsageError(f"got {found} for the plain graph {graph.name!r}, which are for mini-batches by type and relation; {fits}")
+        raise UsageError(
+            f"got {found} for the plain graph {graph.name!r}, which are for mini-batches by type and relation; use as_dicts=True"
+        )
 
 
 def _by_type(value: Any) -> bool:

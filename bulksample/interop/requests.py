@@ -1,13 +1,17 @@
-"""Requests of loaders, for plain mini-batches or for those by type and relation: sampler, seeds, bulks and columns."""
+"""The request of a loader: the sampler, the seeds, and how bulks of mini-batches and their columns are made of them.
+
+A plain graph has one type and one relation. Unless a user asks for dictionaries, its seeds are one list of vertices, and ranks that share
+it fetch labels and edges from their owners.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +21,11 @@ from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
+from ..data import store
 from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.relation_blocks import RelationBlock
 from ..errors import UsageError
-from ..graph import Graph
+from ..graph import NODE, Graph
 from ..graph.minibatch import MiniBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import seed_ids
@@ -31,7 +37,7 @@ from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
 from ..views.edges import EdgeRows, EdgeSource
-from .columns import ColumnsByType, Fetched, PlainColumns, TableRows
+from .columns import Columns, EdgesByEntry, Fetched, TableRows
 
 if TYPE_CHECKING:
     from ..training.batches import StepBatch
@@ -39,191 +45,191 @@ if TYPE_CHECKING:
 
 
 Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
-Reader = Callable[..., PlainColumns | ColumnsByType]
 
 
-class Request(ABC):
+class Request:
     """The sampler and the seeds that a loader was asked for, and how it draws and reads mini-batches of them.
+
+    Parameters
+    ----------
+    graph : Graph or RankGraph
+    by_type : bool
+        Mini-batches are by type and relation; without it the graph is plain.
+    sampler, fanouts, options, seeds, times, starts, time_unit, time, disjoint
+        Arguments of `bulksample.Loader`.
 
     Attributes
     ----------
     law : Sampler or HGSampler
-    seeds : integers, or SeedList
+    seeds : SeedList, or of plain mini-batches int32, shape (m,)
+        Those of a split of a plain graph that ranks share are known once there is a `view`.
+
+    Raises
+    ------
+    UsageError or DataError
+        If an argument does not suit the graph.
     """
 
     law: Any
     seeds: Any
 
-    def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
-        """Return the loader of bulks of mini-batches."""
-        groups = None if seed_locality is None else SeedGroups(seed_locality, self.part_order())
-        return BulkLoader(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
-
-    @abstractmethod
-    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the settings that ranks must share, and the hashes of what is too long to show."""
-
-    @abstractmethod
-    def part_order(self) -> np.ndarray:
-        """Return the place of each seed in the order of block rows."""
-
-    @abstractmethod
-    def adjacency(self, engine: Backend) -> Adjacency:
-        """Return the adjacency of a graph in this process."""
-
-    @abstractmethod
-    def view(self, engine: Backend, edge_ids: bool) -> View:
-        """Return the view of a graph that ranks share; collective."""
-
-    @abstractmethod
-    def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
-        """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
-
-
-class PlainRequest(Request):
-    """The mini-batches of a plain graph. Raises `UsageError` for an argument of `bulksample.Loader` that does not suit it."""
-
     def __init__(
-        self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any
+        self, graph: Graph | RankGraph, by_type: bool, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
+        times: Any = None, starts: Any = None, time_unit: str | None = None, time: TimeRule | None = None, disjoint: bool | None = None,
     ) -> None:  # fmt: skip
-        self._graph, self._given = graph, seeds
-        self._named = seeds is None or isinstance(seeds, str)
-        self.law = _plain_sampler(sampler, fanouts, options)
-        drawn_fanouts(self.law.fanouts)
-        if isinstance(graph, Graph) or not self._named:
-            self.seeds = self._chosen()
-
-    def _chosen(self) -> NDArray[np.int32]:
-        """Return the ids of the seeds; collective if they are those of a split of a graph that ranks share."""
-        graph = self._graph
-        if self._named:
-            chosen = graph.default_seeds() if self._given is None else graph.seeds(self._given)
-        else:
-            chosen = seed_ids(self._given, graph.n)
-        if not len(chosen):
-            raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
-        chosen.flags.writeable = False  # a loader takes it without a copy
-        return chosen
-
-    def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
-        return settings, {"seeds": None if self._named else _hash(self.seeds)}
-
-    def part_order(self) -> np.ndarray:
-        order: np.ndarray = self._graph.part_order(self.seeds) if isinstance(self._graph, RankGraph) else self.seeds
-        return order
-
-    def adjacency(self, engine: Backend) -> Adjacency:
-        assert isinstance(self._graph, Graph)
-        self._graph.check_structure()
-        return LocalAdjacency(self._graph.adjacency, engine)
-
-    def view(self, engine: Backend, edge_ids: bool) -> View:
-        from ..views.loading import loading_view
-
-        if self._named:
-            self.seeds = self._chosen()
-        assert isinstance(self._graph, RankGraph)
-        return loading_view(self._graph, engine, self.seeds, edge_ids)
-
-    def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
-        graph, shared = self._graph, cast(Any, view)
-        if isinstance(graph, Graph):
-            return _Plain(graph, cores, self.seeds, profile)
-        labels = (lambda part: shared.truth(part.seeds)) if graph.has_labels else None
-
-        def columns(minibatch: MiniBatch, step: StepBatch) -> PlainColumns:
-            whole = shared.adjacency.whole_matrix  # where edges are found, if this rank has it and the step brought none
-            source = EdgeSource(whole, None) if step.edges is None and whole is not None else None
-            table = Fetched(step.x if graph.num_features else None, labels)
-            held = step.edges or EdgeRows(None, None)
-            return PlainColumns(minibatch, graph.name, table, lambda own: source.start(*own.edge_ends())() if source else held)
-
-        return columns
-
-
-class RelationalRequest(Request):
-    """The mini-batches of any graph by type and relation. Raises `UsageError` or `DataError` for an argument that does not suit it."""
-
-    def __init__(
-        self, graph: Graph | RankGraph, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,
-        times: Any, starts: Any, time_unit: str | None, time: TimeRule | None, disjoint: bool | None,
-    ) -> None:  # fmt: skip
-        self._share = graph if isinstance(graph, RankGraph) else None
-        self._graph = whole = graph.graph if isinstance(graph, RankGraph) else graph
-        self.seeds = SeedList.of(whole, seeds, times, starts, time_unit)
-        if not len(self.seeds.vertices):
-            raise UsageError(f"seeds choose none of the {whole.n} vertices of graph {whole.name!r}; choose at least one")
+        self.by_type, self._given, self._named = by_type, seeds, seeds is None or isinstance(seeds, str)
+        self._graph = graph = share_by_type(graph) if by_type and isinstance(graph, RankGraph) and graph.plain else graph
+        if not by_type:
+            self.law = _made_sampler(sampler, fanouts, options)
+            drawn_fanouts(self.law.fanouts)
+            if isinstance(graph, Graph) or not self._named:
+                self.seeds = self._chosen()
+            return
+        self.seeds = SeedList.of(self._whole, seeds, times, starts, time_unit)
+        self._check_chosen(self.seeds.vertices)
         timed = times is not None
         brought = isinstance(sampler, AnySampler) and (sampler.by_relation or isinstance(sampler, HGSampler))
         rule = TimeRule() if time is None and timed and not brought else time
-        self.law = relation_sampler(whole, sampler, fanouts, rule, disjoint, options)
-        drawn_fanouts(self.law.most_drawn([relation.key for relation in whole.relations]))
+        self.law = relation_sampler(self._whole, sampler, fanouts, rule, disjoint, options)
+        drawn_fanouts(self.law.most_drawn([relation.key for relation in self._whole.relations]))
         if timed and getattr(self.law, "time", None) is None:
             raise UsageError(
                 f"got times, but no time counts in this {type(self.law).__name__}; use sage, labor or full with time=TimeRule()"
             )
 
+    @property
+    def _whole(self) -> Graph:
+        """The graph of all ranks; mapped from its store if they share it."""
+        return self._graph if isinstance(self._graph, Graph) else self._graph.graph
+
+    def _chosen(self) -> NDArray[np.int32]:
+        """Return the ids of the seeds of a plain graph; collective if they are those of a split and ranks share it."""
+        graph = self._graph
+        if self._named:
+            chosen = graph.default_seeds() if self._given is None else graph.seeds(self._given)
+        else:
+            chosen = seed_ids(self._given, graph.n)
+        self._check_chosen(chosen)
+        chosen.flags.writeable = False  # a loader takes it without a copy
+        return chosen
+
+    def _check_chosen(self, vertices: np.ndarray) -> None:
+        if not len(vertices):
+            fits = "choose at least one" if self.by_type else "use seeds='all' or ids"
+            raise UsageError(f"seeds choose none of the {self._graph.n} vertices of graph {self._graph.name!r}; {fits}")
+
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        assert self._share is not None
+        """Return the settings that ranks must share, and the hashes of what is too long to show."""
+        if not self.by_type:
+            settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
+            return settings, {"seeds": None if self._named else _hash(self.seeds)}
         seeds = self.seeds
         columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
         return self.law.settings, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
 
-    def part_order(self) -> np.ndarray:
-        share = self._share
+    def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
+        """Return the loader of bulks of mini-batches."""
+        groups = None if seed_locality is None else SeedGroups(seed_locality, self._part_order())
+        return BulkLoader(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
+
+    def _part_order(self) -> np.ndarray:
+        """Return the place of each seed in the order of block rows."""
+        share = self._graph if isinstance(self._graph, RankGraph) else None
+        if not self.by_type:
+            plain: np.ndarray = self.seeds if share is None else share.part_order(self.seeds)
+            return plain
         place = None if share is None else lambda name, vertices: share.part_order(vertices, name)
-        order: np.ndarray = self.seeds.part_order(self._graph, place)
+        order: np.ndarray = self.seeds.part_order(self._whole, place)
         return order
 
     def adjacency(self, engine: Backend) -> Adjacency:
-        return LocalAdjacency(self._graph, engine, by_type=True)
+        """Return the adjacency of a graph in this process."""
+        return LocalAdjacency(self._whole, engine, by_type=self.by_type)
 
     def view(self, engine: Backend, edge_ids: bool) -> View:
-        from ..views.loading import relation_loading_view
+        """Return the view of a graph that ranks share; collective."""
+        from ..views.loading import loading_view, relation_loading_view
 
-        assert self._share is not None
-        return relation_loading_view(self._share, engine)
+        assert isinstance(self._graph, RankGraph)
+        if self.by_type:
+            return relation_loading_view(self._graph, engine)
+        if self._named:
+            self.seeds = self._chosen()
+        return loading_view(self._graph, engine, self.seeds, edge_ids)
 
     def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
-        bounds, vertices = self._graph.offsets, self.seeds.vertices
-        own = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
-        kinds = zip(self._graph.types, own, strict=True)
-        return _ByTypeReader(self._graph, {kind.name: TableRows(kind, cores, seeds, profile) for kind, seeds in kinds})
+        """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
+        graph = self._graph
+        if view is not None and not self.by_type:
+            assert isinstance(graph, RankGraph)
+            labels = (lambda part: view.truth(part.seeds)) if graph.has_labels else None
+            held = graph.held if isinstance(graph.held, Graph) else None
+            return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, held), bool(graph.num_features))
+        whole = self._whole
+        bounds, vertices = whole.offsets, self.seeds.vertices if self.by_type else self.seeds
+        seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
+        tables = {kind.name: TableRows(kind, cores, own, profile) for kind, own in zip(whole.types, seeds, strict=True)}
+        edges: Any = partial(_edges_by_entry, whole) if self.by_type else partial(_edges_by_ends, whole)
+        return Reader(whole.name, tables, edges)
 
 
-class _Plain:
-    """Makes the columns of mini-batches of a plain graph in this process."""
+class Reader:
+    """Makes the columns of mini-batches; what was fetched for a step takes the place of the graph's own columns."""
 
-    def __init__(self, graph: Graph, cores: int, seeds: np.ndarray, profile: Profile | None) -> None:
-        self._graph, self._table = graph, TableRows(graph.types[0], cores, seeds, profile)
+    def __init__(
+        self, name: str, tables: Mapping[str, TableRows | Fetched], edges: Callable[[MiniBatch], EdgesByEntry | EdgeRows],
+        has_features: bool = True,
+    ) -> None:  # fmt: skip
+        self._name, self._tables, self._edges, self._has_features = name, tables, edges, has_features
 
-    def __call__(self, minibatch: MiniBatch, step: StepBatch | None = None) -> PlainColumns:
-        return PlainColumns(minibatch, self._graph.name, self._table, self._edges)
-
-    def _edges(self, minibatch: MiniBatch) -> EdgeRows:
-        return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
-
-
-class _ByTypeReader:
-    """Makes the columns of mini-batches by type and relation; features that were fetched for a step take the place of the graph's."""
-
-    def __init__(self, graph: Graph, tables: dict[str, TableRows]) -> None:
-        self._graph, self._tables = graph, tables
-
-    def __call__(self, minibatch: Any, step: StepBatch | None = None) -> ColumnsByType:
-        tables: Mapping[str, TableRows | Fetched] = self._tables
+    def __call__(self, minibatch: Any, step: StepBatch | None = None) -> Columns:
+        tables, edges = self._tables, self._edges
         if step is not None:
-            x: Any = step.x
-            tables = {name: Fetched(x.get(name), own.y) for name, own in self._tables.items()}
-        return ColumnsByType(minibatch, self._graph.name, tables, self._graph.relations)
+            x: Any = step.x if minibatch.by_type else {NODE: step.x} if self._has_features else {}
+            tables = {name: Fetched(x.get(name), own.y) for name, own in tables.items()}
+            if (rows := step.edges) is not None:
+                edges = lambda _: rows  # noqa: E731
+        return Columns(minibatch, self._name, tables, edges)
+
+
+def _edges_by_entry(graph: Graph, minibatch: MiniBatch) -> EdgesByEntry:
+    return EdgesByEntry(minibatch, graph.relations)
+
+
+def _edges_by_ends(graph: Graph | None, minibatch: MiniBatch) -> EdgeRows:
+    """Return the columns of the edges of a plain graph, found by their ends; none if this process lacks the graph."""
+    if graph is None:
+        return EdgeRows(None, None)
+    return EdgeSource(graph.adjacency, graph.edge_features).start(*minibatch.edge_ends())()
+
+
+class _ShareByType(RankGraph):
+    """The share of a plain graph, which is read as any other graph is."""
+
+    plain = False
+
+
+def share_by_type(graph: RankGraph) -> RankGraph:
+    """Return the share of a plain graph for mini-batches by type and relation; not collective.
+
+    The whole graph is mapped from the store, so labels and edge features are read there; a folder of parts is read into memory. Block rows
+    of the topology and of the features are those of the share.
+    """
+    how, relations = graph.opened, None
+    whole = store.load(how.directory, check="none", structure=graph.rows is None).with_label(how.label, how.target)
+    if graph.rows is not None:
+        assert graph.edges is not None
+        block = graph.edges.block
+        relations = [RelationBlock(block, graph.edges.first_entries - block.indptr[:-1], None)]
+    own = {field.name: getattr(graph, field.name) for field in fields(graph)}
+    return _ShareByType(**own | {"held": whole, "relations": relations})
 
 
 def _hash(array: np.ndarray) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
-def _plain_sampler(sampler: str | Sampler, fanouts: Any, options: dict[str, Any]) -> Sampler:
+def _made_sampler(sampler: str | Sampler, fanouts: Any, options: dict[str, Any]) -> Sampler:
     """Make the sampler of that name; a sampler is returned as it is."""
     if not isinstance(sampler, Sampler):
         return samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
@@ -237,9 +243,9 @@ def relation_sampler(
     options: dict[str, Any],
 ) -> Sampler | HGSampler:  # fmt: skip
     """Make the sampler of that name on a graph; a sampler object takes the rule of time and the trees, unless it brings its own."""
-    if isinstance(sampler, HGSampler) and (fanouts is not None or options or time is not None or disjoint is not None):
-        raise UsageError("got an HGSampler, and fanouts, time, disjoint or options besides; leave them out")
     if isinstance(sampler, HGSampler):
+        if fanouts is not None or options or time is not None or disjoint is not None:
+            raise UsageError("got an HGSampler, and fanouts, time, disjoint or options besides; leave them out")
         return sampler
     of_relations = None
     if isinstance(fanouts, Mapping) and not isinstance(sampler, Sampler):
@@ -250,7 +256,7 @@ def relation_sampler(
         default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))
         made = samplers.make(sampler, default, **options)
     else:
-        made = _plain_sampler(sampler, fanouts, options)
+        made = _made_sampler(sampler, fanouts, options)
     own = {"of_relations": of_relations, "time": time, "disjoint": disjoint}
     given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
     if isinstance(made, NodeWise) and made.draws_by_row:

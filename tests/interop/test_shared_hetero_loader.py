@@ -306,7 +306,7 @@ def test_a_loader_takes_the_path_of_a_store_of_several_types(stored):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"as_dicts": True}, "as_dicts: ranks share the plain graph 'graph', whose mini-batches are no dicts; leave it out"),
+    ({"as_dicts": True, "edge_ids": True}, "edge_ids is for a plain graph that ranks share"),
     ({"times": [1, 2], "disjoint": True}, "got times, disjoint for the plain graph 'graph', which are for mini-batches by type and"),
     ({"sampler": HGSampler((1, 1))}, "got a HGSampler for the plain graph 'graph'"),
 ])  # fmt: skip

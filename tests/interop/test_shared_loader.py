@@ -34,6 +34,34 @@ def test_minibatches_and_rows_do_not_depend_on_ranks_or_placement(stored, p, c, 
     assert on_threads(p, rank) == shares(graph, p, epochs=2)
 
 
+@pytest.mark.parametrize(("topology", "features"), PLACES)
+@pytest.mark.parametrize("kind", ["plain", "sparse", "weighted"])
+def test_a_plain_graph_is_given_by_type_too(stored, kind, topology, features):
+    folder, graphs = stored
+    options = {"as_dicts": True, "seeds": "val", "fanouts": {"default": [4, 3]}, "disjoint": True}
+    expected = [list(loader(graphs[kind], rank=r, ranks=2, **options)) for r in range(2)]
+
+    def rank(comm):
+        graph = opened(
+            folder / kind, comm, topology=topology, features=features, partition=("block", "random")["partitioned" in (topology, features)]
+        )
+        batches, own = loader(graph, **options), expected[comm.rank]
+        for batch, alone in zip(batches, own, strict=True):
+            assert batch.digest() == alone.digest()
+            for name in ("x", "y"):
+                np.testing.assert_array_equal(getattr(batch, name)["node"], getattr(alone, name)["node"])
+            for layer, other in zip(batch.e_id, alone.e_id, strict=True):
+                np.testing.assert_array_equal(layer["node", "to", "node"], other["node", "to", "node"])
+            for layer, other in zip(batch.edge_attr, alone.edge_attr, strict=True):
+                assert layer.keys() == other.keys()
+                for key, rows in other.items():
+                    np.testing.assert_array_equal(layer[key], rows)
+        with pytest.raises(bs.UsageError, match="it was saved with as_dicts=True; make this loader so too"):
+            loader(graph).load_state_dict(batches.state_dict())
+
+    on_threads(2, rank)
+
+
 @pytest.mark.parametrize("kind", ["plain", "sparse", "weighted"])
 @pytest.mark.parametrize("options", [
     {"sampler": "ladies"}, {"sampler": "labor", "seeds": [5, 7, 7, 200] * 9}, {"frontier": "new", "fetch_together": 3, "seeds": None},
