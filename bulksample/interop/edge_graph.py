@@ -128,18 +128,17 @@ class EdgeSampler(AnySampler):
         return [self._minibatch(adjacency, seeds, j, epoch, part) for j, part in enumerate(parts)]
 
     def _minibatch(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
-        """Return mini-batch j of a bulk, with a block for each hop."""
-        drawn = [self._named(adjacency, part.vertices, hop) for hop in part.hops] * (len(self.base.fanouts) // len(part.hops))
+        """Return mini-batch j of a bulk, with a block for each hop; of nested blocks only the one that holds all others."""
+        nested, own = self.base.frontier == "new", seeds.part(j)
+        drawn = [self._named(adjacency, part.vertices, hop) for hop in (part.hops[-1:] if nested else part.hops)]
         blocks: list[dict[Key, Block]] = []
         entries: list[dict[Key, Any]] = []
-        for hop, rows, sources in zip(drawn, part.held, part.held[1:], strict=False):
+        for hop, rows, sources in zip(drawn[::-1], part.held[-2::-1], part.held[:0:-1], strict=False):
             edges = slice(hop.pointers[rows])
             weights = None if hop.weights is None else hop.weights[edges]
-            blocks.insert(0, {self.key: Block(hop.pointers[: rows + 1], hop.columns[edges], weights, sources)})
-            entries.insert(0, {self.key: None if hop.entries is None else hop.entries[edges]})
-        own = seeds.part(j)
+            blocks.append({self.key: Block(hop.pointers[: rows + 1], hop.columns[edges], weights, sources)})
+            entries.append({self.key: None if hop.entries is None else hop.entries[edges]})
         rows_of_type = {self.key[0]: TypeRows(part.vertices, np.array(part.held), own, part.seed_rows, np.arange(len(own)))}
-        nested = self.base.frontier == "new"
         return MiniBatch(int(seeds.minibatches[j]), epoch, rows_of_type, tuple(blocks), nested, known_entries=tuple(entries))
 
     def _named(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop) -> Hop:

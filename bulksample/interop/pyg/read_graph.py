@@ -87,7 +87,7 @@ def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None 
     if is_pair(data) and weight_attr is not None:
         instead = "HeteroData" if has_types(data) else "Data"
         raise UsageError(f"weight_attr: got {weight_attr!r}, but a graph store has no weights; use a {instead}")
-    counts, ends, column = (_of_stores if is_pair(data) else _of_types if has_types(data) else _of_data)(data, weight_attr)
+    counts, ends, column = _of_stores(data) if is_pair(data) else _of_types(data) if has_types(data) else _of_data(data, weight_attr)
     timed = [] if time_attr is None else [key for key in [*counts, *ends] if column(key, time_attr) is not None]
     if time_attr is not None and len({isinstance(key, tuple) for key in timed}) != 1:
         found = f"both vertices and edges have it: {', '.join(map(str, timed))}" if timed else "no vertices and no edges have it"
@@ -147,6 +147,8 @@ Read = tuple[dict[str, int], dict[Key, Ends], Callable[[Any, str], Any]]  # vert
 
 
 def _of_data(data: Any, weight_attr: str | None) -> Read:
+    """Read a `Data`; weights may have any length here, so that a wrong one is refused by its shape."""
+
     def column(key: Any, name: str) -> Any:
         if name not in data:
             return None
@@ -156,7 +158,7 @@ def _of_data(data: Any, weight_attr: str | None) -> Read:
     return {NODE: num_nodes_of(data)}, {EDGES: edge_ends(data)}, column
 
 
-def _of_types(data: Any, weight_attr: str | None) -> Read:
+def _of_types(data: Any) -> Read:
     counts = {name: int(data[name].num_nodes or 0) for name in data.node_types}
     for end in (end for key in data.edge_types for end in (key[0], key[2])):
         counts.setdefault(end, 0)
@@ -164,7 +166,7 @@ def _of_types(data: Any, weight_attr: str | None) -> Read:
     return counts, ends, lambda key, name: data[key][name] if key in (*data.node_types, *data.edge_types) and name in data[key] else None
 
 
-def _of_stores(data: Any, weight_attr: str | None) -> Read:
+def _of_stores(data: Any) -> Read:
     features, graph = data
     attrs = features.get_all_tensor_attrs()
     if not has_types(data):
