@@ -181,14 +181,7 @@ class Stream:
         """Return the stream of a vertex type, for draws that all rows share (LABOR): this one for type 0."""
         return _keyed(self, Substream.TYPE_KEY, place)
 
-    def words(
-        self,
-        tag: int,
-        index: np.ndarray | int,
-        *,
-        vertex: np.ndarray | int = 0,
-        minibatch: np.ndarray | int = 0,
-    ) -> np.ndarray:
+    def words(self, tag: int, index: np.ndarray | int, *, vertex: np.ndarray | int = 0, minibatch: np.ndarray | int = 0) -> np.ndarray:
         """Return four 32-bit words for every index: uint32, shape (..., 4); `tag` is that of a `Substream` and an epoch."""
         return philox(counters(np.asarray(index), vertex, minibatch, tag), self.seed)
 

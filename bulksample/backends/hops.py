@@ -71,14 +71,9 @@ def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection
 
 
 def cut(
-    seeds: np.ndarray,
-    ends: np.ndarray,
-    vertices: np.ndarray,
-    seed_rows: np.ndarray,
-    hops: list[tuple[np.ndarray, Hop]],
-    sizes: list[np.ndarray],
-    only_new: bool,
-) -> list[Expansion]:
+    seeds: np.ndarray, ends: np.ndarray, vertices: np.ndarray, seed_rows: np.ndarray, hops: list[tuple[np.ndarray, Hop]],
+    sizes: list[np.ndarray], only_new: bool,
+) -> list[Expansion]:  # fmt: skip
     """Cut a bulk into its mini-batches, as views where possible.
 
     Parameters

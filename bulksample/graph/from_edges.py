@@ -13,16 +13,9 @@ from .types import Relation, VertexType, spelled
 
 
 def relation_from_edges(
-    source: VertexType,
-    name: str,
-    destination: VertexType,
-    sources: Any,
-    destinations: Any,
-    *,
-    weights: Any = None,
-    times: Any = None,
+    source: VertexType, name: str, destination: VertexType, sources: Any, destinations: Any, *, weights: Any = None, times: Any = None,
     features: np.ndarray | None = None,
-) -> Relation:
+) -> Relation:  # fmt: skip
     """Build a relation: edge i runs from vertex ``sources[i]`` of one type to vertex ``destinations[i]`` of another.
 
     Parameters

@@ -74,8 +74,7 @@ def load(
 def load(
     path: str | os.PathLike[str], *, world: Comm, topology: str = "partitioned", features: str = "partitioned", replication: int = 1,
     feature_replication: int | None = None, grid_order: str = "auto", exchange: str = "owner", partition: str = "block",
-    seed_locality: int | None = None, seed: int = 0,
-    label: str | None = None, target: str | None = None, check: str = "auto",
+    seed_locality: int | None = None, seed: int = 0, label: str | None = None, target: str | None = None, check: str = "auto",
 ) -> RankGraph: ...  # fmt: skip
 
 

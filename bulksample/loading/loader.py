@@ -76,26 +76,11 @@ class BulkLoader(Epochs[MiniBatch | None]):
     """
 
     def __init__(
-        self,
-        adjacency: Adjacency,
-        sampler: AnySampler,
-        seeds: Any,
-        *,
-        batch_size: int,
-        bulk_size: int | Literal["auto"] = "auto",
-        seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        rank: int = 0,
-        ranks: int = 1,
-        virtual_ranks: int | None = None,
-        even: bool = False,
-        groups: SeedGroups | None = None,
-        memory_budget: int | None = None,
-        prefetch: bool = True,
-        transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
-        seed_types: tuple[str, ...] = (),
-    ) -> None:
+        self, adjacency: Adjacency, sampler: AnySampler, seeds: Any, *, batch_size: int, bulk_size: int | Literal["auto"] = "auto",
+        seed: int = 0, shuffle: bool = True, drop_last: bool = False, rank: int = 0, ranks: int = 1, virtual_ranks: int | None = None,
+        even: bool = False, groups: SeedGroups | None = None, memory_budget: int | None = None, prefetch: bool = True,
+        transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list, seed_types: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         if not isinstance(adjacency, Adjacency):
             raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph, backends.make())")
         if not isinstance(sampler, AnySampler):

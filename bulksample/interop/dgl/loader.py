@@ -61,25 +61,11 @@ class DataLoader(OwnComm, Positioned, Uncached):
 
     @made_together
     def __init__(
-        self,
-        graph: Any,
-        indices: Any,
-        graph_sampler: BlockSampler,
-        device: Any = None,
-        use_ddp: bool = False,
-        ddp_seed: int = 0,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        shuffle: bool = False,
-        use_uva: bool = False,
-        *,
-        seed: int | None = None,
-        bulk_size: int | Literal["auto"] = "auto",
-        memory_budget: int | None = None,
-        comm: Comm | None = None,
-        backend: str = "auto",
+        self, graph: Any, indices: Any, graph_sampler: BlockSampler, device: Any = None, use_ddp: bool = False, ddp_seed: int = 0,
+        batch_size: int = 1, drop_last: bool = False, shuffle: bool = False, use_uva: bool = False, *, seed: int | None = None,
+        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, comm: Comm | None = None, backend: str = "auto",
         **not_needed: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         require("dgl", None, INSTALL)
         refuse_values(
             use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() gives each rank its mini-batches)", use_uva=use_uva

@@ -88,17 +88,9 @@ def hashed(examples: dict[str, Any]) -> str:
 
 
 def sampler_for(
-    given: Any,
-    data: Any,
-    num_neighbors: Any,
-    subgraph_type: SubgraphType | str,
-    directed: bool,
-    *,
-    seeds: Any,
-    comm: Comm | None,
-    grid: int | None,
-    **options: Any,
-) -> BulkSampler:
+    given: Any, data: Any, num_neighbors: Any, subgraph_type: SubgraphType | str, directed: bool, *, seeds: Any, comm: Comm | None,
+    grid: int | None, **options: Any,
+) -> BulkSampler:  # fmt: skip
     """Return the user's `neighbor_sampler`, or make one from the other options.
 
     `seeds` is the number of seeds of a mini-batch, or None if it is not known.

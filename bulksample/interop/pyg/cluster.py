@@ -59,18 +59,9 @@ class ClusterData(TheirData):
     """
 
     def __init__(
-        self,
-        data: Data,
-        num_parts: int,
-        recursive: bool = False,
-        save_dir: str | None = None,
-        filename: str | None = None,
-        log: bool = True,
-        keep_inter_cluster_edges: bool = False,
-        sparse_format: Literal["csr", "csc"] = "csr",
-        *,
-        seed: int = 0,
-    ) -> None:
+        self, data: Data, num_parts: int, recursive: bool = False, save_dir: str | None = None, filename: str | None = None,
+        log: bool = True, keep_inter_cluster_edges: bool = False, sparse_format: Literal["csr", "csc"] = "csr", *, seed: int = 0,
+    ) -> None:  # fmt: skip
         check_edge_index("ClusterData", data)
         if sparse_format not in ("csr", "csc"):
             raise UsageError(f"sparse_format must be 'csr' or 'csc'; got {sparse_format!r}")
@@ -105,15 +96,9 @@ class ClusterLoader(DropInLoader, TheirLoader):
 
     @made_together
     def __init__(
-        self,
-        cluster_data: TheirData,
-        *,
-        bulk_size: int | Literal["auto"] = "auto",
-        memory_budget: int | None = None,
-        comm: Comm | None = None,
-        seed: int | None = None,
-        **options: Any,
-    ) -> None:
+        self, cluster_data: TheirData, *, bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None,
+        comm: Comm | None = None, seed: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         if not isinstance(cluster_data, TheirData):
             found = f"got a {type(cluster_data).__name__}"
             raise UsageError(f"ClusterLoader takes a graph in parts; {found}: use ClusterLoader(ClusterData(data, num_parts=...))")

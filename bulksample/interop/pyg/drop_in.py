@@ -68,15 +68,9 @@ class DropInLoader(OwnComm, Epochs[Any]):
     _sampler: BulkSampler | None = None  # its options and its graph are compared with those of the loader
 
     def set_up_epochs(
-        self,
-        stream: Stream,
-        bulk_size: int | Literal["auto"],
-        memory_budget: int | None,
-        options: dict[str, Any],
-        comm: Comm | None = None,
-        together: bool = False,
-        seeded: bool = True,
-    ) -> None:
+        self, stream: Stream, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any],
+        comm: Comm | None = None, together: bool = False, seeded: bool = True,
+    ) -> None:  # fmt: skip
         """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here.
 
         Ranks cannot share a sampler without a length, nor one that is divided already. `together` is True if sampling a bulk is collective,

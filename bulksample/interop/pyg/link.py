@@ -48,35 +48,17 @@ transform_sampler_output, filter_per_worker
 
     @made_together
     def __init__(
-        self,
-        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
-        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
-        edge_label_index: Any = None,
-        edge_label: torch.Tensor | None = None,
-        edge_label_time: torch.Tensor | None = None,
-        replace: bool = False,
-        subgraph_type: SubgraphType | str = "directional",
-        disjoint: bool = False,
-        temporal_strategy: Literal["uniform", "last"] = "uniform",
-        neg_sampling: NegativeSampling | str | None = None,
-        neg_sampling_ratio: float | None = None,
-        time_attr: str | None = None,
-        weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        is_sorted: bool = False,
-        filter_per_worker: bool | None = None,
-        neighbor_sampler: BulkSampler | None = None,
-        directed: bool = True,
-        *,
-        bulk_size: int | Literal["auto"] = "auto",
-        grid: int | None = None,
-        comm: Comm | None = None,
-        seed: int | None = None,
-        memory_budget: int | None = None,
-        backend: str = "auto",
-        **options: Any,
-    ) -> None:
+        self, data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors, edge_label_index: Any = None,
+        edge_label: torch.Tensor | None = None, edge_label_time: torch.Tensor | None = None, replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional", disjoint: bool = False,
+        temporal_strategy: Literal["uniform", "last"] = "uniform", neg_sampling: NegativeSampling | str | None = None,
+        neg_sampling_ratio: float | None = None, time_attr: str | None = None, weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None, transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False, filter_per_worker: bool | None = None, neighbor_sampler: BulkSampler | None = None,
+        directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto", grid: int | None = None, comm: Comm | None = None,
+        seed: int | None = None, memory_budget: int | None = None, backend: str = "auto", **options: Any,
+    ) -> None:  # fmt: skip
         for given, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
             if absent is None and (edge_label_time is not None or time_attr is not None):
                 raise UsageError(f"'{other}' is not set, but '{given}' is; give both, or none")

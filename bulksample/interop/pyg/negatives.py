@@ -32,14 +32,9 @@ class SeededNegatives(NegativeSampling):
     """
 
     def __init__(
-        self,
-        law: NegativeSampling,
-        stream: Stream,
-        minibatch: int,
-        epoch: int,
-        times: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
-        until: np.ndarray | None = None,
-    ) -> None:
+        self, law: NegativeSampling, stream: Stream, minibatch: int, epoch: int,
+        times: tuple[np.ndarray | None, np.ndarray | None] = (None, None), until: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(law.mode, law.amount, law.src_weight, law.dst_weight)
         self._stream, self._minibatch, self._epoch = stream, minibatch, epoch
         self._times, self._until = times, until

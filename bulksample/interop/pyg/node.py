@@ -46,18 +46,11 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
     node_sampler: BulkSampler
 
     def __init__(
-        self,
-        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
-        node_sampler: BulkSampler,
-        input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        filter_per_worker: bool | None = None,
-        bulk_size: int | Literal["auto"] = "auto",
-        memory_budget: int | None = None,
-        **options: Any,
-    ) -> None:
+        self, data: Data | HeteroData | tuple[FeatureStore, GraphStore], node_sampler: BulkSampler, input_nodes: Any = None,
+        input_time: torch.Tensor | None = None, transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None, filter_per_worker: bool | None = None,
+        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         self.set_up(node_sampler, bulk_size, memory_budget, options)
         check_attributes(data)
         input_time = column("input_time", input_time)
@@ -120,32 +113,16 @@ transform_sampler_output, filter_per_worker
 
     @made_together
     def __init__(
-        self,
-        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
-        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
-        input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
-        replace: bool = False,
-        subgraph_type: SubgraphType | str = "directional",
-        disjoint: bool = False,
-        temporal_strategy: Literal["uniform", "last"] = "uniform",
-        time_attr: str | None = None,
-        weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        is_sorted: bool = False,
-        filter_per_worker: bool | None = None,
-        neighbor_sampler: BulkSampler | None = None,
-        directed: bool = True,
-        *,
-        bulk_size: int | Literal["auto"] = "auto",
-        grid: int | None = None,
-        comm: Comm | None = None,
-        seed: int | None = None,
-        memory_budget: int | None = None,
-        backend: str = "auto",
-        **options: Any,
-    ) -> None:
+        self, data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors, input_nodes: Any = None,
+        input_time: torch.Tensor | None = None, replace: bool = False, subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False, temporal_strategy: Literal["uniform", "last"] = "uniform", time_attr: str | None = None,
+        weight_attr: str | None = None, transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None, is_sorted: bool = False, filter_per_worker: bool | None = None,
+        neighbor_sampler: BulkSampler | None = None, directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto",
+        grid: int | None = None, comm: Comm | None = None, seed: int | None = None, memory_budget: int | None = None,
+        backend: str = "auto", **options: Any,
+    ) -> None:  # fmt: skip
         neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed, seeds=seeds_of_batch(options), time_attr=time_attr,
             temporal_strategy=temporal_strategy, replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend,

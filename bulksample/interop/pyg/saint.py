@@ -84,21 +84,10 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
 
     @made_together
     def __init__(
-        self,
-        data: Data,
-        batch_size: int,
-        num_steps: int = 1,
-        sample_coverage: int = 0,
-        save_dir: str | None = None,
-        log: bool = True,
-        *,
-        bulk_size: int | Literal["auto"] = "auto",
-        memory_budget: int | None = None,
-        comm: Comm | None = None,
-        seed: int | None = None,
-        backend: str = "auto",
-        **options: Any,
-    ) -> None:
+        self, data: Data, batch_size: int, num_steps: int = 1, sample_coverage: int = 0, save_dir: str | None = None, log: bool = True, *,
+        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, comm: Comm | None = None, seed: int | None = None,
+        backend: str = "auto", **options: Any,
+    ) -> None:  # fmt: skip
         check_edge_index(type(self).__name__, data)
         self._draws, self.num_steps = whole("batch_size", batch_size, 1), whole("num_steps", num_steps, 1)
         self.sample_coverage, self.save_dir = whole("sample_coverage", sample_coverage, 0), save_dir

@@ -15,14 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from torch_geometric.sampler import (
-    BaseSampler,
-    EdgeSamplerInput,
-    HeteroSamplerOutput,
-    NegativeSampling,
-    NodeSamplerInput,
-    SamplerOutput,
-)
+from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, HeteroSamplerOutput, NegativeSampling, NodeSamplerInput, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
@@ -114,24 +107,12 @@ class BulkSampler(BaseSampler):
 
     @made_together
     def __init__(
-        self,
-        data: Any,
-        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
-        *,
-        sampler: str = "sage",
-        replace: bool = False,
-        weight_attr: str | None = None,
-        time_attr: str | None = None,
-        temporal_strategy: Literal["uniform", "last"] = "uniform",
-        disjoint: bool = False,
-        subgraph_type: SubgraphType | str = "directional",
-        stride: int = STRIDE,
-        seed: int | None = None,
-        backend: str = "auto",
-        comm: Comm | None = None,
-        grid: int | None = None,
-        **options: Any,
-    ) -> None:
+        self, data: Any, num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors, *, sampler: str = "sage",
+        replace: bool = False, weight_attr: str | None = None, time_attr: str | None = None,
+        temporal_strategy: Literal["uniform", "last"] = "uniform", disjoint: bool = False,
+        subgraph_type: SubgraphType | str = "directional", stride: int = STRIDE, seed: int | None = None, backend: str = "auto",
+        comm: Comm | None = None, grid: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         relational = has_types(data) or time_attr is not None
         if not relational or sampler != "sage":
             check_plain(data, time_attr=time_attr)

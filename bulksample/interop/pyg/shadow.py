@@ -63,20 +63,10 @@ class ShaDowKHopSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
 
     @made_together
     def __init__(
-        self,
-        data: Data,
-        depth: int,
-        num_neighbors: int,
-        node_idx: Any = None,
-        replace: bool = False,
-        *,
-        bulk_size: int | Literal["auto"] = "auto",
-        memory_budget: int | None = None,
-        comm: Comm | None = None,
-        seed: int | None = None,
-        backend: str = "auto",
-        **options: Any,
-    ) -> None:
+        self, data: Data, depth: int, num_neighbors: int, node_idx: Any = None, replace: bool = False, *,
+        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, comm: Comm | None = None, seed: int | None = None,
+        backend: str = "auto", **options: Any,
+    ) -> None:  # fmt: skip
         check_plain(data)
         if is_pair(data):
             raise UsageError("ShaDowKHopSampler: got a pair of stores; use a Data")
