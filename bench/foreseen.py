@@ -29,8 +29,8 @@ from bulksample.data.parts_manifest import load_parts
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.open_graph import part_places
+from bulksample.loading.division import SeedGroups
 from bulksample.loading.loader import BulkLoader
-from bulksample.loading.seed_groups import SeedGroups
 
 KINDS = ("topology", "features", "gradients")
 _NOTHING = np.empty(0, np.int32)

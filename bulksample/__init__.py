@@ -57,7 +57,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .graph import Graph, set_writer
+from .graph import Graph
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:
     save(graph, path, overwrite)
 
 
-set_writer(_save)  # graph.save: a graph knows no files, so the package tells it who does
+Graph.writer = _save
 
 
 if not TYPE_CHECKING:  # type checkers read the imports above

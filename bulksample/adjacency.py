@@ -87,10 +87,6 @@ class Adjacency(ABC):
         kind = np.searchsorted(offsets, vertices, side="right") - 1
         return kind, (vertices - offsets[kind]).astype(np.int32)
 
-    def kind_of_times(self, by: Literal["auto", "vertices", "edges"]) -> By:
-        """Return which times count; see `kind_of_times`."""
-        return kind_of_times(self.graph, by)
-
     def check_whole(self) -> None:  # noqa: B027  # most adjacencies take layer-wise samplers
         """Raise `UsageError` if layer-wise samplers do not work here: on relations of which this process lacks rows."""
 
@@ -215,10 +211,7 @@ class Adjacency(ABC):
         return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int | None:
-        """Predict the peak bytes of sampling k mini-batches node-wise, `seeds` seeds together, while k others are in use.
-
-        Returns None if unknown.
-        """
+        """Predict the peak bytes of sampling k mini-batches node-wise, `seeds` together, while k others are in use; None if unknown."""
         return None
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int | None:
@@ -233,10 +226,7 @@ class Adjacency(ABC):
         return 0
 
     def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
-        """Predict the bytes that `expand_layers` takes beside its result; 0 if unknown.
-
-        Each mini-batch draws among the neighbors of `rows`.
-        """
+        """Predict the bytes of `expand_layers` beside its result, drawn among the neighbors of `rows` by each mini-batch; 0 if unknown."""
         return 0
 
 

@@ -55,15 +55,9 @@ class Uncached:
 
 
 class Unpicklable:
-    """An object of one process, which can be neither pickled nor copied.
+    """An object of one process, which can be neither pickled nor copied."""
 
-    Attributes
-    ----------
-    stays : str
-        What it is and what to do instead, for the message.
-    """
-
-    stays: ClassVar[str]
+    stays: ClassVar[str]  # what it is and what to do instead, for the message
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(f"got a {type(self).__name__} to pickle or copy: {self.stays}")

@@ -37,16 +37,7 @@ def halves(n: int) -> tuple[int, int]:
 
 
 class Shuffle:
-    """The order of n examples in one epoch.
-
-    Parameters
-    ----------
-    stream : Stream
-    n : int
-    epoch : int
-    group : int
-        Groups of examples have orders of their own.
-    """
+    """The order of n examples in one epoch; groups of examples have orders of their own."""
 
     def __init__(self, stream: Stream, n: int, epoch: int = 0, group: int = 0) -> None:
         self._n = n

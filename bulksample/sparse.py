@@ -164,13 +164,8 @@ class CSR(Rebuilt):
     def validate(self, what: str = "matrix", repeats: bool = False) -> CSR:
         """Check every promise of the format and return self.
 
-        With `repeats`, columns may repeat within a row, as for parallel edges.
-
-        Raises
-        ------
-        DataError
-            Naming `what` and the first row where row pointers fall, a column is out of range, columns do not
-            ascend strictly, or a value is not finite.
+        With `repeats`, columns may repeat within a row, as for parallel edges. Raises `DataError`, naming `what` and the first row where
+        row pointers fall, a column is out of range, columns do not ascend strictly, or a value is not finite.
         """
         for first in range(0, self.shape[0], _PIECE):
             pointers = self.indptr[first : first + _PIECE + 1]
@@ -179,7 +174,11 @@ class CSR(Rebuilt):
                 i = first + int(falling[0])
                 raise DataError(f"{what}: row pointers must not fall: row {i} runs from {self.indptr[i]} to {self.indptr[i + 1]}")
         for first in range(0, self.nnz, _PIECE):
-            self._check_range(first, what)
+            columns = self.indices[first : first + _PIECE]
+            bad = np.flatnonzero((columns < 0) | (columns >= self.shape[1]))
+            if len(bad):
+                row, column = self.row_at(first + bad[0]), columns[bad[0]]
+                raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
         for first in range(0, self.nnz, _PIECE):
             self._check_order(first, what, repeats)
         if self.values is not None and self.values.dtype.kind == "f":
@@ -187,14 +186,6 @@ class CSR(Rebuilt):
             if len(bad):
                 raise DataError(f"{what}: row {self.row_at(bad[0])} holds {self.values[bad[0]]}; values must be finite")
         return self
-
-    def _check_range(self, first: int, what: str) -> None:
-        """Raise `DataError` if a column of a piece of the entries is out of range."""
-        columns = self.indices[first : first + _PIECE]
-        bad = np.flatnonzero((columns < 0) | (columns >= self.shape[1]))
-        if len(bad):
-            row, column = self.row_at(first + bad[0]), columns[bad[0]]
-            raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
 
     def _check_order(self, first: int, what: str, repeats: bool) -> None:
         """Raise `DataError` if a column of a piece, or the first of the next one, does not ascend in its row."""

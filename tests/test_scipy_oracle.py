@@ -15,9 +15,8 @@ from zoo import ZOO
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
 from bulksample.backends.base import Backend
 from bulksample.backends.quantiser import Noise
-from bulksample.backends.relational import RelationLaw, RelationRows, Trees
-from bulksample.backends.timed_rows import TimedRows
-from bulksample.backends.tree_vertices import TreeVertices
+from bulksample.backends.relation_draws import TimedRows
+from bulksample.backends.relational import RelationLaw, RelationRows, Trees, TreeVertices
 from bulksample.rng import Draw, Law
 
 SEED, EPOCH, HOP = 2**63 + 9, 3, 1

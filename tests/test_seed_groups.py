@@ -5,8 +5,8 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Stream, UsageError, backends, samplers
+from bulksample.loading.division import SeedGroups
 from bulksample.loading.loader import BulkLoader
-from bulksample.loading.seed_groups import SeedGroups
 from bulksample.rng import Substream, as_u64
 
 N, SEEDS = 200, np.arange(3, 150)  # 147 seeds

@@ -22,8 +22,7 @@ from ..sparse import CSR
 from .hops import Expansion
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise
-from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
-from .tree_vertices import TreeVertices, relabel_by_sorting
+from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees, TreeVertices, relabel_by_sorting
 
 MAX_FANOUT = 2**20 - 1
 

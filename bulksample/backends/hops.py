@@ -41,22 +41,10 @@ Relabel = Callable[[Selection, np.ndarray, np.ndarray], tuple[Selection, np.ndar
 
 
 def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool) -> list[Expansion]:
-    """Expand k mini-batches hop by hop.
+    """Expand k mini-batches hop by hop: only the vertices that the previous hop found if `only_new`, otherwise all found so far.
 
-    Parameters
-    ----------
-    relabel : see `Backend.relabel`
-    seeds : Selection
-        The seeds of each mini-batch.
-    draw_hop : callable
-        ``draw_hop(frontier, h)`` returns the draws of hop h for the rows of a frontier, in global vertices.
-    hops : int
-    only_new : bool
-        Expand only the vertices that the previous hop found; otherwise all vertices found so far.
-
-    Returns
-    -------
-    list of k Expansion
+    ``draw_hop(frontier, h)`` returns the draws of hop h for the rows of a frontier, in global vertices. For `relabel` see
+    `Backend.relabel`.
     """
     held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
     frontier, drawn, sizes = held, [], [held.sizes]
@@ -76,15 +64,9 @@ def cut(
 ) -> list[Expansion]:  # fmt: skip
     """Cut a bulk into its mini-batches, as views where possible.
 
-    Parameters
-    ----------
-    seeds, ends : int64, shape (k + 1,)
-        Pointers of the seeds, and of the vertices held at the end.
-    vertices, seed_rows : int32
-    hops : list of (int64 of shape (k + 1,), Hop)
-        Pointers of the frontier, and the draws of its rows.
-    sizes : list of int64, shape (k,)
-        Number of vertices that each mini-batch held before the first hop and after each.
+    `seeds` and `ends` are pointers (int64, shape (k + 1,)) of the seeds, and of the `vertices` held at the end. Of each hop there are
+    pointers of its frontier, and the draws of its rows. `sizes` count the vertices that each mini-batch held before the first hop and after
+    each.
     """
     counts = np.stack(sizes, axis=1).tolist()
     expansions = []

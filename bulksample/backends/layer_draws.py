@@ -33,17 +33,9 @@ class LayerRace(NamedTuple):
 class SharedDraws(Sequence[LayerPicks]):
     """The picks of hops that all draw from one row of weights. A back end may draw them itself; otherwise a hop is drawn when it is read.
 
-    Parameters
-    ----------
-    columns, weights : int32, float64, shape (C,)
-        The columns of positive weight, ascending.
-    ends : int64, shape (C,)
-        The running sums of their weights, shortened for `Backend.first_arrivals`.
-    fanouts, draws : of each hop
-    by_arrivals : of each hop
-        True if it draws by `Backend.first_arrivals`, false if by `Backend.smallest_keys`.
-    draw_hop : callable
-        Draws a hop on the host.
+    `columns` (int32, ascending) and `weights` (float64) are those of positive weight, `ends` (int64) the running sums of the weights,
+    shortened for `Backend.first_arrivals`: all of shape (C,). Hops draw `by_arrivals`, or else by `Backend.smallest_keys`; `draw_hop` draws
+    one on the host.
     """
 
     def __init__(

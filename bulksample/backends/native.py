@@ -22,9 +22,8 @@ from .base import Backend, Picks, Restriction
 from .hops import Expansion, Hop
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise, refuse_row
-from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
+from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees, TreeVertices
 from .sources import kernel_directory, native_digest
-from .tree_vertices import TreeVertices
 
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
 
@@ -73,13 +72,7 @@ def _law(a: CSR, fanout: int, draw: Draw) -> int:
 
 
 class Native(Backend):
-    """The primitives of `Backend` in C++17 and OpenMP.
-
-    Parameters
-    ----------
-    threads : int, optional
-        By default ``OMP_NUM_THREADS`` if it is set, else one for each processor that this process may run on.
-    """
+    """The primitives of `Backend` in C++17 and OpenMP; by default on ``OMP_NUM_THREADS`` threads, or one for each own processor."""
 
     name = "native"
 

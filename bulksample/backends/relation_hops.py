@@ -21,8 +21,7 @@ from ..sparse import row_pointers
 from .base import Backend
 from .hops import Hop, joined, part_of
 from .relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
-from .relational import HeteroExpansion, RelationLaw, Trees
-from .tree_vertices import TreeVertices
+from .relational import HeteroExpansion, RelationLaw, Trees, TreeVertices
 
 DrawHop = Callable[[int, Sequence[Frontier]], list[RowPicks]]  # the draws of each relation in hop h, from the frontier of each type
 
@@ -56,19 +55,8 @@ def expand_relations(
 ) -> list[HeteroExpansion]:  # fmt: skip
     """Expand k mini-batches hop by hop, by the primitives of any back end; this defines `Backend.expand_relations`.
 
-    Parameters
-    ----------
-    backend : Backend
-    relations : sequence of RelationMatrix
-    trees : Trees
-    laws : [hop][relation] of RelationLaw
-    only_new : bool
-        Expand only the vertices that the previous hop found; otherwise all vertices found so far.
-
-    Returns
-    -------
-    list of k HeteroExpansion
-        Hops name the entries of the adjacencies.
+    Hops name the entries of the adjacencies. If `only_new`, they expand only the vertices that the previous hop found; otherwise all
+    vertices found so far.
     """
 
     def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
@@ -81,19 +69,9 @@ def expand_relations(
 def expand_hops(
     backend: Backend, draw_hop: DrawHop, ends_of: Sequence[tuple[int, int]], trees: Trees, hop_count: int, only_new: bool
 ) -> list[HeteroExpansion]:  # fmt: skip
-    """Expand k mini-batches by the draws of each hop, wherever they are made.
+    """Expand k mini-batches by the draws of each hop, wherever they are made; the back end numbers what the hops find.
 
-    Parameters
-    ----------
-    backend : Backend
-        It numbers what the hops find.
-    draw_hop : DrawHop
-    ends_of : sequence of (int, int)
-        The places of the source type and of the destination type of each relation.
-    trees, only_new
-        See `expand_relations`.
-    hop_count : int
-        L.
+    `ends_of` are the places of the source type and of the destination type of each relation. For the others see `expand_relations`.
     """
     k, minibatch_of_tree = len(trees.pointers) - 1, np.repeat(np.arange(len(trees.pointers) - 1), np.diff(trees.pointers))
     held, seed_rows = [], []

@@ -8,13 +8,7 @@ from pathlib import Path
 
 
 def kernel_directory() -> Path:
-    """Return the folder of csrc/'s headers and kernels: inside an installed package, or beside it in a checkout.
-
-    Raises
-    ------
-    FileNotFoundError
-        If neither holds them.
-    """
+    """Return the folder of csrc/'s headers and kernels, in or beside the package; FileNotFoundError is raised if neither holds them."""
     package = Path(__file__).parents[1]
     places = (package / "csrc", package.parent / "csrc")
     for directory in places:

@@ -63,8 +63,8 @@ def open_graph(
     from ..distributed.matrix.open_graph import open_for_sampling
     from ..distributed.matrix.rank_graph import open_rank_graph
     from ..distributed.matrix.verify import verify_together
+    from ..loading.division import SeedGroups
     from ..loading.loader import BulkLoader
-    from ..loading.seed_groups import SeedGroups
 
     together(comm, lambda: _refuse_relational(config, directory))
     if config.features is None:

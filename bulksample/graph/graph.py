@@ -64,6 +64,7 @@ class Graph(Rebuilt, VertexTable):
     """
 
     kind: ClassVar[str] = "graph"
+    writer: ClassVar[Callable[[Graph, str | os.PathLike[str], bool], None]]  # the package sets it: a graph knows no files
     types: tuple[VertexType, ...]
     relations: tuple[Relation, ...]
     name: str
@@ -219,7 +220,7 @@ class Graph(Rebuilt, VertexTable):
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the graph as a store, a folder that `bulksample.load` opens; see `bulksample.data.store.save`."""
-        write(self, path, overwrite)
+        Graph.writer(self, path, overwrite)
 
     def validate(self) -> Self:
         """Check everything the classes promise and return self; raises `DataError` naming the type or relation, the array and the row."""
@@ -286,18 +287,3 @@ def _with(what: str, parts: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any
         names = [name for name in columns if name != "count"] or ["adjacency"]
         raise UsageError(f"got {', '.join(names)} for a graph of {len(parts)} {what}; use Graph.of, or replace(graph, {what}=...)")
     return (replace(parts[0], **columns),)
-
-
-_writer: Callable[[Any, str | os.PathLike[str], bool], None] | None = None
-
-
-def write(graph: Any, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write a graph as a store, with the function that `set_writer` was given."""
-    assert _writer is not None
-    _writer(graph, path, overwrite)
-
-
-def set_writer(writer: Callable[[Any, str | os.PathLike[str], bool], None]) -> None:
-    """Set the function that `Graph.save` calls; the store imports this module, so this module cannot import the store."""
-    global _writer
-    _writer = writer

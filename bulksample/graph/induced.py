@@ -14,19 +14,9 @@ from .types import Relation, VertexType
 def induced(graph: Graph, vertices: np.ndarray, drawing: np.ndarray | None = None) -> Graph:
     """Return the subgraph induced by a set S of vertices: A_r[S_D, S_S] for each relation r = (S, name, D).
 
-    Parameters
-    ----------
-    graph : Graph
-    vertices : int32, shape (m,)
-        S, ascending, in the numbering of all types.
-    drawing : bool, shape (m,), optional
-        The vertices that keep their rows; by default all.
-
-    Returns
-    -------
-    Graph
-        The same types and relations in the same order; vertex i of a type is the i-th of S in it. Columns of vertices and edges keep their
-        rows of S, classes are those of the whole graph, and edges keep the ids that they have in it. Only rows of S are copied.
+    `vertices` are S in the numbering of all types, ascending: int32. Those where `drawing` is True keep their rows, by default all. The
+    subgraph has the same types and relations in the same order; vertex i of a type is the i-th of S in it. Columns of vertices and edges
+    keep their rows of S, classes are those of the whole graph, and edges keep the ids that they have in it. Only rows of S are copied.
     """
     inside = by_type(graph, vertices)
     kept = None if drawing is None else by_type(graph, vertices[drawing])

@@ -63,28 +63,12 @@ def as_numbers(labels: Array) -> Array:
 
 
 def as_labels(column: Array, target: str | None = None, name: str = "y", missing: bool = False) -> Array:
-    """Convert numbers of shape (n,), (n, 1) or (n, t) to the labels of a target.
+    """Convert numbers of shape (n,), (n, 1) or (n, t) to the labels of one of TARGETS; NaN, and -1 of integer classes, is missing.
 
-    Parameters
-    ----------
-    column : booleans, integers or floats
-        NaN, and -1 of integer classes, is a missing label.
-    target : one of TARGETS, optional
-        By default integers of shape (n,) are classes; columns of 0 and 1 alone are multilabel; other floats are regression.
-    name : str
-        The name of the column, which begins a message.
-    missing : bool
-        The column holds labels already, so -1 is a missing one in regression too.
-
-    Returns
-    -------
-    int64 of shape (n,), or int8 or float32 of shape (n, t); a single column of classes is squeezed.
-
-    Raises
-    ------
-    DataError
-        If a value does not suit the target, naming its row. If whole floats might be classes or numbers and `target` is not given, or -1
-        in a column of integers might be a number or a missing one.
+    By default integers of shape (n,) are classes; columns of 0 and 1 alone are multilabel; other floats are regression. A single column of
+    classes is squeezed. If the column holds labels already, -1 is a `missing` one in regression too. Raises `DataError` if a value does not
+    suit the target, naming `name` and the row; without a target, if whole floats might be classes or numbers, or -1 in a column of integers
+    might be a number or a missing one.
     """
     if column.dtype.kind not in "biuf" or column.ndim not in (1, 2):
         raise DataError(f"{name}: got {column.dtype} of shape {column.shape}; use numbers of shape (n,) or (n, t)")
@@ -99,10 +83,7 @@ def as_labels(column: Array, target: str | None = None, name: str = "y", missing
 
 
 def _guessed(flat: Array, name: str) -> str:
-    """Infer the target of labels from their dtype and shape.
-
-    Several float columns that hold only 0 and 1 are multilabel; a single column of whole floats raises `DataError`.
-    """
+    """Infer the target of labels: several float columns of 0 and 1 alone are multilabel; one of whole floats raises `DataError`."""
     target = target_of(flat.dtype, flat.ndim)
     if target != "regression":
         return target
@@ -151,15 +132,10 @@ def _refuse(bad: Array, column: Array, name: str, fits: str) -> None:
 
 
 def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -> int:
-    """Return the number of model outputs.
+    """Return the number of model outputs: of classes `num_classes` if given, else the largest plus one; of other labels their columns.
 
-    For classes it is `num_classes` if given, else the largest class plus one; for other labels it is their columns.
-
-    Raises
-    ------
-    DataError
-        If `num_classes` is too small or above 2**24; or, unless it is given, if a class is at least max(n, 65,536), which is hardly a
-        class.
+    Raises `DataError` if `num_classes` is too small or above 2**24; or, unless it is given, if a class is at least max(n, 65,536), which is
+    hardly a class.
     """
     if labels.ndim == 2:
         if num_classes not in (None, labels.shape[1]):

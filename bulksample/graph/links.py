@@ -18,12 +18,8 @@ from .types import Relation
 def link_times(graph: Graph, relation: Relation) -> np.ndarray | None:
     """Return when each edge of a relation came to be: int64, shape (m,). None if neither the relation nor its ends have times.
 
-    It is the time of the edge, or else that of the later one of its ends.
-
-    Raises
-    ------
-    DataError
-        If edges have times before the first destination came to be, since no negative can be drawn for them.
+    It is the time of the edge, or else that of the later one of its ends. Raises `DataError` if edges have times before the first
+    destination came to be, since no negative can be drawn for them.
     """
     if relation.times is not None:
         check_destinations(graph, relation, relation.times, (relation.adjacency.indices, relation.adjacency.row_of_entry()))
@@ -57,17 +53,8 @@ def check_destinations(graph: Graph, relation: Relation, times: np.ndarray, ends
 class NonNeighbors:
     """The destinations that each source has no edge to, at any time.
 
-    Parameters
-    ----------
-    graph : Graph
-    relation : Relation
-        Of the graph.
-    ends : two arrays of integers, shape (e,), optional
-        The sources and the destinations of the edges that are known here; by default all edges of the relation.
-
-    Notes
-    -----
-    Sorts the edges once and keeps 8 bytes for each pair that they join, and 16 for each destination.
+    `ends` are the sources and the destinations of the edges that are known here, by default all edges of the relation. Sorts them once and
+    keeps 8 bytes for each pair that they join, and 16 for each destination.
     """
 
     def __init__(self, graph: Graph, relation: Relation, ends: tuple[np.ndarray, np.ndarray] | None = None) -> None:

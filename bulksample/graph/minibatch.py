@@ -72,38 +72,18 @@ _COLUMNS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True, eq=False)
 class TypeRows(Rebuilt):
-    """The part of a mini-batch that lies in one vertex type.
+    """The part of a mini-batch that lies in one vertex type."""
 
-    Parameters
-    ----------
-    vertices : int32, shape (N,)
-        Ids within the type. The distinct seeds come first, then the vertices that each hop found, in the order of discovery: by
-        relation, row and position.
-    sizes : int64, shape (L + 1,)
-        Vertices before the first hop and after each; torch_geometric's ``num_sampled_nodes`` are their differences.
-    seeds : int32, shape (b,)
-        The seeds of this type in the order asked for, repetitions included.
-    seed_rows : int32, shape (b,)
-        The position of each seed in `vertices`; 0 .. b - 1 if no seed repeats.
-    seed_trees : int32, shape (b,), optional
-        The place of each seed among all seeds of the mini-batch, 0 .. b - 1; the tree of the seed if trees are disjoint. A mini-batch that
-        is not `by_type` has none.
-    trees : int32, shape (N,), optional
-        The tree of each vertex; None if all seeds share one tree.
-    places : int64, shape (b,), optional
-        The position of each seed in the list of seeds that a loader was given for this type.
-    seed_times : int64, shape (b,), optional
-        The time at which each seed is asked about.
-    """
-
+    # int32, shape (N,): ids within the type. The distinct seeds come first, then the vertices that each hop found, in the order of
+    # discovery: by relation, row and position
     vertices: np.ndarray
-    sizes: np.ndarray
-    seeds: np.ndarray
-    seed_rows: np.ndarray
-    seed_trees: Any = None
-    trees: np.ndarray | None = None
-    places: np.ndarray | None = None
-    seed_times: np.ndarray | None = None
+    sizes: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
+    seeds: np.ndarray  # int32, shape (b,): the seeds of this type in the order asked for, repetitions included
+    seed_rows: np.ndarray  # int32, shape (b,): the position of each seed in `vertices`; 0 .. b - 1 if no seed repeats
+    seed_trees: Any = None  # int32, shape (b,): the place of each seed among all seeds, its tree if trees are disjoint; None if not by type
+    trees: np.ndarray | None = None  # int32, shape (N,): the tree of each vertex; None if all seeds share one
+    places: np.ndarray | None = None  # int64, shape (b,): the position of each seed in the list that a loader was given for this type
+    seed_times: np.ndarray | None = None  # int64, shape (b,): the time at which each seed is asked about
 
     def __post_init__(self) -> None:
         for name, dtype in _COLUMNS:
@@ -314,10 +294,7 @@ class MiniBatch:
         return MiniBatch(**own)
 
     def digest(self) -> str:
-        """Compute the SHA-256 of every array that the draws determine, with its name, dtype and shape.
-
-        Equal mini-batches have equal digests on any machine. Names tell types and relations if the mini-batch is `by_type`.
-        """
+        """Compute one SHA-256 of many mini-batches in any order, or of triples (epoch, id, digest) of ones that are no longer in memory."""
         begin = "heterogeneous minibatch" if self.by_type else "minibatch"
         sha = hashlib.sha256(f"{begin} {self.id} of epoch {self.epoch}".encode())
         parts: list[tuple[str, Any]] = []
@@ -339,14 +316,7 @@ class MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class TimesOf:
-    """The times of edges that counted in a draw: their own ones, or those of their sources.
-
-    Parameters
-    ----------
-    graph : Graph
-        Columns that are mapped from a store are read where they are asked for.
-    by : {"vertices", "edges"}
-    """
+    """The times of edges that counted in a draw, their own or those of their sources; mapped columns are read where they are asked for."""
 
     graph: Graph
     by: Literal["vertices", "edges"]

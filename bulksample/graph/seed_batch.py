@@ -18,32 +18,18 @@ from .minibatch import Block, MiniBatch
 
 
 class LayerBlocks(NamedTuple):
-    """The edges of one layer.
-
-    Parameters
-    ----------
-    relations : dict of Block by (source, name, destination)
-    destinations : dict of int by type
-        How many vertices of each type get new rows; they are the first of its list.
-    """
+    """The edges of one layer."""
 
     relations: Mapping[Key, Block]
-    destinations: Mapping[str, int]
+    destinations: Mapping[str, int]  # how many vertices of each type get new rows; they are the first of its list
 
 
 @dataclass(frozen=True, eq=False)
 class SeedBatch:
-    """A mini-batch by type with one list of seeds; its attributes mean what those of a `MiniBatch` of a plain graph mean.
-
-    Parameters
-    ----------
-    whole : MiniBatch
-    seed_types : tuple of str
-        The types of the seeds, each once. The last layer gives the rows of their distinct seeds, type after type.
-    """
+    """A mini-batch by type with one list of seeds; its attributes mean what those of a `MiniBatch` of a plain graph mean."""
 
     whole: MiniBatch
-    seed_types: tuple[str, ...]
+    seed_types: tuple[str, ...]  # each once; the last layer gives the rows of their distinct seeds, type after type
     seed_weights: None = None
 
     @property

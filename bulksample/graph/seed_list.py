@@ -19,24 +19,13 @@ from .times import UNITS, given_times
 
 @dataclass(frozen=True, eq=False)
 class SeedList(Rebuilt):
-    """The examples of a loader: m seeds of any types, and their times.
+    """The examples of a loader: m seeds of any types, and their times."""
 
-    Parameters
-    ----------
-    vertices : int32, shape (m,)
-        In the numbering of all types.
-    places : int64, shape (m,)
-        The position of each seed in the list of its type.
-    times, starts : int64, shape (m,), optional
-    n : int
-        Number of vertices of all types.
-    """
-
-    vertices: np.ndarray
-    places: np.ndarray
-    times: np.ndarray | None
+    vertices: np.ndarray  # int32, shape (m,): in the numbering of all types
+    places: np.ndarray  # int64, shape (m,): the position of each seed in the list of its type
+    times: np.ndarray | None  # int64, shape (m,), as the starts
     starts: np.ndarray | None
-    n: int
+    n: int  # number of vertices of all types
 
     def part_order(self, graph: Graph, place: Callable[[str, np.ndarray], np.ndarray] | None = None) -> np.ndarray:
         """Return the place of each seed in block rows of all types: the share of its type that lies before it, in units of 2**-31.
@@ -77,7 +66,13 @@ class SeedList(Rebuilt):
         DataError
             If times are floats or missing, or there is not one for each seed.
         """
-        lists = {name: _vertices(graph, name, given) for name, given in _by_type(graph, seeds).items()}
+        lists = {}
+        for name, given in _by_type(graph, seeds).items():
+            kind = graph.type(name)
+            if given is None or isinstance(given, str):
+                lists[name] = (kind.default_seeds() if given is None else kind.seeds(given)).astype(np.int64)
+            else:
+                lists[name] = vertex_ids(given, kind.count, f"seeds of type {name!r}")
         parts = [[graph.offsets[graph.place(name)] + ids for name, ids in lists.items()]]
         parts.append([np.arange(len(ids)) for ids in lists.values()])
         columns = [np.concatenate([np.empty(0, np.int64), *part]) for part in parts]
@@ -119,15 +114,6 @@ def _by_type(graph: Graph, seeds: Any) -> Mapping[str, Any]:
     raise UsageError(f"seeds: got {seeds!r}; name their type, (type, list) or {{type: list}}; types are {names}")
 
 
-def _vertices(graph: Graph, name: str, given: Any) -> np.ndarray:
-    kind = graph.type(name)
-    if given is None:
-        return kind.default_seeds().astype(np.int64)
-    if isinstance(given, str):
-        return kind.seeds(given).astype(np.int64)
-    return vertex_ids(given, kind.count, f"seeds of type {name!r}")
-
-
 def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | None) -> np.ndarray | None:
     """Return one time for each seed of all types, or None if none was given."""
     if unit is not None and unit not in UNITS:
@@ -141,8 +127,7 @@ def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | 
     if given.keys() != lists.keys():
         raise UsageError(f"{what}: got those of {', '.join(given) or 'no type'}; give those of {', '.join(lists)}")
     parts = [given_times(f"{what} of seeds of type {name!r}", given[name], len(ids), unit or "ns") for name, ids in lists.items()]
-    dates = unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists)
-    if dates:
+    if unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists):
         raise UsageError(f"{what}: got dates; give time_unit, the unit of the times of the graph ({', '.join(UNITS)}), or integers")
     return frozen(np.concatenate([np.empty(0, np.int64), *parts]))
 

@@ -67,12 +67,8 @@ class Selection(Rebuilt):
     def of(lists: Sequence[np.ndarray] | np.ndarray, n: int, minibatches: np.ndarray | None = None) -> Selection:
         """Stack lists of vertices, or the rows of an array; the ids are 0 .. k - 1 unless given.
 
-        A list holds integer ids, or is a boolean mask of shape (n,).
-
-        Raises
-        ------
-        UsageError
-            If a list holds neither, a vertex is not in 0 .. n - 1, or a mini-batch id does not fit 32 bits.
+        A list holds integer ids, or is a boolean mask of shape (n,). Raises `UsageError` if one holds neither, a vertex is not in 0 .. n -
+        1, or a mini-batch id does not fit 32 bits.
         """
         if not hasattr(lists, "__len__") or isinstance(lists, str):
             raise UsageError(f"a selection wants a list of vertices for each mini-batch; got {lists!r}; use [[0, 1], [2]] or the like")
@@ -141,22 +137,10 @@ class Selection(Rebuilt):
 
 
 def vertex_ids(given: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
-    """Return the vertices that a user names by ids or by a mask: int64 ids, shape (m,), in the order given.
+    """Return the vertices that a user names by ids or by a mask of shape (n,): int64 ids, shape (m,), in the order given.
 
-    Parameters
-    ----------
-    given : integers of shape (m,), or booleans of shape (n,)
-        A list, an array or a tensor. A mask stands for its vertices, in ascending order.
-    n : int
-        Number of vertices of the graph.
-    name : str
-        The beginning of messages.
-
-    Raises
-    ------
-    UsageError
-        If the entries are neither ids nor a mask of length n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they
-        may be a mask of another library, or ids.
+    They are a list, an array or a tensor; `name` begins messages. Raises `UsageError` if the entries are neither ids nor a mask of length
+    n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they may be a mask of another library, or ids.
     """
     return _checked(given, n, name).astype(np.int64)
 

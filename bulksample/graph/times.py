@@ -12,24 +12,11 @@ UNITS = ("D", "h", "m", "s", "ms", "us", "ns")
 
 
 def as_times(what: str, values: Any, count: int | None = None, unit: str = "ns") -> np.ndarray:
-    """Return times as int64 of shape (m,).
+    """Return times as int64 of shape (m,); `what` begins messages, such as ``times of type 'paper'``.
 
-    Parameters
-    ----------
-    what : str
-        The beginning of messages, such as ``times of type 'paper'``.
-    values : integers or datetime64, shape (m,)
-        A list, an array or a tensor on the host. Dates of any unit are counted since 1970.
-    count : int, optional
-        m.
-    unit : one of UNITS
-        The unit in which dates are counted. A date that is no whole number of units is refused: cut, it would lie before its time.
-
-    Raises
-    ------
-    DataError
-        If the values are floats, the length is another, an integer or a date does not fit int64, or a date is missing (NaT). The
-        message names the row.
+    Values are integers or datetime64: a list, an array or a tensor on the host. Dates are counted since 1970 in `unit`, one of UNITS; one
+    that is no whole number of units is refused: cut, it would lie before its time. Raises `DataError`, naming the row, if the values are
+    floats, are not `count`, do not fit int64, or a date is missing (NaT).
     """
     if np.ma.isMaskedArray(values) and len(hidden := np.flatnonzero(np.ma.getmaskarray(values))):
         raise DataError(f"{what}: row {hidden[0]} is masked; give every row a time")

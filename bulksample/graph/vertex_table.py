@@ -19,25 +19,16 @@ _PASSED = "_passed"  # attribute of a checked CSR: True if columns were allowed 
 
 
 class VertexTable(ABC):
-    """The columns of n vertices: a base class of dataclasses that have these attributes.
-
-    Attributes
-    ----------
-    features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
-    labels, num_classes : see `bulksample.graph.labels`
-    masks : dict of bool arrays of shape (n,)
-    extra : dict of arrays of shape (n, ...)
-    name : str
-    """
+    """The columns of n vertices: a base class of dataclasses that have these attributes."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     kind: ClassVar[str]  # the noun of messages
     name: str
-    features: np.ndarray | CSR | None
-    labels: np.ndarray | None
+    features: np.ndarray | CSR | None  # float32 or float16 of shape (n, f), or a float32 CSR of that shape
+    labels: np.ndarray | None  # see `bulksample.graph.labels`
     num_classes: int
-    masks: dict[str, np.ndarray]
-    extra: dict[str, np.ndarray]
+    masks: dict[str, np.ndarray]  # bool, shape (n,)
+    extra: dict[str, np.ndarray]  # shape (n, ...)
 
     @property
     @abstractmethod
@@ -49,13 +40,7 @@ class VertexTable(ABC):
         return 0 if self.features is None else int(self.features.shape[1])
 
     def seeds(self, split: str) -> np.ndarray:
-        """Return the vertices of a split, ascending: int32. ``all`` is every vertex.
-
-        Raises
-        ------
-        UsageError
-            If the graph has no such split.
-        """
+        """Return the vertices of a split, ascending: int32. ``all`` is every vertex; `UsageError` is raised if there is no such split."""
         if split == "all":
             return np.arange(self.n, dtype=np.int32)
         if split not in self.masks:
@@ -63,7 +48,12 @@ class VertexTable(ABC):
         return np.flatnonzero(self.masks[split]).astype(np.int32)
 
     def default_split(self, training: bool = False) -> str:
-        """Return the split of the seeds if the user names none; see the function `default_split`."""
+        """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
+
+        `name` is what the masks belong to, for messages: ``graph 'web'``. The mask of ``train`` is True if it holds a vertex. Seeds that
+        are trained on need a mask, so `training` refuses a graph without. Raises `UsageError` if no vertex is in the training split though
+        the graph has masks: all vertices would include those of the test split.
+        """
         return default_split(f"{self.kind} {self.name!r}", {split: bool(mask.any()) for split, mask in self.masks.items()}, training)
 
     def default_seeds(self, training: bool = False) -> np.ndarray:
@@ -78,19 +68,9 @@ class VertexTable(ABC):
     def with_label(self, name: str | None = None, target: str | None = None) -> Self:
         """Return the graph with another of its columns as the label, or its label as another target; splits keep only labelled vertices.
 
-        Parameters
-        ----------
-        name : str, optional
-            A column of `extra`; the label itself unless given.
-        target : {"class", "multilabel", "regression"}, optional
-            By default what the column is by its dtype; see `bulksample.graph.labels.target_of`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such column of numbers.
-        DataError
-            If a value of the column does not suit the target.
+        `name` is a column of `extra`, by default the label itself. The target is by default what the column is by its dtype; see
+        `bulksample.graph.labels.target_of`. Raises `UsageError` if there is no such column of numbers, and `DataError` if a value does not
+        suit the target.
         """
         if name is None and (self.labels is None or target in (None, self.target)):
             return self
@@ -108,8 +88,27 @@ class VertexTable(ABC):
         Without `mapped`, no values of dense features in a mapped file are read: those of a store were checked when it was written.
         """
         self._check_arrays()
-        self._check_features(mapped)
-        self._check_labels()
+        x, y = self.features, self.labels
+        self._check_length("features", x)
+        if isinstance(x, CSR):
+            if x.values is None or x.values.dtype != np.float32:
+                raise DataError("sparse features must hold float32 values")
+            x.validate("features")
+        elif x is not None:
+            _check_dense(x, "features", values=mapped or not is_mapped(x))
+        if y is not None:
+            check_labels(y, self.n, self.num_classes)
+        taken = np.zeros(self.n, bool)
+        unlabelled = taken if y is None or y.ndim > 1 else y < 0
+        for name, mask in self.masks.items():
+            if name not in SPLITS:
+                raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
+            if mask.shape != (self.n,) or mask.dtype != np.bool_:
+                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
+            wrong = np.flatnonzero(mask & (taken | unlabelled))
+            if len(wrong):
+                raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
+            taken = taken | mask
         for name, column in self.extra.items():
             self._check_length(name, column)
 
@@ -132,34 +131,6 @@ class VertexTable(ABC):
     def _check_length(self, name: str, column: np.ndarray | CSR | None) -> None:
         if column is not None and column.shape[:1] != (self.n,):
             raise DataError(f"{name} must have {self.n} rows; got shape {column.shape}")
-
-    def _check_features(self, mapped: bool) -> None:
-        x = self.features
-        self._check_length("features", x)
-        if x is None:
-            return
-        if isinstance(x, CSR):
-            if x.values is None or x.values.dtype != np.float32:
-                raise DataError("sparse features must hold float32 values")
-            x.validate("features")
-            return
-        _check_dense(x, "features", values=mapped or not is_mapped(x))
-
-    def _check_labels(self) -> None:
-        y = self.labels
-        if y is not None:
-            check_labels(y, self.n, self.num_classes)
-        taken = np.zeros(self.n, bool)
-        unlabelled = taken if y is None or y.ndim > 1 else y < 0
-        for name, mask in self.masks.items():
-            if name not in SPLITS:
-                raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
-            if mask.shape != (self.n,) or mask.dtype != np.bool_:
-                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
-            wrong = np.flatnonzero(mask & (taken | unlabelled))
-            if len(wrong):
-                raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
-            taken = taken | mask
 
 
 def check_adjacency(matrix: CSR, unit: float = 1.0, repeats: bool = False) -> None:

@@ -12,13 +12,7 @@ from typing import Any
 
 
 def require(module: str, extra: str | None, instead: str = "") -> Any:
-    """Import a module that an extra installs.
-
-    Raises
-    ------
-    ImportError
-        If the module is missing; the message is one line and says what to install.
-    """
+    """Import a module that an extra installs; a missing one raises ImportError, with one line that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -164,10 +164,7 @@ class Batch(Uncached):
     def to(self, device: Any = "cpu") -> Batch:
         """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU.
 
-        Raises
-        ------
-        UsageError
-            If torch knows no such device, or sees no GPU for it.
+        Raises `UsageError` if torch knows no such device, or sees no GPU for it.
         """
         return Batch(self.columns, self.repeated, device_of(device))
 

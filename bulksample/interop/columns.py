@@ -111,13 +111,8 @@ class EdgesByEntry(NamedTuple):
 class Columns:
     """The values of one mini-batch: arrays by type, and for each layer by relation. A pickle or a copy holds them all, and not the graph.
 
-    A mini-batch of a plain graph has one array in the place of a dict, or None for what the graph `name` lacks.
-
-    Parameters
-    ----------
-    tables : dict of TableRows or Fetched by type
-    edges : callable
-        Returns the columns of the edges of a mini-batch: `EdgesByEntry`, or of a plain graph those of `MiniBatch.edge_ends`.
+    A mini-batch of a plain graph has one array in the place of a dict, or None for what the graph `name` lacks. `edges` returns the columns
+    of the edges of a mini-batch: `EdgesByEntry`, or of a plain graph those of `MiniBatch.edge_ends`.
     """
 
     def __init__(

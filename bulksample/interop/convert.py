@@ -63,7 +63,11 @@ def from_pyg(
         if len(mask.shape) == 2:
             raise DataError(f"{key}: holds {mask.shape[1]} splits, a column each; choose one, such as data.{key} = data.{key}[:, 0]")
     if found and weight_attr == "auto":
-        _check_found(found[0], weights)
+        values = as_array(found[0], weights).reshape(-1)
+        bad = np.flatnonzero(~(values >= 0))
+        if len(bad):
+            remedy = "weights are numbers, 0 or more; if these are no weights, use weight_attr=None"
+            raise DataError(f"{found[0]}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
     columns = {key: data[key] for key in ("x", "y") if key in data}
     weight = "".join(found[:1]) if weight_attr == "auto" else weight_attr
     if "edge_attr" in given and weight != "edge_attr":
@@ -107,7 +111,10 @@ def from_dgl(
     if not hasattr(graph, "is_homogeneous"):
         raise UsageError(f"got a {type(graph).__name__}; use a DGLGraph")
     if not graph.is_homogeneous:
-        return _of_types_dgl(graph, x, y, weight_attr, time_attr, name, target, edge_attr)
+        keys = [tuple(key) for key in graph.canonical_etypes]
+        ends, data = {key: graph.edges(etype=key, order="eid") for key in keys}, {key: dict(graph.edges[key].data) for key in keys}
+        types = {kind: (int(graph.num_nodes(kind)), dict(graph.nodes[kind].data)) for kind in graph.ntypes}
+        return _graph(types, ends, data, (x, y, edge_attr), DGL_WEIGHTS, weight_attr, time_attr, name, target)
     source, destination = graph.edges(order="eid")
     found = [key for key in DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
     weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
@@ -117,15 +124,6 @@ def from_dgl(
     if edge_attr in graph.edata and edge_attr != weight_attr:
         columns["edge_attr"] = graph.edata[edge_attr]
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
-
-
-def _check_found(name: str, weights: Any) -> None:
-    """Raise `DataError` for a column that was taken for weights, and cannot be."""
-    values = as_array(name, weights).reshape(-1)
-    bad = np.flatnonzero(~(values >= 0))
-    if len(bad):
-        remedy = "weights are numbers, 0 or more; if these are no weights, use weight_attr=None"
-        raise DataError(f"{name}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
 
 
 def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:
@@ -157,16 +155,6 @@ def _of_types_pyg(data: Any, weight_attr: str | None, time_attr: str | None, nam
     kinds = dict.fromkeys([*data.node_types, *(end for key in stores for end in (key[0], key[2]))])  # some stand in an edge type alone
     types = {kind: (_count(data[kind].num_nodes, kind, ends), dict(data[kind].items())) for kind in kinds}
     return _graph(types, ends, columns, ("x", "y", "edge_attr"), PYG_WEIGHTS, weight_attr, time_attr, name, target)
-
-
-def _of_types_dgl(
-    graph: Any, x: str, y: str, weight_attr: str | None, time_attr: str | None, name: str, target: str | None, edge_attr: str
-) -> Graph:
-    """Convert a heterogeneous `DGLGraph`."""
-    ends = {tuple(key): graph.edges(etype=key, order="eid") for key in graph.canonical_etypes}
-    columns = {tuple(key): dict(graph.edges[key].data) for key in graph.canonical_etypes}
-    types = {kind: (int(graph.num_nodes(kind)), dict(graph.nodes[kind].data)) for kind in graph.ntypes}
-    return _graph(types, ends, columns, (x, y, edge_attr), DGL_WEIGHTS, weight_attr, time_attr, name, target)
 
 
 def _count(given: int | None, kind: str, ends: Mapping[Key, tuple[Any, Any]]) -> int:

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from ..errors import UsageError, instead_of
+from ..graph import EDGE, NODE
 from ..graph.minibatch import Block
 from . import require
 from .dgl.blocks import INSTALL
 from .tensors import shared
 
 EdgeLayout = Literal["edge_index", "EdgeIndex", "adj_t", "SparseTensor"]
-NODE, RELATION = "node", ("node", "to", "node")  # the names of the only type and the only relation of a plain mini-batch
+RELATION = (NODE, EDGE, NODE)  # the only relation of a plain mini-batch
 
 
 def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
@@ -33,9 +34,9 @@ def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
     def store(key: Any) -> Any:
         return data[key] if batch.by_type else data
 
-    counts = not getattr(minibatch, "subgraph", False)
+    counts = not minibatch.subgraph
     _put_vertices(batch, store, counts)
-    blocks, ids, attr = _layers(batch, minibatch.blocks), _column(batch, "e_id"), _column(batch, "edge_attr")
+    blocks, ids, attr = minibatch.layers, _column(batch, "e_id"), _column(batch, "edge_attr")
     weights = [{key: edge_weights(block, device) for key, block in layer.items()} for layer in blocks]
     for key in blocks[0] if counts else ():
         found = [layer[key].num_edges for layer in reversed(blocks)]
@@ -68,7 +69,7 @@ def _put_vertices(batch: Any, store: Callable[[str], Any], counts: bool) -> None
     minibatch, device = batch.minibatch, batch.device
     seeds, x, y = (_by_type(batch, name) for name in ("seeds", "x", "y"))
     for name, ids in _by_type(batch, "vertices").items():
-        own, part, distinct = store(name), minibatch.rows[name] if batch.by_type else minibatch, 0
+        own, part, distinct = store(name), minibatch.rows[name], 0
         own.n_id, own.num_nodes = ids, len(ids)
         if name in x:
             own.x = x[name]
@@ -76,30 +77,30 @@ def _put_vertices(batch: Any, store: Callable[[str], Any], counts: bool) -> None
             first = np.unique(part.seed_rows, return_index=True)[1]  # a seed that repeats is one vertex
             distinct, each = len(first), slice(None) if len(first) == len(part.seeds) else torch.from_numpy(first).to(device)
             own.input_id, own.batch_size = seeds[name][each], distinct
-            columns = {"y": y.get(name), "seed_time": _shared(part, "seed_times", device), "seed_weight": batch.seed_weights}
+            times = None if part.seed_times is None else shared(part.seed_times, device)
+            columns = {"y": y.get(name), "seed_time": times, "seed_weight": batch.seed_weights}
             for column, value in columns.items():
                 if value is not None:
                     own[column] = value[each]
-        if (trees := _shared(part, "trees", device)) is not None:
-            own.batch = trees.long()
+        if part.trees is not None:
+            own.batch = shared(part.trees, device).long()
         if counts:
-            sizes = part.sizes if batch.by_type else [distinct, *(block.num_sources for block in reversed(minibatch.blocks))]
-            own.num_sampled_nodes = np.diff(sizes, prepend=0).tolist()
+            own.num_sampled_nodes = np.diff([distinct, *part.sizes[1:]], prepend=0).tolist()
 
 
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     """Return a `Batch` of tensors as DGL's ``(input_nodes, output_nodes, blocks)``; see `Batch.to_dgl`."""
     dgl, minibatch, device = require("dgl", None, INSTALL), batch.minibatch, batch.device
     made: list[Any] = []
-    found = minibatch.vertices if batch.by_type else {NODE: minibatch.vertices}
-    vertices = {name: shared(ids, device) for name, ids in found.items()}
+    vertices, hops = {name: shared(part.vertices, device) for name, part in minibatch.rows.items()}, len(minibatch.layers)
     x, y, none = _by_type(batch, "x"), _by_type(batch, "y"), torch.empty(0, dtype=torch.int32, device=device)
-    layers = zip(_layers(batch, minibatch.blocks), _column(batch, "e_id"), _column(batch, "edge_attr"), strict=True)
+    layers = zip(minibatch.layers, _column(batch, "e_id"), _column(batch, "edge_attr"), strict=True)
     for layer, (blocks, numbers, attr) in enumerate(layers):
         data = {
             key: ("csc", (shared(own.indptr.astype(np.int32), device), shared(own.indices, device), none)) for key, own in blocks.items()
         }
-        sources, destinations = _ends(batch, layer)
+        ends = (0, 0) if minibatch.subgraph else (layer, layer + 1)
+        sources, destinations = ({name: int(part.sizes[hops - end]) for name, part in minibatch.rows.items()} for end in ends)
         given = (data, sources, destinations)
         block = dgl.create_block(*given) if batch.by_type else dgl.create_block(data[RELATION], sources[NODE], destinations[NODE])
         for name, ids in vertices.items():
@@ -113,7 +114,7 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
                 if value is not None:
                     of_edges[column] = value
         made.append(block)
-    distinct = {name: int(part.sizes[0]) for name, part in minibatch.rows.items()} if batch.by_type else destinations
+    distinct = {name: int(part.sizes[0]) for name, part in minibatch.rows.items()}
     outputs = {name: ids[: distinct[name]] for name, ids in vertices.items() if distinct[name]}
     for name, seeds in _by_type(batch, "seeds").items():
         if destinations[name] == len(seeds) == distinct[name]:
@@ -121,18 +122,6 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
                 if value is not None:
                     _destinations(batch, made[-1], name)[column] = value
     return (vertices, outputs, made) if batch.by_type else (vertices[NODE], outputs[NODE], made)
-
-
-def _ends(batch: Any, layer: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the numbers of sources and of destinations of each type in a layer."""
-    minibatch = batch.minibatch
-    if not batch.by_type:
-        block = minibatch.blocks[layer]
-        return {NODE: block.num_sources}, {NODE: block.num_destinations}
-    hops = len(minibatch.blocks)
-    ends = (0, 0) if minibatch.subgraph else (layer, layer + 1)
-    sources, destinations = ({name: int(part.sizes[hops - end]) for name, part in minibatch.rows.items()} for end in ends)
-    return sources, destinations
 
 
 def _destinations(batch: Any, block: Any, name: str) -> Any:
@@ -148,20 +137,12 @@ def _by_type(batch: Any, name: str) -> dict[str, Any]:
     return value
 
 
-def _layers(batch: Any, values: tuple[Any, ...]) -> list[dict[Any, Any]]:
-    """Return values of layers by relation; a plain mini-batch has one relation."""
-    return list(values) if batch.by_type else [{RELATION: value} for value in values]
-
-
 def _column(batch: Any, name: str) -> list[dict[Any, Any]]:
     """Return a column of the edges of each layer by relation, without relations that lack it."""
-    return _layers(batch, getattr(batch, name)) if batch.has(name) else [{} for _ in batch.minibatch.blocks]
-
-
-def _shared(part: Any, name: str, device: Any) -> torch.Tensor | None:
-    """Return the times or the trees of a part of a mini-batch, if it has some."""
-    column = getattr(part, name, None)
-    return None if column is None else shared(column, device)
+    if not batch.has(name):
+        return [{} for _ in batch.minibatch.layers]
+    layers = getattr(batch, name)
+    return list(layers) if batch.by_type else [{RELATION: values} for values in layers]
 
 
 def edges_as(block: Block, rows: int, layout: EdgeLayout, device: torch.device) -> Any:

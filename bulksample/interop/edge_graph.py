@@ -30,12 +30,7 @@ from ..sparse import CSR, MAX_VERTICES, row_pointers, runs
 
 @dataclass(frozen=True, eq=False)
 class EdgeGraph(Rebuilt):
-    """The edges of a relation, and the adjacency A that holds parallel ones as one entry.
-
-    Parameters
-    ----------
-    relation : Relation
-    """
+    """The edges of a relation, and the adjacency A that holds parallel ones as one entry."""
 
     relation: Relation
 
@@ -68,14 +63,8 @@ class EdgeGraph(Rebuilt):
     def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return all edges of some entries of A, if edges repeat; those of weight 0 are none.
 
-        Returns
-        -------
-        edges : int64
-            Entries of the relation.
-        counts : int64, shape (len(entries),)
-            Number of edges of each entry, 0 where its weight is 0.
-        shares : float32
-            The share of each edge in the weight of its entry.
+        They are entries of the relation (int64), the number of each entry's (int64, 0 where its weight is 0), and the share of each edge in
+        the weight of its entry (float32).
         """
         assert self.pointers is not None
         weights = self.relation.adjacency.values
@@ -92,11 +81,7 @@ class EdgeGraph(Rebuilt):
 class EdgeSampler(AnySampler):
     """A plain sampler on a graph of one type and one relation; the entries of its mini-batches are the user's edges.
 
-    Parameters
-    ----------
-    relation : Relation
-    base : Sampler
-        It draws from `EdgeGraph.matrix`, except that GraphSAGE draws among parallel edges.
+    The base draws from `EdgeGraph.matrix`, except that GraphSAGE draws among parallel edges.
     """
 
     def __init__(self, relation: Relation, base: Sampler) -> None:

@@ -158,39 +158,27 @@ class Loader(Positioned, Uncached, CopiedAlong):
                 whole, asked, backend, threads, fetch_together, edge_ids, seed_locality, profile, **bulk
             )
             self.bulks, ranks = self._shared.source.loader, whole.comm.size
-        self._check_steps(batch_size, ranks)
+        if not self.bulks.steps:  # on every rank
+            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
+            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank yields in an epoch."""
         return self.bulks.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
-
-        Raises `UsageError` while another thread iterates over this loader.
-        """
+        """Yield what is left of the epoch, all of a new one; raises `UsageError` while another thread iterates over this loader."""
         if self._shared is not None:
             for step, repeated in self._shared:
                 yield Batch(self._columns(step.minibatch, step), repeated, self.device)
             return
-        for minibatch in self._sampled():
-            yield Batch(self._columns(minibatch), self.bulks.repeated, self.device)
-
-    def _check_steps(self, batch_size: int, ranks: int) -> None:
-        """Raise `UsageError` if `drop_last` leaves no mini-batch, on every rank."""
-        if not self.bulks.steps:
-            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
-            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
-
-    def _sampled(self) -> Iterator[Any]:
-        """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
         with closing(iter(self.bulks)) as remaining:
             while True:
-                with profiled("sample", self._profile):
-                    minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
+                with profiled("sample", self._profile):  # the wait for a mini-batch of the whole graph is a phase
+                    minibatch = next(remaining, None)  # every step of an even loader has one
                 if minibatch is None:
                     return
-                yield minibatch
+                yield Batch(self._columns(minibatch), self.bulks.repeated, self.device)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; see `Positioned.load_state_dict`."""
@@ -246,5 +234,5 @@ def _check_plain(graph: Graph | RankGraph, sampler: Any, given: dict[str, Any]) 
 
 
 def _by_type(value: Any) -> bool:
-    """True of a dict, and of (type, list)."""
+    """Return True for a dict, and for (type, list)."""
     return isinstance(value, Mapping) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], str))

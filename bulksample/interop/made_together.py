@@ -1,15 +1,20 @@
-"""Constructors of what several ranks make together: what one rank refuses, all of them refuse, and all were given the same options."""
+"""Constructors of what several ranks make together: what one rank refuses, all of them refuse, and all were given the same options.
+
+Ranks that divide the examples of a drop-in loader by hand are told that they draw the same random numbers.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import Any, ParamSpec, Protocol, cast
 
 from ..distributed.comm.agree import made_alike
 from ..distributed.comm.base import Comm
+from ..distributed.comm.launchers import launched, rank_of_torch
 from ..distributed.matrix.comm_pool import duplicates
 from ..errors import UsageError
 
@@ -42,12 +47,8 @@ class OwnComm:
 def made_together(init: Callable[P, None]) -> Callable[P, None]:
     """Decorate ``__init__`` of a `Shared` class, which sends nothing. With the argument `comm`, a call is collective, in one exchange.
 
-    The ranks of a `neighbor_sampler` count instead of `comm`. Constructors of base classes and parts are compared with the outer one.
-
-    Raises
-    ------
-    UsageError, DataError or BackendUnavailable
-        On every rank, if the constructor fails on one of them, or ranks were given different options.
+    The ranks of a `neighbor_sampler` count instead of `comm`. Constructors of base classes and parts are compared with the outer one. All
+    ranks raise if the constructor fails on one of them, or ranks were given different options.
     """
 
     names = list(signature(init).parameters)
@@ -81,3 +82,22 @@ def _ranks(comm: Any = None, neighbor_sampler: Any = None, **others: Any) -> Com
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
     ranks: Comm | None = comm if neighbor_sampler is None else getattr(neighbor_sampler, "comm", comm)
     return ranks
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
+
+
+def warn_of_equal_draws(loader: str) -> None:
+    """Warn once if this process is one of several ranks, whose loaders have no `comm` and the same default seed."""
+    rank, ranks = rank_of_torch()
+    if ranks == 1:
+        launch = launched()
+        rank, ranks = launch.rank or 0, launch.ranks
+    if ranks > 1:
+        _warn_once(
+            f"{loader}: rank {rank} of {ranks} got neither comm nor seed, so all ranks draw with seed 0: a vertex gets the same neighbors "
+            "on each of them in the same step. Use comm=bulksample.init() to share mini-batches, or for ids divided by hand another seed "
+            "on each rank, such as seed=rank"
+        )

@@ -29,8 +29,8 @@ from ..graph import NODE, Graph
 from ..graph.minibatch import MiniBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import seed_ids
+from ..loading.division import SeedGroups
 from ..loading.loader import BulkLoader
-from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..profiling import Profile
 from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
@@ -50,28 +50,12 @@ Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
 class Request:
     """The sampler and the seeds that a loader was asked for, and how it draws and reads mini-batches of them.
 
-    Parameters
-    ----------
-    graph : Graph or RankGraph
-    by_type : bool
-        Mini-batches are by type and relation; without it the graph is plain.
-    sampler, fanouts, options, seeds, times, starts, time_unit, time, disjoint
-        Arguments of `bulksample.Loader`.
-
-    Attributes
-    ----------
-    law : Sampler or HGSampler
-    seeds : SeedList, or of plain mini-batches int32, shape (m,)
-        Those of a split of a plain graph that ranks share are known once there is a `view`.
-
-    Raises
-    ------
-    UsageError or DataError
-        If an argument does not suit the graph.
+    Mini-batches are by type and relation if `by_type`, else the graph is plain. The others are arguments of `bulksample.Loader`;
+    `UsageError` or `DataError` is raised for one that does not suit the graph.
     """
 
-    law: Any
-    seeds: Any
+    law: Any  # the sampler
+    seeds: Any  # a SeedList; of plain mini-batches int32, shape (m,). Those of a split that ranks share are known once there is a `view`
 
     def __init__(
         self, graph: Graph | RankGraph, by_type: bool, sampler: Any, fanouts: Fanouts | None, options: dict[str, Any], seeds: Any,

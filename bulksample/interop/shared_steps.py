@@ -24,25 +24,12 @@ from .requests import Reader, Request
 
 
 class SharedSteps(Unpicklable, CopiedAlong):
-    """The mini-batches of this rank, with their fetched rows.
+    """The mini-batches of this rank, with their fetched rows; collective.
 
-    Parameters
-    ----------
-    comm : Comm
-        The ranks that share the graph.
-    view : View
-    loader : BulkLoader
-        An even one: every step has a mini-batch on every rank.
-    fetch_together : int
-        Mini-batches whose rows are fetched at once, each row once; at most a bulk, if ranks sample it together ahead of use.
-    profile : callable, optional
-        See `bulksample.Loader`.
-
-    Notes
-    -----
-    Collective. While a batch is in use, the rows of the next one are on their way. The ids of a bulk travel at once, and ranks compare
-    their steps then. A rank that leaves an epoch early fetches what it has asked for when it begins the next one, so the others get to
-    the end of the bulk, where all raise.
+    `loader` is an even one: every step has a mini-batch on every rank. The rows of `fetch_together` mini-batches are fetched at once, each
+    row once; of at most a bulk, if ranks sample it together ahead of use. While a batch is in use, the rows of the next one are on their
+    way. The ids of a bulk travel at once, and ranks compare their steps then. A rank that leaves an epoch early fetches what it has asked
+    for when it begins the next one, so the others get to the end of the bulk, where all raise.
     """
 
     stays = "ranks iterate over these mini-batches together; make the loader on every rank"
@@ -134,20 +121,9 @@ def shared_steps(
 ) -> tuple[SharedSteps, Reader]:  # fmt: skip
     """Return the steps of this rank, and what makes the columns of their mini-batches; collective.
 
-    Parameters
-    ----------
-    graph : RankGraph
-    asked : callable
-        Returns what the loader was asked for, or raises `UsageError` or `DataError`.
-    threads : int, optional
-        By default a fair share of the processors that this rank may use.
-    **options
-        Of `BulkLoader`.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if one was given a bad argument or ranks were given different ones.
+    `asked` returns what the loader was asked for, or raises `UsageError` or `DataError`; so do all ranks then, and if they were given
+    different arguments. `threads` are by default a fair share of the processors that this rank may use; `options` are those of
+    `BulkLoader`.
     """
 
     def compared() -> tuple[Request, dict[str, Any], dict[str, Any]]:

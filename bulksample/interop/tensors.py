@@ -1,15 +1,18 @@
-"""Arrays of mini-batches as torch tensors. torch is imported when the first of them is converted."""
+"""Arrays of mini-batches and rows of features as torch tensors. torch is imported when the first of them is converted."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backends import on_host
 from ..errors import UsageError, instead_of
 from ..graph.minibatch import Block
+from ..nn.gather import RowPool, gather_rows
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +23,7 @@ OUT = ("torch", "numpy")
 def device_for(out: str | None) -> Any:
     """Return the device that stands for ``Loader(out=...)``: "cpu" for tensors, None for numpy; by default tensors if torch is installed.
 
-    Raises
-    ------
-    UsageError
-        If there is no such output, or torch is asked for and not installed.
+    Raises `UsageError` if there is no such output, or torch is asked for and not installed.
     """
     if out is not None and out not in OUT:
         raise UsageError(f"out: got {out!r}; {instead_of(str(out), OUT)}")
@@ -80,3 +80,29 @@ def shared(array: np.ndarray, device: Any = "cpu") -> torch.Tensor:
     import torch
 
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array))).to(device)
+
+
+def can_gather(x: Any) -> bool:
+    """Return True for features that `FeatureGather` can gather: a contiguous float32 matrix on the host that needs no gradient."""
+    import torch
+
+    plain = isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.layout is torch.strided and not x.requires_grad
+    return plain and x.dim() == 2 and x.dtype == torch.float32 and x.is_contiguous()
+
+
+class FeatureGather:
+    """Gathers rows of features on all threads of torch, for each calling thread into memory that is reused once no batch refers to it."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FeatureGather, ()
+
+    def __call__(self, x: torch.Tensor, vertices: np.ndarray) -> torch.Tensor:
+        """Return rows of x: float32, shape (N, f)."""
+        import torch
+
+        if not hasattr(self._own, "pool"):
+            self._own.pool = RowPool()
+        return torch.from_numpy(gather_rows(x.numpy(), vertices, pool=self._own.pool, backend=on_host(torch.get_num_threads())))

@@ -8,9 +8,13 @@ So a run can stop after any mini-batch and resume elsewhere with the same ones.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice, pairwise, repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,9 +24,8 @@ from ..pickled import CopiedAlong, Uncached
 from ..rng import Stream
 from ..sparse import row_pointers
 from .bulk_sizes import growing
-from .position import EpochShare, Position, Positioned
-from .prefetch import Prefetcher
-from .seed_groups import SeedGroups, Ungrouped
+from .division import EpochShare, SeedGroups, Ungrouped
+from .position import Position, Positioned
 
 Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
 
@@ -168,3 +171,37 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
         rows do not name the graph.
         """
         self._position.load(state, self._identity, onward)
+
+
+class Prefetcher:
+    """Threads for calls whose results are needed later; a context that waits for them at its end.
+
+    With 0 threads, a call is made when its result is asked for. A forked process has the object but not the threads, so it makes the calls
+    again.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads, self._name = threads, name
+        self._start()
+
+    def _start(self) -> None:
+        self._own = own = set[int]()
+        self._process = os.getpid()
+        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: own.add(threading.get_ident()))
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._process == os.getpid():
+            # the collector of garbage may end an abandoned iteration on its own thread, which cannot wait for itself
+            self._executor.shutdown(wait=threading.get_ident() not in self._own)
+
+    def submit(self, call: Callable[..., T], *arguments: Any) -> Callable[[], T]:
+        """Begin a call, and return a function that waits for its result. In a process forked meanwhile that function makes the call."""
+        if not self._threads:
+            return partial(call, *arguments)
+        if self._process != os.getpid():
+            self._start()
+        process, future = self._process, self._executor.submit(call, *arguments)
+        return lambda: future.result() if process == os.getpid() else call(*arguments)

@@ -21,9 +21,8 @@ from ..graph.selection import Selection, seed_ids
 from ..rng import Stream
 from ..samplers import AnySampler, NodeWise
 from .bulk_sizes import COPIES, check_bulk_size, fitting
+from .division import EpochShare, SeedGroups, Ungrouped, minibatches_in_words
 from .epochs import Epochs, Order, Step
-from .position import EpochShare, minibatches_in_words
-from .seed_groups import SeedGroups, Ungrouped
 
 
 class BulkLoader(Epochs[MiniBatch | None]):
@@ -51,12 +50,12 @@ class BulkLoader(Epochs[MiniBatch | None]):
         number of steps.
     virtual_ranks : int, optional
         W, the mini-batches of a step of all ranks; by default `ranks`. If there are more, this loader yields those of its rank one after
-        another, `slots` a step, and None in place of those that a rank with a smaller share lacks; see `position`.
+        another, `slots` a step, and None in place of those that a rank with a smaller share lacks; see `division`.
     even : bool
         Yield a mini-batch at every step of every rank: repeat the first ones of the epoch where there would be None, or, with
         `drop_last`, leave out the last ones.
     groups : SeedGroups, optional
-        Take each mini-batch from one of G groups of seeds; G divides `virtual_ranks`, or is a multiple. See `position` for the
+        Take each mini-batch from one of G groups of seeds; G divides `virtual_ranks`, or is a multiple. See `division` for the
         mini-batches of a rank: number `rank` should hold the parts in place `rank` of part order.
     memory_budget : int, optional
         Bytes for sampled mini-batches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
@@ -146,10 +145,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:
-        """Predict the peak bytes of bulks of k mini-batches.
-
-        The adjacency's own prediction is used if it has one; else the sum of the bulks and their tables.
-        """
+        """Predict the peak bytes of bulks of k mini-batches: as the adjacency does, or else the sum of the bulks and their tables."""
         if isinstance(self._sampler, NodeWise):
             sampler = self._sampler
             known = self._adjacency.bulk_bytes(k, k * self.batch_size, sampler.fanouts, sampler.frontier == "new")
@@ -189,11 +185,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         """Return the seeds of mini-batches, given the examples of each."""
         if self._list is not None:
             return self._list.select(examples, minibatches)
-        return Selection.of([self._seeds_of(part, epoch) for part in examples], self._adjacency.n, minibatches)
-
-    def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
-        """Return the seeds that some examples need; here the examples are the seeds."""
-        return examples
+        return Selection.of(examples, self._adjacency.n, minibatches)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         """Sample the mini-batches of a bulk in one call; once memory has run out, in calls of half as many."""

@@ -1,24 +1,11 @@
-"""The mini-batches of an epoch that each rank takes, and the position of a loader, which can be saved and continued on any number of ranks.
-
-    step t of rank r of p:   mini-batch f + t p + r,   f = the mini-batches that all ranks had used when p ranks took over
-
-A mini-batch's number does not depend on p, so a state that names how many were used fits any p.
-
-A step may also hold W >= p mini-batches, those of W virtual ranks; then rank r takes a consecutive share of them, one in a slot:
-
-    step t of rank r of p:   mini-batches f + t W + v,   floor(r W / p) <= v < floor((r + 1) W / p)
-
-All ranks have as many slots as the largest share; a rank with a smaller one has nothing in its first slots.
-
-Mini-batches of G groups (`seed_groups`) go to the ranks that hold the parts of these groups. If W = k G, a rank takes consecutive ones of
-the W virtual ranks in the order of their groups v mod G. If G = k W, k steps take the mini-batches of the groups: virtual rank v those of
-the groups v k .. (v + 1) k - 1 in turn. With G = 1 this is the rule above.
-"""
+"""The position of a loader in its epochs, which can be saved, and continued on any number of ranks."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import warnings
 from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import closing
@@ -29,7 +16,7 @@ from ..errors import UsageError, is_whole
 from ..pickled import CopiedAlong
 from ..process_lock import process_lock
 from ..rng import MAX_EPOCHS
-from .torch_workers import warn_in_worker
+from .division import EpochShare
 
 T = TypeVar("T")
 _BEGINNING = process_lock()
@@ -41,12 +28,6 @@ _REMEDIES = {
     "graph": "another graph; use that of the run that saved it",
 }  # for what a state names by a hash
 VERSION = 2  # of states; those of version 1, which name no version, come from epochs that were shuffled in another order
-_LISTED = 8  # numbers of ranks at most that a message lists
-
-
-def minibatches_in_words(count: int) -> str:
-    """Return ``1 mini-batch``, ``2 mini-batches``, and so on."""
-    return f"{count} mini-batch{'es' * (count != 1)}"
 
 
 def check_version(state: dict[str, Any], within: bool) -> None:
@@ -61,123 +42,18 @@ def check_version(state: dict[str, Any], within: bool) -> None:
         )
 
 
-@dataclass(frozen=True)
-class EpochShare:
-    """The mini-batches of one epoch that one rank takes.
-
-    Parameters
-    ----------
-    minibatches : int
-        M, of the whole epoch.
-    rank, ranks : int
-    even : bool
-        Take a mini-batch at every step: repeat the first ones at the end of the epoch or, with `drop_last`, leave out the last ones.
-    drop_last : bool
-    first : int
-        f, the number of the mini-batch that rank 0 takes at step 0.
-    virtual : int
-        W, the mini-batches of a step; 0 stands for p.
-    groups : int
-        G, the groups of seeds of consecutive mini-batches; it divides W, or W divides it.
-    """
-
-    minibatches: int
-    rank: int = 0
-    ranks: int = 1
-    even: bool = False
-    drop_last: bool = False
-    first: int = 0
-    virtual: int = 0
-    groups: int = 1
-
-    def __post_init__(self) -> None:
-        if self.together % self.groups and self.groups % self.together:
-            fits = [p for p in range(1, self.groups + 1) if self.groups % p == 0]
-            near = [p for p in fits if p < self.together][-1:] + [p for p in fits if p > self.together][:1]
-            named = ", ".join(map(str, fits)) if len(fits) <= _LISTED else f"{' or '.join(map(str, near))} of them, another divisor"
-            raise UsageError(
-                f"seed_locality {self.groups} does not fit steps of {minibatches_in_words(self.together)}, one for each rank or virtual "
-                f"rank; use {named}{' of them' * (len(fits) <= _LISTED)} or a multiple of {self.groups}"
-            )
-
-    @property
-    def together(self) -> int:
-        """The mini-batches of a step, over all ranks."""
-        return self.virtual or self.ranks
-
-    @property
-    def own(self) -> range:
-        """The virtual ranks whose mini-batches this rank takes."""
-        return own_share(self.rank, self.ranks, self.together)
-
-    @property
-    def own_groups(self) -> range:
-        """The groups of which this rank takes mini-batches: consecutive ones."""
-        if self.cycle > 1:
-            return range(self.own.start * self.cycle, self.own.stop * self.cycle)
-        each = self.together // self.groups
-        return range(self.own.start // each, (self.own.stop - 1) // each + 1)
-
-    @property
-    def slots(self) -> int:
-        """The number of mini-batches that a rank takes at most in a step."""
-        return -(-self.together // self.ranks)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps, the same on every rank."""
-        left, cycle = self.minibatches - self.first, self.cycle
-        if self.even and self.drop_last:
-            return left // (cycle * self.together) * cycle
-        whole, rest = divmod(left, cycle * self.together)
-        return whole * cycle + min(rest, cycle)
-
-    @property
-    def cycle(self) -> int:
-        """The number of steps that take a mini-batch of every group: G / W, or 1 if W is larger."""
-        return max(1, self.groups // self.together)
-
-    def id(self, slot: int) -> int | None:
-        """Return the number of the mini-batch of a slot, counted over all steps; None if this rank has none there."""
-        step, within = divmod(slot, self.slots)
-        place = within - (self.slots - len(self.own))
-        if place < 0:
-            return None
-        number = self._number(step, self.own[place])
-        if number < self.minibatches:
-            return number
-        return number % self.minibatches if self.even else None
-
-    def _number(self, step: int, virtual: int) -> int:
-        """Return the number that the mini-batch of a virtual rank at a step has if there are that many."""
-        turn, group = divmod(step, self.cycle)
-        if self.cycle > 1:
-            return self.first + turn * self.groups + virtual * self.cycle + group
-        each = self.together // self.groups
-        return self.first + step * self.together + virtual % each * self.groups + virtual // each
-
-    def repeats(self, step: int) -> bool:
-        """Return True if the mini-batch of a step is one that was taken before, for want of others."""
-        return self._number(step, self.rank) >= self.minibatches
-
-
-def own_share(rank: int, ranks: int, virtual: int) -> range:
-    """Return the virtual ranks of a rank: consecutive ones. Shares of two ranks differ by one at most."""
-    return range(rank * virtual // ranks, (rank + 1) * virtual // ranks)
-
-
+@dataclass(eq=False)
 class _Turn:
     """An iteration under way, and the thread that took its last step."""
 
-    def __init__(self, thread: threading.Thread) -> None:
-        self.thread = thread
+    thread: threading.Thread
 
 
+@dataclass(eq=False)
 class Begun:
     """An iteration that has begun, and its epoch. It moves the position until the loader is moved elsewhere."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+    epoch: int
 
 
 class Positioned:
@@ -206,36 +82,19 @@ class Positioned:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
 
         `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
-        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins.
-
-        Raises
-        ------
-        UsageError
-            If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
-            earlier versions name no graph and are accepted.
+        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins. Raises `UsageError` if the state
+        comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of earlier versions name no
+        graph and are accepted.
         """
         self._position.load_state_dict(state, onward=True)
 
 
 class Position(CopiedAlong):
-    """The position of a loader: its epoch, and the steps of it that are used.
-
-    Parameters
-    ----------
-    whole : EpochShare
-        The share of an epoch that begins at its first mini-batch.
-
-    Attributes
-    ----------
-    share : EpochShare
-        The share of the current epoch; it begins later if another number of ranks used the first mini-batches.
-    step : int
-        Steps of `share` that are used.
-    """
+    """The position of a loader: its epoch, and the steps of it that are used. `whole` is the share of an epoch from its start."""
 
     def __init__(self, whole: EpochShare) -> None:
-        self._whole = self.share = whole
-        self._epoch = self.step = 0
+        self._whole = self.share = whole  # the share of the current epoch; it begins later if other ranks used the first mini-batches
+        self._epoch = self.step = 0  # steps of `share` that are used
         self._turns: list[_Turn] = []  # iterations under way
         self._resumed = False  # True if the next iteration goes on at the step of a state
         self._named = False  # True if the user has named the epoch of the next iteration, or loaded a state
@@ -258,10 +117,7 @@ class Position(CopiedAlong):
     def in_turn(self, steps: Generator[T, None, None]) -> Generator[T, None, None]:
         """Yield the steps of an iteration; meanwhile no other thread begins one.
 
-        Raises
-        ------
-        UsageError
-            If another thread is in an iteration: it has begun and not ended, is not closed, and the thread lives.
+        Raises `UsageError` if another thread is in an iteration: it has begun and not ended, is not closed, and the thread lives.
         """
         turn = _Turn(threading.current_thread())
         try:
@@ -307,15 +163,12 @@ class Position(CopiedAlong):
         return self._epoch, self.step, self.share.first
 
     def begin(self) -> Begun:
-        """Begin an iteration, which knows its epoch.
-
-        If the previous iteration stopped early, move to the next epoch, unless a state was just loaded.
-        """
+        """Begin an iteration, of the next epoch if the previous one stopped early, unless a state was just loaded."""
         self._arrive()
         if self.step and not self._resumed:
             self._go_to(self._epoch + 1)
         if self._process is None:
-            warn_in_worker(self._epoch, again=not self._named, whole=self._whole.ranks == 1)
+            _warn_in_worker(self._epoch, again=not self._named, whole=self._whole.ranks == 1)
         self._resumed, self._named, self._process = False, False, os.getpid()
         self._begun = begun = Begun(self._epoch)
         return begun
@@ -345,13 +198,9 @@ class Position(CopiedAlong):
     def load(self, state: dict[str, Any], identity: dict[str, Any], onward: bool = False) -> None:
         """Go to the position of a state, which may come from another number of ranks. ``ranks`` of a state is W.
 
-        If all of its epoch is used, the next iteration yields nothing, or with `onward` the next epoch.
-
-        Raises
-        ------
-        UsageError
-            If the state has another identity, is no state, or names a step that an epoch does not have. A key "graph" may be missing.
-            If it was saved by an earlier version in the middle of an epoch of shuffled examples.
+        If all of its epoch is used, the next iteration yields nothing, or with `onward` the next epoch. Raises `UsageError` if the state
+        has another identity, is no state, names a step that an epoch does not have, or comes from an earlier version and the middle of an
+        epoch of shuffled examples. A key "graph" may be missing.
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
@@ -390,3 +239,30 @@ class Position(CopiedAlong):
         """Move on to the next epoch if all of the current one is used."""
         if self.step == self.share.steps:
             self._go_to(self._epoch + 1)
+
+
+def _warn_in_worker(epoch: int, again: bool, whole: bool) -> None:
+    """Warn in a worker process of torch's `DataLoader` of mini-batches that come twice: in each epoch, or from each worker.
+
+    Each worker iterates over a copy, which the parent never hears of again. `epoch` is the one that the first iteration of the copy begins.
+    It comes `again` if nobody has named it: copies made for a later iteration of the `DataLoader` would begin it too. `whole` says that the
+    loader yields all mini-batches of an epoch.
+    """
+    data = sys.modules.get("torch.utils.data")  # a worker has imported it
+    worker = None if data is None else data.get_worker_info()
+    if worker is None:
+        return
+    found = []
+    if again:
+        found.append(
+            f"it begins epoch {epoch}, and so do the workers of a later iteration of the DataLoader unless they persist: set the loader's "
+            "epoch before each"
+        )
+    if whole and worker.num_workers > 1:
+        found.append(
+            "each worker samples all mini-batches of an epoch: make the loader in the worker with rank=worker.id, "
+            f"ranks=worker.num_workers, or skip all but every {worker.num_workers}th"
+        )
+    if found:
+        where = f"a loader of bulksample runs in worker {worker.id} of {worker.num_workers} of torch's DataLoader"
+        warnings.warn(f"{where}; {'; '.join(found)}; or iterate over the loader itself, which samples ahead on a thread", stacklevel=2)

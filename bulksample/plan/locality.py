@@ -21,8 +21,7 @@ from ..distributed.matrix.open_graph import part_places
 from ..distributed.matrix.partition import block_bounds
 from ..graph.minibatch import MiniBatch
 from ..graph.selection import Selection
-from ..loading.position import EpochShare
-from ..loading.seed_groups import SeedGroups
+from ..loading.division import EpochShare, SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..rng import Stream
 from ..samplers import make

@@ -26,13 +26,7 @@ __all__ = [
 
 
 def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
-    """Make the sampler of that name.
-
-    Raises
-    ------
-    UsageError
-        If the name or an option is unknown, or a value is out of range; the message suggests the closest known name.
-    """
+    """Make the sampler of that name; `UsageError` for an unknown name or option suggests the closest known one."""
     if name not in SAMPLERS:
         raise UsageError(unknown("sampler", name, SAMPLERS))
     known = {field.name for field in SAMPLERS[name]._options()} - {"fanouts"}

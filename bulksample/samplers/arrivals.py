@@ -26,29 +26,15 @@ _TOTAL_BITS = 62
 
 
 class SharedRow:
-    """A sparse row of integer weights from which mini-batches draw columns.
-
-    Parameters
-    ----------
-    row : CSR, shape (1, n), int64 weights
-
-    Attributes
-    ----------
-    columns : int32, shape (C,)
-        The columns of positive weight, ascending.
-    given : float64, shape (C,)
-        Their weights.
-    weights : int64, shape (C,)
-        The same, shortened if their sum would exceed 62 bits; at least 1.
-    """
+    """A sparse row of integer weights, shape (1, n), from which mini-batches draw columns."""
 
     def __init__(self, row: CSR) -> None:
         given = row.entries()
         kept = given > 0
-        self.columns, weights = row.indices[kept], given[kept]
+        self.columns, weights = row.indices[kept], given[kept]  # of positive weight, ascending
         self.given = weights.astype(np.float64)
         total = (int((weights >> 32).sum()) << 32) + int((weights & 0xFFFFFFFF).sum())
-        self.weights = np.maximum(weights >> max(0, total.bit_length() - _TOTAL_BITS), 1)
+        self.weights = np.maximum(weights >> max(0, total.bit_length() - _TOTAL_BITS), 1)  # shortened if their sum exceeds 62 bits
         self.ends = np.cumsum(self.weights)
         self._by_arrivals = lru_cache(maxsize=64)(self._few_arrivals_do)
 

@@ -93,10 +93,7 @@ class HGSampler(AnySampler):
             raise UsageError(f"num_samples names {', '.join(map(str, self.num_samples))}; name every type: {', '.join(names)}")
 
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
-        """Sample k mini-batches whose blocks are one square block per relation, on which a model runs all its layers.
-
-        The vertices of a hop ascend.
-        """
+        """Sample k mini-batches, each of one square block per relation, on which a model runs all its layers. Vertices of a hop ascend."""
         assert isinstance(adjacency, LocalAdjacency)  # see `check`
         graph, relabel = adjacency.graph, adjacency.backend.relabel
         kinds, vertices = adjacency.split(seeds.vertices)
@@ -109,15 +106,35 @@ class HGSampler(AnySampler):
             held.append(first)
             seed_rows.append(rows)
         frontier, sizes = held, [[part.sizes for part in held]]
-        budgets = [_nothing(len(seeds), kind.count) for kind in graph.types]
+        none = np.zeros(len(seeds) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
+        budgets = [CSR(*none, (len(seeds), kind.count)) for kind in graph.types]
         for hop in range(self.hops):
             budgets = _grown(adjacency, budgets, frontier, held)
             frontier = self._drawn(adjacency, budgets, seeds, stream, hop, epoch)
             held = [relabel(part, new.pointers, new.vertices)[0] for part, new in zip(held, frontier, strict=True)]
             sizes.append([part.sizes for part in held])
-        kept = _kept(adjacency, held)
-        found = _Found(adjacency, seeds, kinds, vertices, held, seed_rows, np.array(sizes, np.int64), kept)
-        return [found.minibatch(j, epoch) for j in range(len(seeds))]
+        kept, counts = _kept(adjacency, held), np.array(sizes, np.int64)  # of each relation; of each hop, type and mini-batch
+
+        def minibatch(j: int) -> MiniBatch:
+            span, rows, blocks, entries = slice(seeds.pointers[j], seeds.pointers[j + 1]), {}, {}, {}
+            for t, kind in enumerate(graph.types):
+                here = np.flatnonzero(kinds[span] == t)
+                before = int((kinds[: span.start] == t).sum())
+                places = None if seeds.places is None else seeds.places[span][here]
+                local = seed_rows[t][before : before + len(here)]
+                rows[kind.name] = TypeRows(
+                    held[t].part(j), counts[:, t, j], vertices[span][here], local, here.astype(np.int32), None, places
+                )
+            for relation, edges_of in zip(graph.relations, kept, strict=True):
+                into, outof = (held[graph.place(end)] for end in (relation.destination, relation.source))
+                pointers = edges_of.pointers[into.pointers[j] : into.pointers[j + 1] + 1]
+                edges = slice(pointers[0], pointers[-1])
+                blocks[relation.key] = Block(pointers - pointers[0], edges_of.columns[edges], None, len(outof.part(j)))
+                entries[relation.key] = edges_of.entries[edges]
+            layers, known = (blocks,) * self.hops, (entries,) * self.hops
+            return MiniBatch(int(seeds.minibatches[j]), epoch, rows, layers, nested=True, known_entries=known, subgraph=True)
+
+        return [minibatch(j) for j in range(len(seeds))]
 
     def _drawn(
         self, adjacency: LocalAdjacency, budgets: list[CSR], seeds: Selection, stream: Stream, hop: int, epoch: int
@@ -143,7 +160,8 @@ def _grown(adjacency: LocalAdjacency, budgets: list[CSR], frontier: list[Selecti
         terms[graph.place(relation.source)].append(product)
     out = []
     for parts, own in zip(terms, held, strict=True):
-        owners, columns, sums = (np.concatenate(arrays) for arrays in zip(*[_triples(part) for part in parts], strict=True))
+        triples = [(part.row_of_entry(), part.indices, part.entries()) for part in parts]
+        owners, columns, sums = (np.concatenate(arrays) for arrays in zip(*triples, strict=True))
         total = CSR.from_edges(owners, columns, parts[0].shape, sums)
         out.append(total.keep(own.per_minibatch().find(total.row_of_entry(), total.indices) < 0))
     return out
@@ -161,48 +179,3 @@ def _kept(adjacency: LocalAdjacency, held: list[Selection]) -> list[Restriction]
             kept = Restriction(row_pointers(counts)[kept.pointers], np.repeat(kept.columns, counts), runs(first, counts))
         out.append(kept)
     return out
-
-
-def _triples(matrix: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return matrix.row_of_entry(), matrix.indices, matrix.entries()
-
-
-def _nothing(k: int, n: int) -> CSR:
-    return CSR(np.zeros(k + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (k, n))
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """A bulk after its last hop: what each type holds and each relation keeps."""
-
-    adjacency: LocalAdjacency
-    seeds: Selection
-    kinds: np.ndarray  # int64: the place of the type of each seed
-    ids: np.ndarray  # int32: the seeds within their types
-    held: list[Selection]  # of each type
-    seed_rows: list[np.ndarray]  # of each type
-    sizes: np.ndarray  # int64, shape (L + 1, types, k)
-    kept: list[Restriction]  # of each relation
-
-    def minibatch(self, j: int, epoch: int) -> MiniBatch:
-        """Return mini-batch j of the bulk."""
-        graph, span = self.adjacency.graph, slice(self.seeds.pointers[j], self.seeds.pointers[j + 1])
-        places = self.seeds.places
-        rows = {}
-        for t, kind in enumerate(graph.types):
-            here = np.flatnonzero(self.kinds[span] == t)
-            before = int((self.kinds[: span.start] == t).sum())
-            own = None if places is None else places[span][here]
-            local = self.seed_rows[t][before : before + len(here)]
-            listed = self.held[t].part(j), self.sizes[:, t, j]
-            rows[kind.name] = TypeRows(*listed, self.ids[span][here], local, here.astype(np.int32), None, own)
-        blocks, entries = {}, {}
-        for relation, kept in zip(graph.relations, self.kept, strict=True):
-            into, outof = (self.held[graph.place(end)] for end in (relation.destination, relation.source))
-            pointers = kept.pointers[into.pointers[j] : into.pointers[j + 1] + 1]
-            edges = slice(pointers[0], pointers[-1])
-            blocks[relation.key] = Block(pointers - pointers[0], kept.columns[edges], None, len(outof.part(j)))
-            entries[relation.key] = kept.entries[edges]
-        hops = len(self.sizes) - 1
-        name = int(self.seeds.minibatches[j])
-        return MiniBatch(name, epoch, rows, (blocks,) * hops, nested=True, known_entries=(entries,) * hops, subgraph=True)

@@ -36,27 +36,10 @@ def check_inclusion(sampler: Sampler) -> None:
 
 
 def inclusion_probability(a: CSR, sampler: Sampler, seeds: np.ndarray, batch_size: int) -> np.ndarray:
-    """Compute the probability of each vertex to be in a mini-batch of b of these seeds: float64, shape (n,).
+    """Compute the probability of each vertex to be in a mini-batch of b of these distinct seeds: float64, shape (n,).
 
-    Parameters
-    ----------
-    a : CSR, shape (n, n)
-        Row u lists the neighbors that u draws from.
-    sampler : Sage, Labor or Full
-    seeds : int32, shape (m,)
-        Distinct.
-    batch_size : int
-        b.
-
-    Raises
-    ------
-    UsageError
-        If the sampler is another one.
-
-    Notes
-    -----
-    Takes L products with A, of the rows that can be reached, and 24 bytes a vertex. Weighted draws of s neighbors count as s draws with
-    replacement.
+    Row u of A, n x n, lists the neighbors that u draws from. Takes L products with A, of the rows that can be reached, and 24 bytes a
+    vertex. Weighted draws of s neighbors count as s draws with replacement. Raises `UsageError` unless the sampler is sage, labor or full.
     """
     check_inclusion(sampler)
     included = np.zeros(a.shape[0])

@@ -26,7 +26,7 @@ from ..adjacency import Adjacency, LayerLaw
 from ..backends.hops import Expansion
 from ..backends.layer_draws import SharedDraws
 from ..errors import check_switches
-from ..graph import Key, Relation
+from ..graph import Graph, Key, Relation
 from ..graph.minibatch import Block, MiniBatch, TypeRows
 from ..graph.selection import Selection
 from ..local_adjacency import LocalAdjacency
@@ -134,63 +134,55 @@ def _cut(adjacency: Adjacency, drawn: MiniBatch, places: np.ndarray | None, scal
         rows[kind.name] = TypeRows(vertices[mine], sizes, seeds[asked], local[m.seed_rows[asked]].astype(np.int32), asked, None, own)
     blocks, entries = [], []
     for block in m.blocks:
-        cut = _Edges(adjacency, block, kinds, vertices, local, scale).by_relation()
-        blocks.append({key: part for key, (part, _) in cut.items()})
-        entries.append({key: found for key, (_, found) in cut.items()})
+        of_layer, found = _by_relation(adjacency, block, kinds, vertices, local, scale)
+        blocks.append(of_layer)
+        entries.append(found)
     return MiniBatch(m.id, m.epoch, rows, tuple(blocks), m.nested, known_entries=tuple(entries))
 
 
-class _Edges:
-    """The edges of a block of the union, as edges of relations."""
+def _by_relation(
+    adjacency: Adjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray, scale: Scale
+) -> tuple[dict[Key, Block], dict[Key, np.ndarray]]:
+    """Return the edges of a block of the union as a block of each relation, and their entries.
 
-    def __init__(
-        self, adjacency: Adjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray, scale: Scale
-    ) -> None:  # fmt: skip
-        self.graph, self.block, self.scale = adjacency.graph, block, scale
-        self.sums = cast(LocalAdjacency, adjacency).row_sums  # samplers check that every row is here
-        self.kinds, self.vertices, self.local = kinds, vertices, local
-        self.into = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-
-    def by_relation(self) -> dict[Key, tuple[Block, np.ndarray]]:
-        """Return the block of each relation and the entries of its edges."""
-        found = [self._of(relation) for relation in self.graph.relations]
-        total = np.zeros(self.block.num_edges)
-        for edges, _, weights in found:
-            total += np.bincount(edges, weights, minlength=len(total))
-        pairs = zip(self.graph.relations, found, strict=True)
-        return {relation.key: self._block(relation, edges, entries, weights, total) for relation, (edges, entries, weights) in pairs}
-
-    def _of(self, relation: Relation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the edges of the union that a relation has: the place of each in the block, its entry, and its real weight."""
-        ends = self.graph.place(relation.destination), self.graph.place(relation.source)
-        mine = np.flatnonzero((self.kinds[self.into] == ends[0]) & (self.kinds[self.block.indices] == ends[1]))
-        matrix = relation.adjacency
-        rows, columns = self.vertices[self.into[mine]].astype(np.int64), self.vertices[self.block.indices[mine]]
-        first = matrix.find(rows, columns)
-        there = first >= 0
-        mine, first = mine[there], first[there]
-        counts = matrix.find_end(rows[there], columns[there]) - first  # parallel edges
-        edges, entries = np.repeat(mine, counts), runs(first, counts)
-        weights = matrix.entries()[entries] * relation.weight_unit
-        kept = weights > 0  # an edge of weight 0 beside others of its entry
-        return edges[kept], entries[kept], weights[kept]
-
-    def _block(
-        self, relation: Relation, edges: np.ndarray, entries: np.ndarray, weights: np.ndarray, total: np.ndarray
-    ) -> tuple[Block, np.ndarray]:
-        block = self.block
-        assert block.weights is not None
+    Vertices of the union have types, ids and places in the lists of their types.
+    """
+    graph, sums = adjacency.graph, cast(LocalAdjacency, adjacency).row_sums  # samplers check that every row is here
+    into, total = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr)), np.zeros(block.num_edges)
+    found = [_edges_of(graph, relation, block.indices, into, kinds, vertices) for relation in graph.relations]
+    for edges, _, weights in found:
+        total += np.bincount(edges, weights, minlength=len(total))
+    assert block.weights is not None
+    blocks, entries = {}, {}
+    for ordinal, (relation, (edges, own, weights)) in enumerate(zip(graph.relations, found, strict=True)):
+        destination, source = graph.place(relation.destination), graph.place(relation.source)
+        destinations = int((kinds[: block.num_destinations] == destination).sum())
+        sources = int((kinds[: block.num_sources] == source).sum())
+        rows, columns = local[into[edges]], local[block.indices[edges]].astype(np.int32)
         shares = np.divide(weights, total[edges], out=np.zeros_like(weights), where=total[edges] > 0)
-        destinations = int((self.kinds[: block.num_destinations] == self.graph.place(relation.destination)).sum())
-        sources = int((self.kinds[: block.num_sources] == self.graph.place(relation.source)).sum())
-        rows = self.local[self.into[edges]]
-        pointers = row_pointers(np.bincount(rows, minlength=destinations))
-        columns = self.local[block.indices[edges]].astype(np.int32)
         weights = block.weights[edges] * shares
-        if self.scale is Scale.ROWS:
+        if scale is Scale.ROWS:
             weights /= np.bincount(rows, weights, minlength=destinations)[rows]
-        elif self.scale is Scale.SUMS:
-            of_relation, of_union = self.sums[self.graph.ordinal(relation.key)], self.sums[-1]
-            vertices, place = self.vertices[self.into[edges]], self.graph.place(relation.destination)
-            weights *= of_union[self.graph.offsets[place] + vertices] / of_relation[vertices]
-        return Block(pointers, columns, weights.astype(np.float32), sources), entries
+        elif scale is Scale.SUMS:
+            ids = vertices[into[edges]]
+            weights *= sums[-1][graph.offsets[destination] + ids] / sums[ordinal][ids]
+        pointers = row_pointers(np.bincount(rows, minlength=destinations))
+        blocks[relation.key], entries[relation.key] = Block(pointers, columns, weights.astype(np.float32), sources), own
+    return blocks, entries
+
+
+def _edges_of(
+    graph: Graph, relation: Relation, sources: np.ndarray, into: np.ndarray, kinds: np.ndarray, vertices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the edges of the union that a relation has: the place of each in the block, its entry, and its real weight."""
+    matrix, ends = relation.adjacency, (graph.place(relation.destination), graph.place(relation.source))
+    mine = np.flatnonzero((kinds[into] == ends[0]) & (kinds[sources] == ends[1]))
+    rows, columns = vertices[into[mine]].astype(np.int64), vertices[sources[mine]]
+    first = matrix.find(rows, columns)
+    there = first >= 0
+    mine, first = mine[there], first[there]
+    counts = matrix.find_end(rows[there], columns[there]) - first  # parallel edges
+    edges, entries = np.repeat(mine, counts), runs(first, counts)
+    weights = matrix.entries()[entries] * relation.weight_unit
+    kept = weights > 0  # an edge of weight 0 beside others of its entry
+    return edges[kept], entries[kept], weights[kept]

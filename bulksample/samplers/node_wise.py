@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..adjacency import Adjacency
+from ..adjacency import Adjacency, kind_of_times
 from ..backends.base import check_fanout
 from ..backends.hops import Expansion
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
@@ -145,7 +145,7 @@ class NodeWise(Sampler):
         for key in self.fanouts_of:
             adjacency.graph.ordinal(key)
         if self.time is not None:
-            adjacency.kind_of_times(self.time.by)
+            kind_of_times(adjacency.graph, self.time.by)
         if self.draw(Stream(0), 0, 0).law is Law.LABOR and (named := adjacency.first_with_parallel_edges):
             raise UsageError(f"{named} has parallel edges, which would share the random number of a neighbor; use sage")
 
@@ -176,7 +176,7 @@ class NodeWise(Sampler):
         return out
 
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
-        by = None if self.time is None else adjacency.kind_of_times(self.time.by)
+        by = None if self.time is None else kind_of_times(adjacency.graph, self.time.by)
         kinds, vertices = adjacency.split(seeds.vertices) if len(adjacency.type_names) > 1 else (None, seeds.vertices)
         trees = self._trees(seeds, kinds, vertices, len(adjacency.type_names))
         drawn = adjacency.expand_trees(trees, self.laws(adjacency, stream, epoch), by, self.frontier == "new", self.entries)

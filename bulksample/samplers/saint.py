@@ -3,7 +3,12 @@
     x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V^T, V = all visited vertices
 
 A walker at an isolated vertex stays. The loss runs over every vertex of the subgraph, so all of them are seeds of the
-mini-batch. `coverage` adds the coefficients that undo the bias of the draw.
+mini-batch. `coverage` adds the coefficients that undo the bias of the draw (section 3.2), counted in M subgraphs that are drawn for this
+purpose alone:
+
+    C_v, C_uv = how many of M subgraphs hold the vertex v, the edge u -> v
+    loss:         1 / (n p_v),   p_v = C_v / M           so that the weighted sum over a subgraph estimates the mean over all n vertices
+    aggregation:  C_v / C_uv                             so that the weighted sum over the edges into v estimates that over all of them
 
 Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based inductive learning method", ICLR 2020.
 """
@@ -24,8 +29,20 @@ from ..graph.selection import Selection
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..shuffle import Shuffle
 from .node_wise import NodeWise
-from .saint_coefficients import Coefficients, count
-from .subgraph import induced, square
+from .shadow import induced, square
+
+TOGETHER = 32  # subgraphs drawn in one call
+NEVER = 0.1  # the count of a vertex, and the coefficient of an edge, that no subgraph held
+MOST = 1e4  # the largest coefficient of an edge
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """The coefficients that undo the bias of GraphSAINT's subgraphs."""
+
+    vertices: np.ndarray  # float32, shape (n,): the weight of each vertex in the loss
+    edges: np.ndarray  # float32, shape (m,): the factor of each edge in the aggregation of its destination
+    size: float = 0.0  # the mean number of vertices of a subgraph
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Saint(NodeWise):
         Steps of each walk.
     coverage : int
         0: no coefficients. Else a loader first draws subgraphs until they hold each vertex this often on average, and counts p_v and p_uv
-        in them; see `saint_coefficients`. The edge u -> v of a block then weighs p_v / (p_uv deg(v)), so that the sum over a row estimates
+        in them. The edge u -> v of a block then weighs p_v / (p_uv deg(v)), so that the sum over a row estimates
         the mean over all neighbors of v, and a seed weighs E|V| / (n p_v) in the loss.
     """
 
@@ -110,19 +127,9 @@ class Saint(NodeWise):
 
 
 def walk(draw: Callable[[Selection, int], Picks], roots: Selection, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Walk from every root; a walker that cannot go on stays.
+    """Walk from every root; a walker that cannot go on stays. ``draw(at, step)`` draws the next vertex of each walker, or none.
 
-    Parameters
-    ----------
-    draw : callable
-        ``draw(at, step)`` draws the next vertex of each walker, or none.
-    roots : Selection
-
-    Returns
-    -------
-    pointers : int64, shape (k + 1,)
-    visited : int32
-        The places of the walkers of each mini-batch, step by step.
+    Returns pointers, int64 of shape (k + 1,), and the places of the walkers of each mini-batch, step by step: int32.
     """
     walker = np.arange(len(roots.vertices)) - np.repeat(roots.pointers[:-1], roots.sizes)
     places = [roots.vertices]
@@ -134,3 +141,21 @@ def walk(draw: Callable[[Selection, int], Picks], roots: Selection, length: int)
         places.append(there)
     visited = [step[roots.pointers[j] : roots.pointers[j + 1]] for j in range(len(roots)) for step in places]
     return roots.pointers * len(places), np.concatenate(visited or places)
+
+
+def count(draw: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], n: int, destinations: np.ndarray, coverage: int) -> Coefficients:
+    """Count in subgraphs 0, 1, 2, ... until they hold n `coverage` vertices; the relative error of p_v falls as 1 / sqrt(M p_v).
+
+    `draw` draws the subgraphs with these ids; it returns the vertices and the edges that they hold, each as often as it is held.
+    `destinations` are those of all edges: int64, shape (m,).
+    """
+    vertices, edges, drawn = np.zeros(n, np.int64), np.zeros(len(destinations), np.int64), 0
+    while vertices.sum() < n * coverage:
+        held, within = draw(np.arange(drawn, drawn + TOGETHER))
+        vertices += np.bincount(held, minlength=n)
+        edges += np.bincount(within, minlength=len(edges))
+        drawn += TOGETHER
+    of_vertex = drawn / (n * np.where(vertices, vertices, NEVER))
+    at_end = vertices[destinations]
+    of_edge = np.where(edges > 0, at_end / np.maximum(edges, 1), np.where(at_end > 0, MOST, NEVER))
+    return Coefficients(of_vertex.astype(np.float32), np.minimum(of_edge, MOST).astype(np.float32), vertices.sum() / max(drawn, 1))

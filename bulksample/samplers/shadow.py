@@ -1,6 +1,8 @@
 """ShaDow: each seed gets a small subgraph of its own, and the model may be as deep as it likes inside it.
 
-    V_r = k hops of draws from root r;   B_r = Q_V A Q_V^T, see `subgraph`;   the mini-batch is the block diagonal of its B_r
+    V_r = k hops of draws from root r;   B_r = Q_V A Q_V^T;   the mini-batch is the block diagonal of its B_r
+
+Q_V is the selection matrix of V: one row for each vertex, with a one in its column. A model runs all its layers on the square block B.
 
 Roots of a mini-batch share random numbers: if two subgraphs expand the same vertex in the same hop, they draw the same neighbors.
 
@@ -17,12 +19,11 @@ import numpy as np
 
 from ..adjacency import Adjacency
 from ..errors import UsageError
-from ..graph.minibatch import MiniBatch
+from ..graph.minibatch import Block, MiniBatch
 from ..graph.selection import Selection
 from ..rng import Stream
 from ..sparse import row_pointers, runs
 from .sage import Sage
-from .subgraph import induced, square
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,17 @@ class Shadow(Sage):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return place - held.pointers[seeds.pointers[minibatch]], order
+
+
+def induced(adjacency: Adjacency, vertices: Selection, weighted: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row pointers (R + 1) and local columns (E) of the subgraphs that the vertices of each part induce, stacked.
+
+    If `weighted`, edges of weight 0 are left out, as by `Adjacency.restrict` with shares.
+    """
+    kept = adjacency.restrict(vertices, vertices, shares=weighted)
+    return kept.pointers, kept.columns
+
+
+def square(pointers: np.ndarray, columns: np.ndarray) -> Block:
+    """Make one subgraph a block whose destinations are its sources."""
+    return Block(pointers - pointers[0], columns, None, len(pointers) - 1)

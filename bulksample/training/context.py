@@ -15,7 +15,7 @@ from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import ThreadBudget
-from ..loading.position import own_share
+from ..loading.division import own_share
 from ..nn.model import Model
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler

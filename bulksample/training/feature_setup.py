@@ -26,9 +26,8 @@ from ..distributed.matrix.open_graph import OpenBlock, count_references, open_la
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
+from ..loading.division import EpochShare, SeedGroups
 from ..loading.loader import BulkLoader
-from ..loading.position import EpochShare
-from ..loading.seed_groups import SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..nn.relational import Schema
 from ..samplers import Sampler

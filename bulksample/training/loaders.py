@@ -10,9 +10,9 @@ from typing import Any
 
 from ..config.train import TrainOptions
 from ..errors import UsageError
+from ..loading.division import SeedGroups
 from ..loading.loader import BulkLoader
 from ..loading.position import VERSION, check_version
-from ..loading.seed_groups import SeedGroups
 from ..samplers import Sampler
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from ..errors import UsageError
-from ..loading.position import own_share
+from ..loading.division import own_share
 from ..nn.own_model import ModelFault, OwnModel, passes_of
 from .batches import EMPTY_BATCH, StepBatch
 from .compute import ComputeContext

@@ -25,7 +25,7 @@ from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
-from ..loading.prefetch import Prefetcher
+from ..loading.epochs import Prefetcher
 from ..mapped import forget
 from ..nn.aggregate import SparseRows
 from ..nn.gather import RowPool, gather_rows

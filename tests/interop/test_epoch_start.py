@@ -15,8 +15,8 @@ from bulksample import Graph, LocalAdjacency, Stream, UsageError, backends, samp
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.graph.seed_list import SeedList
 from bulksample.interop.pyg import NeighborLoader, ShaDowKHopSampler
+from bulksample.loading.division import SeedGroups
 from bulksample.loading.loader import BulkLoader
-from bulksample.loading.seed_groups import SeedGroups
 from bulksample.shuffle import Shuffle
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels

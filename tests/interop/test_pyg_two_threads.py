@@ -24,7 +24,7 @@ def test_no_two_calls_of_a_sampler_are_one_mini_batch():
 
         return sampler._next_name, sampler._next_name, check
 
-    assert at_every_line(setup, ["interop/pyg/sampler.py"]) > 2
+    assert at_every_line(setup, ["interop/pyg/seed_sampler.py"]) > 2
 
 
 def test_an_epoch_that_one_thread_sets_holds_while_another_asks_for_it():

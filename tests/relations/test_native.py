@@ -10,7 +10,7 @@ from relations_zoo import library
 from bulksample import backends, samplers
 from bulksample.backends import relation_draws as draw
 from bulksample.backends.native import Native
-from bulksample.backends.tree_vertices import TreeVertices, relabel_by_sorting
+from bulksample.backends.relational import TreeVertices, relabel_by_sorting
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList

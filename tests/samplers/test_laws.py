@@ -16,7 +16,7 @@ from zoo import random_matrix, star
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.adjacency import LayerLaw
 from bulksample.rng import Law
-from bulksample.samplers import fastgcn, saint_coefficients
+from bulksample.samplers import fastgcn, saint
 from bulksample.samplers.arrivals import SharedRow
 
 HUB, DRAWS = 40_000, 20
@@ -340,7 +340,7 @@ def test_coefficients_of_saint_follow_from_the_counts():
     def draw(ids):
         return np.concatenate([0 * ids, 0 * ids[ids % 2 == 0] + 1]), 0 * ids[ids % 4 == 0]
 
-    found = saint_coefficients.count(draw, 3, np.array([1, 0, 2]), 16)
+    found = saint.count(draw, 3, np.array([1, 0, 2]), 16)
     np.testing.assert_allclose(found.vertices, [32 / (3 * 32), 32 / (3 * 16), 32 / (3 * 0.1)], rtol=1e-6)
     np.testing.assert_allclose(found.edges, [16 / 8, 1e4, 0.1], rtol=1e-6)
     assert found.size == 48 / 32

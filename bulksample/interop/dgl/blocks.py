@@ -15,7 +15,7 @@ from ...graph.from_edges import relation_from_edges
 from ...graph.minibatch import MiniBatch
 from ...samplers import LayerWise, NodeWise, Sampler
 from .. import require
-from ..feature_gather import FeatureGather, can_gather
+from ..tensors import FeatureGather, can_gather
 from .samplers import BlockSampler
 
 INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
@@ -78,15 +78,10 @@ def typed_sampler(graph: Any, block_sampler: BlockSampler) -> Sampler:
 
 
 class Blocks:
-    """Makes DGL's blocks of the mini-batches of a graph.
+    """Makes DGL's blocks of the mini-batches of a DGLGraph, whose `relations` are those of `read_graph`.
 
-    Parameters
-    ----------
-    graph : DGLGraph
-    relations : Graph
-        See `read_graph`.
-    prefetch : names of vertex features, or a dict of such by type
-        Those that `FeatureGather` can gather are gathered; others are sliced when they are read.
+    `prefetch` names vertex features, or has a dict of such by type. Those that `FeatureGather` can gather are gathered; others are sliced
+    when they are read.
     """
 
     def __init__(self, graph: Any, relations: Graph, prefetch: Any) -> None:

@@ -16,8 +16,7 @@ from ...local_adjacency import LocalAdjacency
 from ...pickled import Uncached
 from .. import require
 from ..edge_graph import EdgeSampler
-from ..hand_split import warn_of_equal_draws
-from ..made_together import OwnComm, made_together
+from ..made_together import OwnComm, made_together, warn_of_equal_draws
 from .blocks import INSTALL, Blocks, is_plain, read_graph, typed_sampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 

@@ -15,9 +15,10 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ..feature_gather import FeatureGather, can_gather
+from ..tensors import FeatureGather, can_gather
 from .drop_in import DropInLoader
-from .sampler import STRIDE, BulkSampler, Sampled
+from .sampler import BulkSampler
+from .seed_sampler import STRIDE, Sampled
 
 
 class BulkDropIn(DropInLoader):
@@ -91,14 +92,9 @@ def sampler_for(
     given: Any, data: Any, num_neighbors: Any, subgraph_type: SubgraphType | str, directed: bool, *, seeds: Any, comm: Comm | None,
     grid: int | None, **options: Any,
 ) -> BulkSampler:  # fmt: skip
-    """Return the user's `neighbor_sampler`, or make one from the other options.
+    """Return the user's `neighbor_sampler`, or make one from the other options; raises `UsageError` for one of another library.
 
     `seeds` is the number of seeds of a mini-batch, or None if it is not known.
-
-    Raises
-    ------
-    UsageError
-        If the sampler is of another library, or the graph or an option is not supported.
     """
     if given is not None:
         if not isinstance(given, BulkSampler):

@@ -22,13 +22,10 @@ from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loading.bulk_sizes import AUTO_LIMIT, COPIES, check_bulk_size, fitting
-from ...loading.epochs import Epochs, Order, Step
-from ...loading.position import EpochShare
-from ...loading.prefetch import Prefetcher
-from ...loading.seed_groups import Ungrouped
+from ...loading.division import EpochShare, Ungrouped
+from ...loading.epochs import Epochs, Order, Prefetcher, Step
 from ...rng import Stream
-from ..hand_split import warn_of_equal_draws
-from ..made_together import OwnComm
+from ..made_together import OwnComm, warn_of_equal_draws
 from .sampler import BulkSampler
 from .user_order import distributed_sampler, given_steps, has_length, place_of, steps_of_rank
 

@@ -16,10 +16,11 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..made_together import made_together
+from .attributes import check_attributes, column, vertex_pairs
 from .bulk_drop_in import BulkDropIn, hashed, sampler_for, seeds_of_batch
-from .inputs import check_attributes, column, vertex_pairs
 from .read_graph import compressed, edge_ends, has_types, is_pair
-from .sampler import BulkSampler, Sampled
+from .sampler import BulkSampler
+from .seed_sampler import Sampled
 
 
 class LinkNeighborLoader(BulkDropIn, LinkLoader):

@@ -1,4 +1,6 @@
-"""Repeatable negative examples: the distributions of torch_geometric, drawn with the counter-based stream.
+"""The seeds of mini-batches of links: both ends, and repeatable negatives.
+
+Negatives have the distributions of torch_geometric, and are drawn with the counter-based stream:
 
 uniform    floor(n u)                       by weight    the first v with w_1 + ... + w_v > u W
 in time    the same among the m vertices that exist at the time of the link, in the order of time
@@ -6,29 +8,54 @@ in time    the same among the m vertices that exist at the time of the link, in 
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import EdgeSamplerInput, HeteroSamplerOutput, NegativeSampling, SamplerOutput
+from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from ...data.random_words import scaled
 from ...errors import DataError, UsageError
+from ...graph import NODE, Graph
+from ...graph.times import given_times
 from ...rng import Stream, Substream, as_unit
+
+Seeds: TypeAlias = Mapping[str, np.ndarray]  # by type
+Times: TypeAlias = Mapping[str, np.ndarray | None]
+
+
+class LinkSeeds(NamedTuple):
+    """The seeds of a mini-batch of links, their times, and the metadata of torch_geometric's output."""
+
+    seeds: Seeds
+    times: Times
+    metadata: Any
+
+
+def link_seeds(graph: Graph, index: EdgeSamplerInput, negatives: SeededNegatives | None, typed: bool, disjoint: bool) -> LinkSeeds:
+    """Return the ends of links and their negatives as seeds; torch_geometric's code computes them."""
+    found: list[tuple[Seeds, Times]] = []
+
+    def nothing_yet(seed: Any, time: Any) -> SamplerOutput | HeteroSamplerOutput:
+        seeds, stamps = (seed, time or {}) if isinstance(seed, dict) else ({NODE: seed}, {NODE: time})
+        times = {name: None if stamps.get(name) is None else given_times("edge_label_time", stamps[name]) for name in seeds}
+        found.append(({name: ids.numpy() for name, ids in seeds.items()}, times))
+        if isinstance(seed, dict):
+            return HeteroSamplerOutput(dict(seed), {}, {}, {}, batch=dict(seed))
+        return SamplerOutput(seed, seed, seed, None, batch=seed)
+
+    counts: Any = {kind.name: kind.count for kind in graph.types} if typed else graph.n
+    metadata = edge_sample(index, nothing_yet, counts, disjoint, None, negatives).metadata
+    return LinkSeeds(*found[0], metadata)
 
 
 class SeededNegatives(NegativeSampling):
     """The negatives of one mini-batch; a draw depends on (seed, epoch, mini-batch, endpoint, position) alone.
 
-    Parameters
-    ----------
-    law : NegativeSampling
-    stream : Stream
-    minibatch, epoch : int
-    times : (int64 of shape (sources,), int64 of shape (destinations,)), either may be None
-        Times of the vertices. A negative is then drawn among those that exist at the time of its link.
-    until : int64, shape (links,), optional
-        The times of the links.
+    `times` are those of the sources and of the destinations, `until` those of the links, int64: a negative is then drawn among the vertices
+    that exist at the time of its link.
     """
 
     def __init__(
@@ -39,15 +66,20 @@ class SeededNegatives(NegativeSampling):
         self._stream, self._minibatch, self._epoch = stream, minibatch, epoch
         self._times, self._until = times, until
 
+    @staticmethod
+    def of_links(
+        graph: Graph, law: NegativeSampling, index: EdgeSamplerInput, stream: Stream, minibatch: int, epoch: int, timed: bool
+    ) -> SeededNegatives:
+        """Return the negatives of some links of a graph, in time if its vertices are `timed` and the links have times."""
+        ends = (NODE, NODE) if index.input_type is None else (index.input_type[0], index.input_type[-1])
+        until = None if index.time is None else given_times("edge_label_time", index.time, len(index.row))
+        source, destination = (graph.type(end).times if timed and until is not None else None for end in ends)
+        return SeededNegatives(law, stream, minibatch, epoch, (source, destination), until)
+
     def sample(self, num_samples: int, endpoint: Literal["src", "dst"], num_nodes: int | None = None) -> torch.Tensor:
         """Draw `num_samples` vertices: int64; the i-th belongs to link i mod links. Like torch_geometric, this may draw false negatives.
 
-        Raises
-        ------
-        UsageError
-            If there is not one weight for each vertex, or a weight is negative or not finite.
-        DataError
-            If no vertex, or none with a weight above zero, exists at the time of a link.
+        Raises `UsageError` unless vertices have a finite weight, 0 or more; `DataError` if none of positive weight exists at a link's time.
         """
         weight = self.src_weight if endpoint == "src" else self.dst_weight
         side = ("src", "dst").index(endpoint)

@@ -18,11 +18,11 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ..made_together import made_together
-from .attributes import with_compressed_rows, with_edge_index
+from .attributes import check_attributes, column, ids_or_mask, with_compressed_rows, with_edge_index
 from .bulk_drop_in import BulkDropIn, sampler_for, seeds_of_batch
-from .inputs import check_attributes, column, ids_or_mask
 from .read_graph import check_plain, compressed, has_types, is_pair
-from .sampler import BulkSampler, HGTSampler, Sampled
+from .sampler import BulkSampler, HGTSampler
+from .seed_sampler import Sampled
 
 
 class BulkNodeLoader(BulkDropIn, NodeLoader):

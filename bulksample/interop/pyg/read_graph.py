@@ -16,13 +16,12 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.data.remote_backend_utils import size as stored_size
 
 from ...errors import DataError, UsageError
-from ...graph import Graph, Key, Relation, VertexType
+from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ...graph.from_edges import relation_from_edges
 from ...graph.times import as_times
 from ...sparse import MAX_VERTICES
 
-NODE = "node"  # the type and the relation of a graph without types
-EDGES: Key = (NODE, "to", NODE)
+EDGES: Key = (NODE, EDGE, NODE)  # the relation of a graph without types
 Ends = tuple[np.ndarray, np.ndarray]  # sources and destinations of edges
 _ONLY = "heterogeneous and temporal graphs are not supported: use a torch_geometric.data.Data, or a pair of stores, without times"
 
@@ -75,12 +74,8 @@ def check_edge_index(name: str, data: Any) -> None:
 def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None = None) -> Graph:
     """Return the graph of a `HeteroData`, a `Data`, or a (FeatureStore, GraphStore) pair; parallel edges are entries of their own.
 
-    Raises
-    ------
-    UsageError
-        If no type and no relation has `time_attr`, or both have it; if no relation has `weight_attr`; if the data is of another kind.
-    DataError
-        If edges, weights or times are malformed; the message names the type or the relation.
+    Raises `UsageError` if no type and no relation has `time_attr`, or both have it; if no relation has `weight_attr`; for data of another
+    kind. Raises `DataError`, naming the type or the relation, if edges, weights or times are malformed.
     """
     if not is_pair(data) and not isinstance(data, HeteroData | Data):
         raise UsageError(f"got a {type(data).__name__}; use a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore")
@@ -112,7 +107,8 @@ def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None 
             if weights.shape not in ((m,), (m, 1)):
                 raise UsageError(f"weight {weight_attr!r} must have one number for each of the {m} edges; its shape is {weights.shape}")
             weights = weights.reshape(-1)
-        relations.append(relation_of(made, key, both, weights, times_of(key, m)))
+        kinds = made[key[0]], key[1], made[key[2]]
+        relations.append(relation_from_edges(*kinds, *both, weights=weights, times=times_of(key, m)))
     return Graph.of(tuple(made.values()), tuple(relations))
 
 
@@ -120,17 +116,13 @@ def _on_host(values: Any) -> torch.Tensor:
     return torch.as_tensor(values).detach().cpu()
 
 
-def relation_of(types: dict[str, VertexType], key: Key, ends: Ends, weights: Any = None, times: Any = None) -> Relation:
-    """Return a relation of edges in any order."""
-    return relation_from_edges(types[key[0]], key[1], types[key[2]], *ends, weights=weights, times=times)
-
-
 def edges_of(data: Any, leaving: bool = False) -> Relation:
     """Return the edges of a `Data` without weights; `leaving` turns them, so that row v holds the edges that leave v."""
     source, destination = edge_ends(data)
     n = num_nodes_of(data)
     _check_ends(source, destination, n)
-    return relation_of({NODE: VertexType(NODE, n)}, EDGES, (destination, source) if leaving else (source, destination))
+    kind, ends = VertexType(NODE, n), (destination, source) if leaving else (source, destination)
+    return relation_from_edges(kind, EDGE, kind, *ends)
 
 
 def _check_ends(sources: np.ndarray, destinations: np.ndarray, n: int) -> None:

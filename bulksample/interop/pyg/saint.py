@@ -29,16 +29,14 @@ from ...errors import DataError, UsageError
 from ...graph.selection import Selection
 from ...rng import MAX_EPOCHS, Law, Stream, Substream
 from ...samplers.arrivals import SharedRow
-from ...samplers.saint import walk
-from ...samplers.saint_coefficients import Coefficients, count
+from ...samplers.saint import Coefficients, count, walk
 from ...sparse import CSR, fixed_point, row_pointers
 from ..edge_graph import EdgeGraph
-from ..feature_gather import FeatureGather
 from ..made_together import made_together
-from .attributes import attributes_of
+from ..tensors import FeatureGather
+from .attributes import attributes_of, whole
 from .bulk_drop_in import hashed
 from .drop_in import DropInLoader
-from .inputs import whole
 from .read_graph import check_edge_index, edge_ends, edges_of, num_nodes_of
 
 _COUNTED = MAX_EPOCHS - 1  # the epoch of the subgraphs in which coefficients are counted

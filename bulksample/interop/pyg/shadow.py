@@ -15,14 +15,15 @@ from torch_geometric.sampler import SamplerOutput
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ..feature_gather import FeatureGather
+from ...graph import NODE
 from ..made_together import made_together
-from .attributes import attributes_of, with_compressed_rows
+from ..tensors import FeatureGather
+from .attributes import attributes_of, ids_or_mask, whole, with_compressed_rows
 from .bulk_drop_in import hashed, seeds_of_batch
 from .drop_in import DropInLoader
-from .inputs import ids_or_mask, whole
-from .read_graph import NODE, check_plain, compressed, is_pair
-from .sampler import STRIDE, BulkSampler
+from .read_graph import check_plain, compressed, is_pair
+from .sampler import BulkSampler
+from .seed_sampler import STRIDE
 
 
 class ShaDowKHopSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-arg]  # torch_geometric's is a DataLoader of ids as well

@@ -19,8 +19,8 @@ from torch.utils.data import BatchSampler, DistributedSampler
 from ...distributed.comm.agree import made_alike
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
+from ...loading.division import EpochShare
 from ...loading.epochs import Step
-from ...loading.position import EpochShare
 
 _CHANGED = (
     "the order of your sampler is not the one of the loader's state; give it the same order again. Ranks with samplers of their own save "
