@@ -107,9 +107,9 @@ class Request:
         if not self.by_type:
             settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
             return settings, {"seeds": None if self._named else _hash(self.seeds)}
-        seeds = self.seeds
+        named, seeds = {"seeds": "those of as_dicts=True"} if isinstance(self._graph, _ShareByType) else {}, self.seeds
         columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
-        return self.law.settings, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
+        return self.law.settings | named, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
 
     def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
         """Return the loader of bulks of mini-batches."""
@@ -150,8 +150,9 @@ class Request:
             held = graph.held if isinstance(graph.held, Graph) else None
             return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, held), bool(graph.num_features))
         whole = self._whole
-        bounds, vertices = whole.offsets, self.seeds.vertices if self.by_type else self.seeds
-        seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(bounds)]
+        vertices, seeds = self.seeds.vertices if self.by_type else self.seeds, [self.seeds]
+        if self.by_type:
+            seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(whole.offsets)]
         tables = {kind.name: TableRows(kind, cores, own, profile) for kind, own in zip(whole.types, seeds, strict=True)}
         edges: Any = partial(_edges_by_entry, whole) if self.by_type else partial(_edges_by_ends, whole)
         return Reader(whole.name, tables, edges)

@@ -106,8 +106,7 @@ class HGSampler(AnySampler):
             held.append(first)
             seed_rows.append(rows)
         frontier, sizes = held, [[part.sizes for part in held]]
-        none = np.zeros(len(seeds) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-        budgets = [CSR(*none, (len(seeds), kind.count)) for kind in graph.types]
+        budgets = [_nothing(len(seeds), kind.count) for kind in graph.types]
         for hop in range(self.hops):
             budgets = _grown(adjacency, budgets, frontier, held)
             frontier = self._drawn(adjacency, budgets, seeds, stream, hop, epoch)
@@ -179,3 +178,7 @@ def _kept(adjacency: LocalAdjacency, held: list[Selection]) -> list[Restriction]
             kept = Restriction(row_pointers(counts)[kept.pointers], np.repeat(kept.columns, counts), runs(first, counts))
         out.append(kept)
     return out
+
+
+def _nothing(k: int, n: int) -> CSR:
+    return CSR(np.zeros(k + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (k, n))

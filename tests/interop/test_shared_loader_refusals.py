@@ -49,6 +49,7 @@ def test_ranks_that_load_different_things_are_refused_on_every_rank(stored, opti
     ({"replace": (False, True)}, "do not agree on replace: False on rank 0, True on rank 1"),
     ({"seeds": ([1, 2], [1, 3])}, "do not agree on seeds: another on rank 1 than on rank 0; start"),
     ({"seeds": ("train", [1, 3])}, "do not agree on seeds: 'train' on rank 0, 'a list of vertices' on rank 1"),
+    ({"as_dicts": (True, False)}, "do not agree on seeds: 'those of as_dicts=True' on rank 0, 'train' on rank 1"),
     ({"batch_size": (True, True)}, "batch_size must be positive, and a whole number; got True"),
     ({"fetch_together": (True, True)}, "fetch_together must be a positive whole number; got True"),
     ({"threads": (True, True)}, "threads must be positive, and a whole number; got True"),
