@@ -222,10 +222,9 @@ class MiniBatch:
     @property
     def num_edges(self) -> int:
         """Number of sampled edges; nested blocks count once."""
-        return sum(block.num_edges for of_layer in self.distinct_layers() for block in of_layer.values())
+        return sum(block.num_edges for of_layer in self._distinct_layers() for block in of_layer.values())
 
-    def distinct_layers(self) -> tuple[dict[Key, Block], ...]:
-        """Return the layers whose edges are not those of another: the first if blocks are nested, else all."""
+    def _distinct_layers(self) -> tuple[dict[Key, Block], ...]:
         return self.layers[:1] if self.nested else self.layers
 
     def in_order_of_seeds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -251,7 +250,7 @@ class MiniBatch:
     def edge_ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the destinations and the sources of the `num_edges` edges of a plain graph, block by block, as vertices: int32."""
         here = self.on_host()
-        blocks: tuple[Block, ...] = here.blocks[: len(here.distinct_layers())]
+        blocks: tuple[Block, ...] = here.blocks[: len(here._distinct_layers())]
         rows = [np.repeat(np.arange(block.num_destinations), np.diff(block.indptr)) for block in blocks]
         return here.vertices[np.concatenate(rows)], here.vertices[np.concatenate([block.indices for block in blocks])]
 
@@ -267,7 +266,7 @@ class MiniBatch:
         count = max((int(part.seed_trees.max(initial=-1)) + 1 for part in self.rows.values()), default=0)
         disjoint = any(part.trees is not None for part in self.rows.values())
         latest = np.full(count if disjoint else min(count, 1), np.iinfo(np.int64).min)
-        for blocks, entries in zip(self.distinct_layers(), self.entries, strict=False):
+        for blocks, entries in zip(self._distinct_layers(), self.entries, strict=False):
             for key, block in blocks.items():
                 times = self.times.of(key, entries[key])
                 if times is None or not len(times):
@@ -280,7 +279,7 @@ class MiniBatch:
     def nbytes(self) -> int:
         """Return the bytes of the arrays."""
         arrays = [array for part in self.rows.values() for array in part.arrays().values()]
-        blocks = sum(block.nbytes() for of_layer in self.distinct_layers() for block in of_layer.values())
+        blocks = sum(block.nbytes() for of_layer in self._distinct_layers() for block in of_layer.values())
         entries = (self.known_entries or ())[: 1 if self.nested else None]
         return sum(a.nbytes for a in arrays) + blocks + sum(a.nbytes for of_layer in entries for a in of_layer.values())
 

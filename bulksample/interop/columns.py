@@ -104,8 +104,10 @@ class EdgesByEntry(NamedTuple):
 
     def _read(self, columns: Mapping[Key, Callable[[np.ndarray], np.ndarray]]) -> list[dict[Key, np.ndarray]] | None:
         entries = self.minibatch.entries
-        layers = None if entries is None else entries[: len(self.minibatch.distinct_layers())]
-        return None if layers is None else [{key: np.asarray(read(layer[key])) for key, read in columns.items()} for layer in layers]
+        if entries is None:
+            return None
+        layers = entries[:1] if self.minibatch.nested else entries
+        return [{key: np.asarray(read(layer[key])) for key, read in columns.items()} for layer in layers]
 
 
 class Columns:

@@ -163,12 +163,12 @@ class EpochShare:
                 f"rank; use {named}{' of them' * (len(fits) <= _LISTED)} or a multiple of {self.groups}"
             )
 
-    @property
+    @cached_property
     def together(self) -> int:
         """The mini-batches of a step, over all ranks."""
         return self.virtual or self.ranks
 
-    @property
+    @cached_property
     def own(self) -> range:
         """The virtual ranks whose mini-batches this rank takes."""
         return own_share(self.rank, self.ranks, self.together)
@@ -181,7 +181,7 @@ class EpochShare:
         each = self.together // self.groups
         return range(self.own.start // each, (self.own.stop - 1) // each + 1)
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """The number of mini-batches that a rank takes at most in a step."""
         return -(-self.together // self.ranks)
@@ -195,7 +195,7 @@ class EpochShare:
         whole, rest = divmod(left, cycle * self.together)
         return whole * cycle + min(rest, cycle)
 
-    @property
+    @cached_property
     def cycle(self) -> int:
         """The number of steps that take a mini-batch of every group: G / W, or 1 if W is larger."""
         return max(1, self.groups // self.together)
