@@ -179,25 +179,21 @@ class CSR(Rebuilt):
             if len(bad):
                 row, column = self.row_at(first + bad[0]), columns[bad[0]]
                 raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
-        for first in range(0, self.nnz, _PIECE):
-            self._check_order(first, what, repeats)
+        for first in range(0, self.nnz, _PIECE):  # each column against the next, which may be the first of the next piece
+            columns = self.indices[first : first + _PIECE + 1]
+            falls = columns[1:] < columns[:-1] if repeats else columns[1:] <= columns[:-1]
+            low, high = np.searchsorted(self.indptr, [first + 1, first + len(columns)])
+            falls[self.indptr[low:high] - first - 1] = False  # a new row may start lower
+            bad = np.flatnonzero(falls)
+            if len(bad):
+                at = first + int(bad[0])
+                word = "repeats" if self.indices[at + 1] == self.indices[at] else "does not ascend"
+                raise DataError(f"{what}: row {self.row_at(at)} {word}: column {self.indices[at]} is followed by {self.indices[at + 1]}")
         if self.values is not None and self.values.dtype.kind == "f":
             bad = np.flatnonzero(~np.isfinite(self.values))
             if len(bad):
                 raise DataError(f"{what}: row {self.row_at(bad[0])} holds {self.values[bad[0]]}; values must be finite")
         return self
-
-    def _check_order(self, first: int, what: str, repeats: bool) -> None:
-        """Raise `DataError` if a column of a piece, or the first of the next one, does not ascend in its row."""
-        columns = self.indices[first : first + _PIECE + 1]
-        falls = columns[1:] < columns[:-1] if repeats else columns[1:] <= columns[:-1]
-        low, high = np.searchsorted(self.indptr, [first + 1, first + len(columns)])
-        falls[self.indptr[low:high] - first - 1] = False  # a new row may start lower
-        bad = np.flatnonzero(falls)
-        if len(bad):
-            at = first + int(bad[0])
-            word = "repeats" if self.indices[at + 1] == self.indices[at] else "does not ascend"
-            raise DataError(f"{what}: row {self.row_at(at)} {word}: column {self.indices[at]} is followed by {self.indices[at + 1]}")
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return the given rows in the given order; they may repeat."""

@@ -293,7 +293,10 @@ class MiniBatch:
         return MiniBatch(**own)
 
     def digest(self) -> str:
-        """Compute one SHA-256 of many mini-batches in any order, or of triples (epoch, id, digest) of ones that are no longer in memory."""
+        """Compute the SHA-256 of every array that the draws determine, with its name, dtype and shape.
+
+        Equal mini-batches have equal digests on any machine. Names tell types and relations if the mini-batch is `by_type`.
+        """
         begin = "heterogeneous minibatch" if self.by_type else "minibatch"
         sha = hashlib.sha256(f"{begin} {self.id} of epoch {self.epoch}".encode())
         parts: list[tuple[str, Any]] = []
@@ -349,9 +352,6 @@ def to_host(array: Any) -> Any:
 
 
 def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:
-    """Compute one SHA-256 of many mini-batches, independent of their order.
-
-    Takes mini-batches, or triples (epoch, id, digest) of mini-batches that are no longer in memory.
-    """
+    """Compute one SHA-256 of many mini-batches in any order, or of triples (epoch, id, digest) of ones that are no longer in memory."""
     named = [m if isinstance(m, tuple) else (m.epoch, m.id, m.digest()) for m in minibatches]
     return hashlib.sha256("\n".join(f"{epoch} {id} {text}" for epoch, id, text in sorted(named)).encode()).hexdigest()

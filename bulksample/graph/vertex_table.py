@@ -48,12 +48,7 @@ class VertexTable(ABC):
         return np.flatnonzero(self.masks[split]).astype(np.int32)
 
     def default_split(self, training: bool = False) -> str:
-        """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
-
-        `name` is what the masks belong to, for messages: ``graph 'web'``. The mask of ``train`` is True if it holds a vertex. Seeds that
-        are trained on need a mask, so `training` refuses a graph without. Raises `UsageError` if no vertex is in the training split though
-        the graph has masks: all vertices would include those of the test split.
-        """
+        """Return the split of the seeds if the user names none; see the function `default_split`."""
         return default_split(f"{self.kind} {self.name!r}", {split: bool(mask.any()) for split, mask in self.masks.items()}, training)
 
     def default_seeds(self, training: bool = False) -> np.ndarray:
@@ -193,19 +188,9 @@ def _check_dense(x: np.ndarray, what: str, values: bool = True) -> None:
 def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:
     """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
 
-    Parameters
-    ----------
-    name : str
-        What the masks belong to, for messages: ``graph 'web'``.
-    masks : dict of bool
-        The masks of the graph; that of ``train`` is True if it holds a vertex.
-    training : bool
-        The seeds are trained on, so a graph without masks is refused too.
-
-    Raises
-    ------
-    UsageError
-        If no vertex is in the training split though the graph has masks: all vertices would include those of the test split.
+    `name` is what the masks belong to, for messages: ``graph 'web'``. The mask of ``train`` is True if it holds a vertex. Seeds that
+    are trained on need a mask, so `training` refuses a graph without. Raises `UsageError` if no vertex is in the training split though
+    the graph has masks: all vertices would include those of the test split.
     """
     if masks.get("train"):
         return "train"

@@ -167,7 +167,10 @@ class Loader(Positioned, Uncached, CopiedAlong):
         return self.bulks.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield what is left of the epoch, all of a new one; raises `UsageError` while another thread iterates over this loader."""
+        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones.
+
+        Raises `UsageError` while another thread iterates over this loader.
+        """
         if self._shared is not None:
             for step, repeated in self._shared:
                 yield Batch(self._columns(step.minibatch, step), repeated, self.device)

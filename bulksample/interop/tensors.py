@@ -82,6 +82,18 @@ def shared(array: np.ndarray, device: Any = "cpu") -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array))).to(device)
 
 
+def weights_of_edges(name: str, given: Any, edges: int) -> np.ndarray | None:
+    """Return the weights of edges as float64, shape (m,), or None if there are none; raises `UsageError` for another number of them."""
+    import torch
+
+    if given is None:
+        return None
+    weights = torch.as_tensor(given).detach().cpu().double().numpy()
+    if weights.shape not in ((edges,), (edges, 1)):
+        raise UsageError(f"weight {name!r} must have one number for each of the {edges} edges; its shape is {weights.shape}")
+    return np.asarray(weights.reshape(-1))
+
+
 def can_gather(x: Any) -> bool:
     """Return True for features that `FeatureGather` can gather: a contiguous float32 matrix on the host that needs no gradient."""
     import torch

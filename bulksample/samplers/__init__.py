@@ -26,7 +26,7 @@ __all__ = [
 
 
 def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
-    """Make the sampler of that name; `UsageError` for an unknown name or option suggests the closest known one."""
+    """Make the sampler of that name; `UsageError` for an unknown name or option suggests the closest one, or tells the range of a value."""
     if name not in SAMPLERS:
         raise UsageError(unknown("sampler", name, SAMPLERS))
     known = {field.name for field in SAMPLERS[name]._options()} - {"fanouts"}

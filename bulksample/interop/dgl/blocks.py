@@ -15,7 +15,7 @@ from ...graph.from_edges import relation_from_edges
 from ...graph.minibatch import MiniBatch
 from ...samplers import LayerWise, NodeWise, Sampler
 from .. import require
-from ..tensors import FeatureGather, can_gather
+from ..tensors import FeatureGather, can_gather, weights_of_edges
 from .samplers import BlockSampler
 
 INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
@@ -45,11 +45,8 @@ def read_graph(graph: Any, prob: str | None) -> Graph:
     made, relations = {name: VertexType(name, count) for name, count in types.items()}, []
     for key, own in columns.items():
         source, destination = (end.cpu().numpy().astype(np.int64) for end in ends[key])
-        weights = own[prob].cpu().double().numpy() if prob in own else None
-        if weights is not None and weights.shape not in ((len(source),), (len(source), 1)):
-            raise UsageError(f"weight {prob!r} must have one number for each of the {len(source)} edges; its shape is {weights.shape}")
-        flat = None if weights is None else weights.reshape(-1)
-        relations.append(relation_from_edges(made[key[0]], key[1], made[key[2]], source, destination, weights=flat))
+        weights = weights_of_edges(str(prob), own.get(prob), len(source))
+        relations.append(relation_from_edges(made[key[0]], key[1], made[key[2]], source, destination, weights=weights))
     return Graph.of(tuple(made.values()), tuple(relations), "heterograph")
 
 

@@ -20,6 +20,7 @@ from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ...graph.from_edges import relation_from_edges
 from ...graph.times import as_times
 from ...sparse import MAX_VERTICES
+from ..tensors import weights_of_edges
 
 EDGES: Key = (NODE, EDGE, NODE)  # the relation of a graph without types
 Ends = tuple[np.ndarray, np.ndarray]  # sources and destinations of edges
@@ -93,7 +94,10 @@ def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None 
         raise UsageError(f"the graph has no weight {weight_attr!r}{has}")
 
     def times_of(key: Any, count: int) -> np.ndarray | None:
-        return as_times(f"{time_attr} of {key!r}", _on_host(column(key, str(time_attr))).numpy(), count) if key in timed else None
+        if key not in timed:
+            return None
+        given = torch.as_tensor(column(key, str(time_attr))).detach().cpu().numpy()
+        return as_times(f"{time_attr} of {key!r}", given, count)
 
     types = {name: (count, times_of(name, count)) for name, count in counts.items()}
     if EDGES in ends:
@@ -101,19 +105,10 @@ def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None 
     made = {name: VertexType(name, count, times=times) for name, (count, times) in types.items()}
     relations = []
     for key, both in ends.items():
-        m, weights = len(both[0]), None
-        if weights_of.get(key) is not None:
-            weights = _on_host(weights_of[key]).double().numpy()
-            if weights.shape not in ((m,), (m, 1)):
-                raise UsageError(f"weight {weight_attr!r} must have one number for each of the {m} edges; its shape is {weights.shape}")
-            weights = weights.reshape(-1)
-        kinds = made[key[0]], key[1], made[key[2]]
+        kinds, m = (made[key[0]], key[1], made[key[2]]), len(both[0])
+        weights = weights_of_edges(str(weight_attr), weights_of.get(key), m)
         relations.append(relation_from_edges(*kinds, *both, weights=weights, times=times_of(key, m)))
     return Graph.of(tuple(made.values()), tuple(relations))
-
-
-def _on_host(values: Any) -> torch.Tensor:
-    return torch.as_tensor(values).detach().cpu()
 
 
 def edges_of(data: Any, leaving: bool = False) -> Relation:
