@@ -150,8 +150,9 @@ class Request:
             held = graph.held if isinstance(graph.held, Graph) else None
             return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, held), bool(graph.num_features))
         whole = self._whole
-        vertices, seeds = self.seeds.vertices if self.by_type else self.seeds, [self.seeds]
+        seeds = [self.seeds]
         if self.by_type:
+            vertices = self.seeds.vertices
             seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(whole.offsets)]
         tables = {kind.name: TableRows(kind, cores, own, profile) for kind, own in zip(whole.types, seeds, strict=True)}
         edges: Any = partial(_edges_by_entry, whole) if self.by_type else partial(_edges_by_ends, whole)
@@ -201,7 +202,7 @@ def share_by_type(graph: RankGraph) -> RankGraph:
     of the topology and of the features are those of the share.
     """
     how, relations = graph.opened, None
-    whole = store.load(how.directory, check="none", structure=graph.rows is None).with_label(how.label, how.target)
+    whole = store.load(how.directory, check="none", structure=False).with_label(how.label, how.target)
     if graph.rows is not None:
         assert graph.edges is not None
         block = graph.edges.block

@@ -102,7 +102,6 @@ class ClusterLoader(DropInLoader, TheirLoader):
         if not isinstance(cluster_data, TheirData):
             found = f"got a {type(cluster_data).__name__}"
             raise UsageError(f"ClusterLoader takes a graph in parts; {found}: use ClusterLoader(ClusterData(data, num_parts=...))")
-        options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(cluster_data, **options)
 

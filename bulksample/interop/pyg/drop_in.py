@@ -74,6 +74,7 @@ class DropInLoader(OwnComm, Epochs[Any]):
         `seeded` if the seed was given.
         """
         check_bulk_size(bulk_size, memory_budget)
+        options.pop("dataset", None), options.pop("collate_fn", None)  # loaders make their own, as those of torch_geometric do
         for name, reason in _NOT_HERE.items():
             if options.get(name) is not None:
                 raise UsageError(f"{name} was given, but {reason}; leave it out")

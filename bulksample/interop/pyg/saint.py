@@ -97,7 +97,6 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
             raise UsageError(f"{type(self).__name__} draws edges, and the graph has none")
         self._graph, self._ends = EdgeGraph(edges_of(data, leaving=True)), edge_ends(data)
         self._gather, self._backend = FeatureGather(), backend
-        options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(range(self.num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
 

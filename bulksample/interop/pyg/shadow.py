@@ -82,7 +82,6 @@ class ShaDowKHopSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
         self.node_idx = chosen.nonzero().view(-1) if chosen.dtype == torch.bool else chosen
         self._gather = FeatureGather()
         self.set_up_epochs(self._sampler.stream, bulk_size, memory_budget, options, comm, seeded=seed is not None)
-        options.pop("dataset", None), options.pop("collate_fn", None)
         super().__init__(range(len(self.node_idx)), collate_fn=self._collated, **options)  # type: ignore[arg-type]
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
