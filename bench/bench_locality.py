@@ -63,7 +63,7 @@ def travelled(folder: Path, ranks: int, common: dict[str, Any]) -> dict[str, Any
     made = fetched(folder, ranks, common)
     if made["away"] != made["sent"]:
         raise SystemExit(f"the exchanges asked for {made['sent']} rows; the mini-batches need {made['away']}")
-    n = store.load_manifest(folder).vertices
+    n = store.manifest(folder).vertices
     hits: dict[str, dict[str, float]] = {}
     for i, alpha in enumerate(ALPHAS):
         cache = {"cache_bytes": int(alpha * n / ranks) * 4 * WIDTH}
