@@ -6,7 +6,10 @@ train.py     these groups together, for `train` and `sample`; `methods/config.py
 file.py      YAML
 """
 
+from typing import Literal
+
 DEFAULT_FANOUTS = (15, 10, 5)
 MODELS = ("sage", "sage-pool", "gcn", "gat")
 UNION = ("ladies", "fastgcn")  # samplers that draw from all relations at once
+FeaturePlacement = Literal["replicated", "partitioned", "machine", "host"]  # see `distributed.matrix.placement.Placement`
 RELATIONAL_MODELS = ("hetero-sage", "hetero-gat")  # of heterogeneous graphs

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from ..errors import UsageError, instead_of
-from . import DEFAULT_FANOUTS, MODELS, RELATIONAL_MODELS
+from . import DEFAULT_FANOUTS, MODELS, RELATIONAL_MODELS, FeaturePlacement
 from .metrics import check_exists
 from .options import BulkSize, Fanouts, Options, SamplerOptions, Splits, Words
 
@@ -205,7 +205,7 @@ class DistributionOptions(Options):
         "prefers.",
     )  # fmt: skip
     topology: Literal["replicated", "partitioned"] | None = Field(None, description="The adjacency alone; by default as --graph.")
-    features: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
+    features: FeaturePlacement | None = Field(
         None, description="The features alone; host: one copy in the memory of each machine; machine: divided among its devices. "
         "By default as the topology.",
     )  # fmt: skip

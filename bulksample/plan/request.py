@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ..config import FeaturePlacement
 from ..config.groups import (
     ComputingOptions,
     DistributionOptions,
@@ -108,7 +109,7 @@ class Machine(Options):
         "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
     )  # fmt: skip
     topology: Literal["replicated", "partitioned"] | None = Field(None, description="Placements to compare: this one of A. Default: all.")
-    features: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
+    features: FeaturePlacement | None = Field(
         None, description="Placements to compare: this one of H. Default: all.",
     )  # fmt: skip
     feature_replication: int | None = _of_train(DistributionOptions, "feature_replication")

@@ -117,7 +117,7 @@ class Method:
 
     def needs_store(self, placement: Placement) -> bool:
         """Return whether the ranks of a placement read the graph from a store: block rows, and features that their machine holds."""
-        return placement.divided or placement.features in ("host", "machine")
+        return placement.divided or placement.features != "replicated"
 
     def open(self, request: ViewRequest) -> View:
         """Open the graph as this rank sees it; collective."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from ...config import FeaturePlacement
 from ...data.parts_manifest import is_parts
 from ...errors import UsageError, instead_of
 from ..comm.base import Comm
@@ -19,7 +20,7 @@ from . import partition as partitions
 from .grid import ORDERS, Order, ProcessGrid, choose_order, position_in_grid
 
 TOPOLOGIES = ("replicated", "partitioned")
-FEATURES = ("replicated", "partitioned", "machine", "host")
+FEATURES: tuple[str, ...] = get_args(FeaturePlacement)
 EXCHANGES = ("owner", "rows", "rows-oblivious")
 
 
