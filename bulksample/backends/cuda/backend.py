@@ -44,17 +44,7 @@ def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
 
 
 class Cuda(Unpicklable, Backend):
-    """The primitives of `Backend` on a GPU.
-
-    Parameters
-    ----------
-    arrays : module
-        CuPy; see `device.CudaDevice`.
-    launcher : Launcher
-        Runs the kernels; NVRTC's on a device.
-    free_bytes : int
-        Memory available for matrices and bulks.
-    """
+    """The primitives of `Backend` on a GPU; see `device.CudaDevice`."""
 
     name = "cuda"
     stays = "it holds a stream and memory of a GPU; make the loader in the process that uses it, or take backend='native'"

@@ -163,14 +163,8 @@ def prepared(
 ) -> DeviceBulk:
     """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept.
 
-    Parameters
-    ----------
-    shape : hashable
-        What the launches depend on, beside the numbers of seeds.
-    enqueue : Enqueue
-        Its bulk must depend on seeds, counters and the memory of arrays by addresses and numbers alone.
-    arrays : sequence of arrays or None
-        Those of the graph.
+    `shape` is what the launches depend on, beside the numbers of seeds; `arrays` are those of the graph. The bulk of `enqueue` must depend
+    on seeds, counters and the memory of arrays by addresses and numbers alone.
     """
 
     def run(recorder: CudaDevice, outside: list[Any]) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:

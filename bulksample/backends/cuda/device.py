@@ -110,15 +110,7 @@ class Processor(NamedTuple):
     reserved_bytes: int  # of shared memory, which each block takes beside its own
 
     def blocks(self, registers: int, shared_bytes: int, threads: int = THREADS) -> int:
-        """Return the blocks of `threads` threads that fit at once, at least 1.
-
-        Parameters
-        ----------
-        registers : int
-            Of a thread.
-        shared_bytes : int
-            Of a block.
-        """
+        """Return the blocks that fit at once, at least 1, by the registers of a thread and the shared memory of a block."""
         of_warp = -(-registers * _WARP // _REGISTERS) * _REGISTERS
         of_block = -(-(shared_bytes + self.reserved_bytes) // _SHARED) * _SHARED
         warps = self.registers // max(1, of_warp)
@@ -138,14 +130,9 @@ class DeviceCSR(NamedTuple):
 class CudaDevice:
     """A device: an array module that holds memory, and a launcher that runs kernels.
 
-    Parameters
-    ----------
-    arrays : module
-        ``empty, full, asarray, argsort, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to
-        memory of the host that kernels can read, and ``registered`` pins the memory of an array where it lies, or raises `RuntimeError`.
-    launcher : Launcher
-    free_bytes : int
-        Memory to plan with: half of it for matrices, the rest for samples.
+    `arrays` has ``empty, full, asarray, argsort, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to memory of the host
+    that kernels can read, and ``registered`` pins the memory of an array where it lies, or raises `RuntimeError`. `free_bytes` is the
+    memory to plan with: half of it for matrices, the rest for samples.
     """
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:

@@ -180,18 +180,10 @@ def weighed_edges(
 ) -> DrawnEdges:  # fmt: skip
     """Weigh the edges from the rows of a frontier to what its mini-batches drew; see `Adjacency.expand_layers`.
 
-    Parameters
-    ----------
-    pointers, columns : int64 of shape (R + 1,), int32
-        The edges of each row, as places among the picks of its mini-batch.
-    ends : int64, shape (k + 1,), optional
-        The edges before each mini-batch.
-    entries, values, row_sums
-        The entry of A of each edge, the entries of A (None: ones), and the sum of each row of A.
-    shares : float64, optional
-        The entry of each edge over the sum of its row, in the place of these three.
-    numbers : HashTables, optional
-        The tables that number what was found: it is entered in the same launch.
+    The edges of each row, by `pointers` (int64, shape (R + 1,)) and `columns` (int32), are places among the picks of its mini-batch; `ends`
+    are the edges before each mini-batch. `entries` is the entry of A of each edge, with the `values` of A (None: ones) and the sum of each
+    of its rows; or `shares` (float64) holds the entry of each edge over the sum of its row. What was found is entered in the tables
+    `numbers` by the same launch.
     """
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     slots = None if numbers is None or numbers.vertices is None else device.empty(len(columns), np.int64)

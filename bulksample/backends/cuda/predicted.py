@@ -83,25 +83,11 @@ def bulk_bytes(
     n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None,
     longest: int = 0, laws: Sequence[Law] | None = None,
 ) -> BulkBytes:  # fmt: skip
-    """Predict the peak bytes of `bulk.expand`.
+    """Predict the peak bytes of `bulk.expand`, for k mini-batches with `seeds` in all, of a matrix of n rows and so many entries.
 
-    Parameters
-    ----------
-    n, entries : int
-        Vertices of the graph, and entries of its matrix.
-    k, seeds : int
-        Mini-batches, and seeds of all of them together.
-    fanouts : sequence of int
-    only_new : bool
-        The frontier rule `new`.
-    free : int
-        Bytes that the device plans with.
-    numbering : str, optional
-        The structure that numbers vertices; by default chosen by size (`tables.chosen`).
-    longest : int
-        Entries of the longest row: many warps share a hub.
-    laws : sequence of Law, optional
-        Those of the hops; by default the one that takes most, a draw by key.
+    `free` are the bytes that the device plans with, and `numbering` the structure that numbers vertices, by default chosen by size
+    (`tables.chosen`). Many warps share a hub, so the entries of the `longest` row count. `laws` are those of the hops, by default the one
+    that takes most, a draw by key.
     """
     laws = [Law.RACE] * len(fanouts) if laws is None else laws
     places, frontier, drawn = [seeds], seeds, []
@@ -179,24 +165,11 @@ def layer_bytes(
     n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
     numbering: Name | None = None, shared: Sequence[int] | None = None,
 ) -> BulkBytes:  # fmt: skip
-    """Predict the peak bytes of layer-wise `expand_layers`.
+    """Predict the peak bytes of layer-wise `expand_layers`; see `bulk_bytes`.
 
-    Parameters
-    ----------
-    n : int
-    top : int64, shape (n + 1,)
-        Sums of the largest degrees: of none, of one, of two, ...
-    k, seeds : int
-        Mini-batches, and seeds of all of them together.
-    fanouts : sequence of int
-    only_new : bool
-        The frontier rule `new`.
-    from_frontier : bool
-        True if hops draw from the neighbors of their frontiers; false if all draw from one row.
-    free, numbering
-        See `predicted.bulk_bytes`.
-    shared : sequence of int, optional
-        The columns among which each hop races, where all draw from one row, and 0 where columns arrive; by default guessed from n and s.
+    `top` (int64, shape (n + 1,)) are the sums of the largest degrees: of none, of one, of two, ... Hops draw `from_frontier`, from the
+    neighbors of their frontiers, or all from one row. Then `shared` are the columns among which each hop races, and 0 where columns arrive;
+    by default guessed from n and s.
     """
     drawn = [n if s < 0 and not from_frontier else s for s in fanouts]  # a row that all share has at most n columns
     if not from_frontier and shared is None:

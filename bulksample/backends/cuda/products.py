@@ -82,16 +82,9 @@ def keep_met(
 ) -> Restricted:
     """Keep the neighbors that are in the table of their mini-batch, by one launch. Waits for nothing.
 
-    Parameters
-    ----------
-    pointers, entries : int64, shape (R + 1,), and int
-        The pointers of Q A, and the number of its entries or a bound of it.
-    kept : int
-        A bound of the entries that are kept.
-    table : HashTables
-        The columns of each mini-batch, and their numbers.
-    picked : int64, shape (k + 1,), optional
-        The number of the first column of each mini-batch, where numbers run through all of them.
+    `pointers` (int64, shape (R + 1,)) are those of Q A, and `entries` the number of its entries or a bound of it; `kept` bounds those that
+    are kept. The table holds the columns of each mini-batch and their numbers; where these run through all mini-batches, `picked` (int64,
+    shape (k + 1,)) holds the number of the first column of each.
     """
     ends, of_minibatches = device.empty(rows.size + 1, np.int64), device.empty(rows.k + 1, np.int64)
     local, places = device.empty(kept, np.int32), device.empty(kept, np.int64)
@@ -129,15 +122,9 @@ NO_CACHE = Cache(None, None)
 def gather(
     device: CudaDevice, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
 ) -> Any:
-    """Gather H[rows], shape (len(rows), width), laid out flat.
+    """Gather H[rows], shape (len(rows), width), laid out flat, from the n * width numbers of `features`.
 
-    Parameters
-    ----------
-    features : array of n * width numbers
-    rows : int32
-    held, wanted : {"float32", "float16", "bfloat16"}
-        Types before and after; rounding is to nearest, ties to even.
-    cache : Cache
+    `held` and `wanted` are the types before and after; rounding is to nearest, ties to even.
     """
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
     if held != wanted:

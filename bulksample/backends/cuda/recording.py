@@ -148,16 +148,10 @@ def _no_wait(array: Any) -> Any:
 
 
 class Recording:
-    """The launches of a bulk of one shape.
+    """The launches of a bulk of one shape, which the launcher of `device` enqueues.
 
-    Parameters
-    ----------
-    device : CudaDevice
-        Whose launcher enqueues.
-    run : callable
-        ``run(recorded, outside)`` launches on a device that records, and returns a result and the arrays in it.
-    outside : sequence of arrays or None
-        Arrays of the device that each bulk is given, as the graph.
+    ``run(recorded, outside)`` launches on a device that records, and returns a result and the arrays in it. `outside` are arrays of the
+    device that each bulk is given, as the graph, or None.
     """
 
     def __init__(

@@ -131,14 +131,9 @@ def cut(
 ) -> list[HeteroExpansion]:  # fmt: skip
     """Cut a bulk into its mini-batches; arrays are views of those of the bulk, wherever they are.
 
-    Parameters
-    ----------
-    pointers : sequence of int64 of shape (rows + k R,)
-        For each hop the row pointers of its segments side by side, those of each segment from 0.
-    owners : int32
-        The tree of each vertex among those of its mini-batch.
-    nested : callable
-        Returns the rows of several hops joined, one after another, if only new vertices are expanded.
+    `pointers` are for each hop the row pointers of its segments side by side, those of each segment from 0: int64, shape (rows + k R,).
+    `owners` is the tree of each vertex among those of its mini-batch, int32. ``nested(hops)`` returns the rows of several hops joined, one
+    after another, if only new vertices are expanded.
     """
     shape, out = bulk.shape, []
     types, relations = len(shape.counts), len(shape.order)

@@ -150,13 +150,7 @@ STRUCTURES: dict[Name, type[Structure]] = {"direct": Direct, "hash": Hash}
 def chosen(n: int, k: int, expected: int, free: int) -> Name:
     """Choose a direct table if it is smaller than hash tables and takes at most an eighth of the free memory; else hash tables.
 
-    Parameters
-    ----------
-    n, k : int
-    expected : int
-        Bound of the vertices found over the life of the numbering, repetitions included.
-    free : int
-        Bytes that the device plans with.
+    `expected` bounds the vertices found over the life of the numbering, repetitions included.
     """
     return "direct" if 4 * n * k <= min(HASHED // 2 * expected, free // TABLE_SHARE) else "hash"
 
@@ -223,20 +217,10 @@ def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertice
 class Numbering:
     """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop.
 
-    On relations a mini-batch and a type take the place of a mini-batch.
-
-    Parameters
-    ----------
-    device : CudaDevice
-        Its `numbering` names the structure; None chooses by size.
-    sizes : int64, shape (k,)
-        The vertices that each may hold: all of the graph.
-    expected : int
-        Bound of the vertices found over the life of the numbering, repetitions included.
-    most : int64, shape (k,), optional
-        Bound of the distinct vertices of each mini-batch: then one hash table serves all hops.
-    pairs : bool
-        Number vertices of disjoint trees: a vertex that two trees meet has two numbers. By hash tables, whatever is named.
+    On relations a mini-batch and a type take the place of a mini-batch. `sizes` (int64, shape (k,)) are the vertices that each may hold:
+    all of the graph. `expected` bounds the vertices found over the life of the numbering, repetitions included. If `most` bounds the
+    distinct vertices of each mini-batch, one hash table serves all hops. With `pairs` it numbers vertices of disjoint trees, by hash
+    tables, whatever the device names: a vertex that two trees meet has two numbers.
     """
 
     def __init__(self, device: CudaDevice, sizes: np.ndarray, expected: int, most: np.ndarray | None = None, pairs: bool = False) -> None:

@@ -24,19 +24,10 @@ T = TypeVar("T")
 
 
 def agree(comm: Comm, settings: dict[str, Any], hashes: dict[str, Any] | None = None, remedy: str = _ALIKE) -> None:
-    """Raise on every rank if the ranks do not have equal settings.
+    """Raise `UsageError` on all ranks together if they do not have equal settings, JSON values by the names that a user knows.
 
-    Raises `UsageError` on all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values,
-    unless these are hashes. If ranks name different settings, they run different commands.
-
-    Parameters
-    ----------
-    settings : dict of JSON values
-        The configuration and the version, by the names that a user knows.
-    hashes : dict of JSON values, optional
-        What is too long to show, such as the graph and the seeds, each as a hash.
-    remedy : str
-        How errors end: what to do.
+    It names the setting, the first two ranks that differ, and both values, unless these are `hashes` of what is too long to show, such as
+    the graph. If ranks name different settings, they run different commands. `remedy` ends the message: what to do.
     """
     made_alike(comm, lambda: (None, settings, hashes or {}), remedy)
 

@@ -29,18 +29,11 @@ class Sent(NamedTuple):
 
 
 class Ledger:
-    """Seconds, bytes and messages of this rank: in total, and since the last `take`.
+    """Seconds, bytes and messages of this rank, read from the tally of a communicator: in total, and since the last `take`.
 
-    Parameters
-    ----------
-    comm : Comm
-        The communicator whose tally is read.
-    sampling : Comm, optional
-        The communicator of a sampling thread. Its bytes count under "sample", whenever they are sent.
-    around : callable, optional
-        Returns a context manager for the name of a phase; entered around the phase. A profiler marks its timeline with it.
-    before : dict, optional
-        What the communicator had sent when the run began, `sent_by`; not counted. An earlier run of this process may have used it too.
+    The bytes of `sampling`, the communicator of a sampling thread, count under "sample", whenever they are sent. `around` returns a context
+    manager for the name of a phase, entered around it: a profiler marks its timeline with it. `before` is what `comm` had sent when the run
+    began, which is not counted: an earlier run of this process may have used it too.
     """
 
     def __init__(

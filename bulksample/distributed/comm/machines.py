@@ -89,24 +89,11 @@ def _own_machine(rank: int, ranks: int) -> str:
 
 
 def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[int, int], np.ndarray], what: str) -> np.ndarray:
-    """Return an array with one copy on every machine, shared by its ranks; collective.
+    """Return an array with one copy on every machine, shared by its ranks, read-only; collective over all ranks.
 
-    Raises `UsageError` on every rank if a machine has too little memory, or one of its ranks cannot open the memory of another. Raises
-    `DataError` on every rank if `fill` raises it on one of them.
-
-    Parameters
-    ----------
-    comm : Comm
-        All ranks.
-    fill : callable
-        Returns rows a to b - 1. Each rank of a machine fills an even share of the rows.
-    what : str
-        The name of the array in messages.
-
-    Returns
-    -------
-    np.ndarray
-        Read-only. The memory is freed when no rank of the machine maps it any more.
+    ``fill(a, b)`` returns rows a to b - 1; each rank of a machine fills an even share of the rows. `what` is the name of the array in
+    messages. The memory is freed when no rank of the machine maps it any more. Raises `UsageError` on every rank if a machine has too
+    little memory, or one of its ranks cannot open the memory of another, and `DataError` if `fill` raises it on one of them.
     """
     machine = on_one_machine(comm)
     size = max(1, prod(shape) * dtype.itemsize)
@@ -196,17 +183,10 @@ class ThreadBudget(NamedTuple):
 def divide_threads(threads: int, asked: int | None = None, waits: bool = False) -> ThreadBudget:
     """Divide the threads of a rank between computing and preparing the next mini-batches.
 
-    Sampling and gathering take about a tenth of a step on a CPU. With up to three threads, a thread for them would mostly idle, so
-    the tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one. From eight threads on,
-    gathering gets as many as sampling. Raises `UsageError` if no thread is left to compute.
-
-    Parameters
-    ----------
-    threads : int
-    asked : int, optional
-        Threads for sampling, instead of this rule.
-    waits : bool
-        True if sampling mostly waits for other ranks or a device. It then gets a thread in addition, unless `asked` is 0.
+    Sampling and gathering take about a tenth of a step on a CPU. With up to three threads, a thread for them would mostly idle, so the
+    tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one, or as many as `asked`. From eight
+    threads on, gathering gets as many as sampling. If sampling `waits` for other ranks or a device most of the time, it gets a thread in
+    addition, unless `asked` is 0. Raises `UsageError` if no thread is left to compute.
     """
     sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
     if waits:

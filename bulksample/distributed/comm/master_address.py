@@ -26,16 +26,11 @@ _SHOWN = 40  # bytes of a foreign answer
 
 
 def await_listener(host: str, port: int, timeout: float, opens: bool = False) -> None:
-    """Wait until something listens at an address; if this rank `opens` it, only until its name is known.
+    """Wait until something listens at an address, or raise the last OSError; if this rank `opens` it, only until its name is known.
 
     Torch's own client goes on for many times its timeout. A name that stays unknown and a machine that does not answer get ten seconds;
     a machine that refuses the connection a tenth of the timeout, at least thirty seconds, because rank 0 may be starting there. No wait
     is longer than the timeout.
-
-    Raises
-    ------
-    OSError
-        The last one, after that time.
     """
     start, silent = time.monotonic(), True
     while True:
@@ -94,17 +89,12 @@ class NoStore(OSError):
 
 
 def check_store(host: str, port: int, timeout: float, greets: Callable[[], bool]) -> None:
-    """Check that a store answers at an address where something listens.
+    """Check that a store answers at an address where something listens; raise `NoStore`, with the other answer, if it is none.
 
     Another answer than that of a store ends the wait at once. A service that is silent or hangs up gets a tenth of the timeout, at least
     thirty seconds, because a machine may be busy; after two seconds standard error says so. The last greeting has its full time too, up to
-    five seconds more: cut short, it would call a service silent that is only slow. Raises `NoStore` if what listens there is no store; with
-    what it answered.
-
-    Parameters
-    ----------
-    greets : callable
-        True if a store of the installed torch is known to answer as here.
+    five seconds more: cut short, it would call a service silent that is only slow. Nothing is refused unless ``greets()`` is true: a store
+    of the installed torch is known to answer as here.
     """
     start, silent = time.monotonic(), True
     patience = min(timeout, max(_SILENT_SECONDS, _SILENT_SHARE * timeout))

@@ -41,12 +41,7 @@ _OLD_SECONDS = 600.0  # ranks may be about to open a younger file
 
 
 class MpiComm(ProcessComm):
-    """All ranks of MPI_COMM_WORLD.
-
-    Parameters
-    ----------
-    mpi : the module mpi4py.MPI
-    """
+    """All ranks of MPI_COMM_WORLD, over the module mpi4py.MPI."""
 
     def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
         comm, channel = mpi.COMM_WORLD.Dup(), MpiSideChannel(mpi, lambda: self.watch.now())
@@ -181,14 +176,9 @@ class PairwiseAlltoall:
 
 
 def ask(library: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> CudaAware:
-    """Query a library that is loaded and initialized.
+    """Query a library that is loaded and initialized: the MPI library, or a module linked with it, such as mpi4py's.
 
-    Parameters
-    ----------
-    library : path
-        The MPI library, or a module linked with it, such as mpi4py's.
-    environment : mapping of str to str
-        Where the switches that turn the support off are looked up.
+    Switches that turn the support off are looked up in `environment`.
     """
     try:
         query = getattr(ctypes.CDLL(os.fspath(library)), SYMBOL)

@@ -43,15 +43,12 @@ class MirrorComm(SerialComm):
 
 
 def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SENT) -> dict[str, Any]:
-    """Measure messages between all ranks; collective. Each rank sends about `rounds` times `bytes_sent` bytes, twice (kind "control").
+    """Measure messages between all ranks; collective, and equal on all ranks.
 
-    Returns
-    -------
-    dict, equal on all ranks
-        "ranks_of_machines": list of int. "even": True if all machines have equally many. "collective", "message": host seconds. "inside",
-        "between": None where no two ranks are on one machine, or all are; else "ranks" of a group, "latency" in seconds and "bandwidth" in
-        bytes a second that each rank sends while all send: those of the slowest group, each the mean of the rounds (10 times as many for
-        latency).
+    Each rank sends about `rounds` times `bytes_sent` bytes, twice (kind "control"). "even" is True if all machines have equally many ranks;
+    "collective" and "message" are host seconds. "inside" and "between" are None where no two ranks are on one machine, or all are; else the
+    "ranks" of a group, "latency" in seconds and "bandwidth" in bytes a second that each rank sends while all send: those of the slowest
+    group, each the mean of the rounds (10 times as many for latency).
     """
     collective, message = (float(cost) for cost in np.median(comm.gather_control(host_seconds()), axis=0))
     place = np.count_nonzero(comm.machine_of[: comm.rank] == comm.machine_of[comm.rank])

@@ -31,19 +31,11 @@ class _Call:
 
 
 class CollectiveOrder:
-    """One thread that starts the collectives of this rank. Making it is collective.
+    """One thread that starts the collectives of this rank. Making it is collective over all ranks whose devices take part.
 
-    Parameters
-    ----------
-    comm : Comm
-        All ranks whose devices take part. Turns travel by a duplicate of it: 8 bytes of kind "control" from rank 0 to each other rank for
-        each collective.
-
-    Notes
-    -----
-    The collectives of one `turns` name must come in the same order on every rank, as those of one thread do. Names, numbers below 2**31,
-    may mix in any order, and on every rank in another. Then nothing deadlocks: what rank 0 has chosen waits only for collectives that were
-    chosen before it.
+    Turns travel by a duplicate of `comm`: 8 bytes of kind "control" from rank 0 to each other rank for each collective. The collectives of
+    one `turns` name must come in the same order on every rank, as those of one thread do. Names, numbers below 2**31, may mix in any order,
+    and on every rank in another. Then nothing deadlocks: what rank 0 has chosen waits only for collectives that were chosen before it.
     """
 
     def __init__(self, comm: Comm) -> None:
@@ -57,14 +49,8 @@ class CollectiveOrder:
     def run(self, turns: int, start: Callable[[], T]) -> T:
         """Have the thread call ``start()`` when its turn comes; return its result, or raise its error.
 
-        Raises `PeerLost` if the thread ended, because the turns of the other ranks did not come in time or by `close`.
-
-        Parameters
-        ----------
-        turns : int
-            The order that the collective belongs to, such as that of the thread which samples.
-        start : callable
-            Starts a collective, on the stream that its caller means; need not wait for its end.
+        `turns` names the order that the collective belongs to, such as that of the thread which samples. `start` need not wait for the end
+        of the collective. Raises `PeerLost` if the thread ended, because the turns of the other ranks did not come in time or by `close`.
         """
         call = _Call(start)
         with self._changed:

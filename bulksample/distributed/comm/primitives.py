@@ -44,12 +44,8 @@ class CudaAware(NamedTuple):
 class PendingRows:
     """An all-to-all of rows under way. Call `wait` on each, and do not change the sent rows before it returns.
 
-    Some MPI libraries move long messages only while the process is inside one of their calls; `done` is such a call.
-
-    Attributes
-    ----------
-    counts : int64, shape (size,)
-        Number of rows from each rank.
+    Some MPI libraries move long messages only while the process is inside one of their calls; `done` is such a call. `counts`, int64 of
+    shape (size,), holds the number of rows from each rank.
     """
 
     def __init__(self, rows: np.ndarray, counts: np.ndarray, flight: TransferHandle) -> None:

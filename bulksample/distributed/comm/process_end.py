@@ -79,13 +79,7 @@ def sentinel_of(launch: Launch) -> Sentinel:
 
 
 class Sentinel:
-    """The sentinel of this process. It reports the process if that ends in another way than its last reported state says.
-
-    Parameters
-    ----------
-    launch : Launch
-        How this process was launched.
-    """
+    """The sentinel of this process. It reports the process if that ends in another way than its last reported state says."""
 
     def __init__(self, launch: Launch) -> None:
         rank = "?" if launch.rank is None else str(launch.rank)

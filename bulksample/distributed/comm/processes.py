@@ -38,17 +38,9 @@ _ONE_THREAD = (
 class ProcessComm(Comm):
     """A communicator of processes. It starts non-blocking operations and polls them until the deadline.
 
-    A transport adds the primitives, `_exchange_shares`, `_gather_shares` and `_end_ranks`.
-
-    Parameters
-    ----------
-    channel : SideChannel
-    faults : exceptions
-        Exceptions that the transport raises if a peer died or is in another collective.
-    timeout : float
-        Seconds that any wait may take, except the creation of this communicator, which blocks.
-    sentinel : Sentinel
-        Reports this rank if its process ends unexpectedly.
+    A transport adds the primitives, `_exchange_shares`, `_gather_shares` and `_end_ranks`, and raises one of `faults` if a peer died or is
+    in another collective. Any wait may take `timeout` seconds, except the creation of this communicator, which blocks. `sentinel` reports
+    this rank if its process ends unexpectedly.
     """
 
     def __init__(

@@ -51,13 +51,7 @@ class SideChannel(Protocol):
 class MpiSideChannel:
     """Send and receive the messages "where", its answer "at ...", and "left", over a duplicate of MPI_COMM_WORLD.
 
-    All methods may be called from any thread.
-
-    Parameters
-    ----------
-    mpi : the module mpi4py.MPI
-    status : callable
-        Returns the collective that this rank is waiting for; the answer to "where".
+    ``status()`` returns the collective that this rank is waiting for, the answer to "where". Any thread may call any method.
     """
 
     def __init__(self, mpi: Any, status: Callable[[], str]) -> None:
@@ -133,25 +127,16 @@ class MpiSideChannel:
 
 
 class StoreSideChannel:
-    """Exchange status messages between ranks through a shared key-value store.
+    """Exchange status messages between ranks through a shared key-value store of torch.distributed.
 
-    A store cannot deliver a question to a rank. So each waiting rank writes its position twice a second, with a counter. A roll call
-    reads all counters twice: a rank whose counter has grown is alive.
+    A store cannot deliver a question to a rank. So each waiting rank writes its position, ``status()``, twice a second, with a counter. A
+    roll call reads all counters twice: a rank whose counter has grown is alive.
 
         key       value
         at R      how often rank R has written, and the collective it waits for
         left      the ranks that have left, separated by blanks
         leaving   the ranks that are leaving, as RANK:CHECKSUM of the reason
         end       the exit code with which one rank has ended the job
-
-    Parameters
-    ----------
-    store : torch.distributed.Store
-        Shared by all ranks, with a method ``append``.
-    rank, size : int
-        This rank, and the number of ranks.
-    status : callable
-        Returns the collective that this rank is waiting for.
     """
 
     def __init__(self, store: Any, rank: int, size: int, status: Callable[[], str]) -> None:

@@ -137,11 +137,8 @@ class ThreadComm(Comm):
 def on_threads(size: int, function: Callable[[Comm], T], timeout: float = 60.0) -> list[T]:
     """Call ``function(comm)`` on `size` ranks that are threads; return the results in rank order.
 
-    They are on one machine, unless BULKSAMPLE_MACHINES simulates several; see `machines_of_ranks`.
-
-    Raises
-    ------
-    The exception of the lowest rank that raised one. `PeerLost` if a rank waited longer than `timeout` seconds.
+    They are on one machine, unless BULKSAMPLE_MACHINES simulates several; see `machines_of_ranks`. Raises the exception of the lowest rank
+    that raised one, or `PeerLost` if a rank waited longer than `timeout` seconds.
     """
     board = _Board(size, timeout)
     machine_of = simulated(os.environ.get(VARIABLE, str(size)), size)

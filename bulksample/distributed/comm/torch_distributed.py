@@ -84,14 +84,8 @@ def own_store_greets() -> bool:
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:
     """Create a process group of torch.distributed without registering it; block until all its ranks have called this.
 
-    Raises `UsageError` if this torch was built without the back end.
-
-    Parameters
-    ----------
-    backend : str
-        A key of BACKENDS.
-    name : str
-        The same on all ranks of the group, and not used before.
+    `backend` is a key of BACKENDS; `name` is the same on all ranks of the group, and was not used before. Raises `UsageError` if this torch
+    was built without the back end.
     """
     made = getattr(torch_distributed, BACKENDS[backend], None)
     if made is None:
@@ -100,14 +94,7 @@ def process_group(backend: str, store: Any, name: str, rank: int, size: int, tim
 
 
 class TorchComm(ProcessComm):
-    """The communicator of all ranks that share a store.
-
-    Parameters
-    ----------
-    store : torch.distributed.Store
-    backend : str
-        Back end of the process groups; their tensors are in host memory.
-    """
+    """The communicator of all ranks that share a store; the tensors of its process groups are in host memory."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
         self.store, self.backend, self.name, self._splits = store, backend, "all", 0

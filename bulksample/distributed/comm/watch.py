@@ -40,14 +40,8 @@ class Collective:
 class Watch:
     """Wait for collectives with a deadline, and record the last 64 of all threads. A thread waits for one at a time.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds that a wait may take.
-    strike : callable
-        Called with a report when a wait takes longer; it must not return.
-    glance : callable, optional
-        Called about every 50 ms of waiting, with the seconds waited so far, on every thread that waits.
+    `strike` is called with a report when a wait takes longer than `timeout` seconds, and must not return. `glance` is called about every 50
+    ms of waiting, with the seconds waited so far, on every thread that waits.
     """
 
     def __init__(self, timeout: float, strike: Callable[[str], None], glance: Callable[[float], None] | None = None) -> None:

@@ -21,23 +21,11 @@ _DUPLICATES = 8  # of gloo, each has a socket to every rank
 
 
 class CommPool(Generic[T]):
-    """Lends communicators, or objects made of them, and takes them back when their users have been deleted.
+    """Lends communicators of the ranks of `comm`, or objects made of them, and takes them back when their users have been deleted.
 
-    Parameters
-    ----------
-    comm : Comm
-        The ranks that lend together.
-    make : callable
-        Makes communicators; collective.
-    most : int, optional
-        Communicators to make. Further users have `spare` together.
-    spare : optional
-        Of the kind that `make` makes.
-
-    Notes
-    -----
-    Garbage is collected at other times on other ranks. So each rank notes what is free for itself, and ranks compare their notes when
-    they lend, which is a collective call anyway: all take the first communicators that are free on every rank, or make new ones.
+    ``make()`` makes one more; collective. After the first `most`, further users have `spare` together. Garbage is collected at other times
+    on other ranks. So each rank notes what is free for itself, and ranks compare their notes when they lend, which is a collective call
+    anyway: all take the first communicators that are free on every rank, or make new ones.
     """
 
     def __init__(self, comm: Comm, make: Callable[[], T], most: int | None = None, spare: T | None = None) -> None:
@@ -90,14 +78,9 @@ def duplicates(comm: Comm) -> CommPool[Comm]:
 
 
 def grids(comm: Comm, replication: int, order: Order, own_tally: bool) -> CommPool[ProcessGrid]:
-    """Return the pool of process grids of a communicator, which all graphs share that its ranks open.
+    """Return the pool of process grids of a communicator, which all graphs share that its ranks open; see `ProcessGrid`.
 
-    Parameters
-    ----------
-    replication, order
-        Of the grids; see `ProcessGrid`.
-    own_tally : bool
-        Each grid has a tally of its own, for a thread that samples; otherwise it counts into that of `comm`.
+    With `own_tally` each grid has a tally of its own, for a thread that samples; otherwise it counts into that of `comm`.
     """
     name = f"grids of replication {replication}, {order}, {'own' if own_tally else 'common'} tally"
 

@@ -23,15 +23,8 @@ from .messages import RowRequests, request_ids
 class EdgeExchange:
     """The edges of a matrix in block rows over the ranks of a communicator (a process column).
 
-    Parameters
-    ----------
-    comm : Comm
-    layout : Layout
-    block : CSR, shape (m, n)
-        The rows of this rank's vertices.
-    first_entries : int64, shape (m,)
-        The position in the whole matrix of the first entry of each own row.
-    features : float32 or float16, shape (entries of the block, d), optional
+    `block` holds the rows of this rank's vertices, and `first_entries` (int64, shape (m,)) the position in the whole matrix of the first
+    entry of each. `features` are float32 or float16, shape (entries of the block, d).
     """
 
     def __init__(self, comm: Comm, layout: Layout, block: CSR, first_entries: np.ndarray, features: np.ndarray | None) -> None:
@@ -46,12 +39,8 @@ class EdgeExchange:
     def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]], numbers: bool) -> list[Callable[[], EdgeFetch]]:
         """Exchange the requests of several fetches at once; return a function for each that begins it. See `RowExchange.ask`.
 
-        Parameters
-        ----------
-        fetches : (destinations, sources), integers, shape (m,) each
-            The ends of the edges of a fetch; every pair is an edge.
-        numbers : bool
-            Fetch the positions of the edges in the whole matrix; the same on every rank.
+        A fetch is the ends of its edges, (destinations, sources) of shape (m,) each; every pair is an edge. With `numbers`, the same on
+        every rank, it brings the positions of the edges in the whole matrix.
         """
         n = self._layout.n
         named = [np.unique(self._layout.places(v).astype(np.int64) * n + u, return_inverse=True) for v, u in fetches]

@@ -20,31 +20,17 @@ from ...sparse import CSR, frozen
 
 @dataclass(frozen=True, eq=False)
 class GraphBlock:
-    """The rows of m vertices of a graph with n vertices. All arrays are in memory.
+    """The rows of m vertices of a graph with n vertices. All arrays are in memory."""
 
-    Parameters
-    ----------
-    vertices : int32, shape (m,)
-        Ascending.
-    adjacency : CSR, shape (m, n)
-        Columns are global ids.
-    features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
-    labels : int64 of shape (m,), or int8 or float32 of shape (m, t), optional
-        See `bulksample.graph.labels`.
-    masks : dict of bool arrays of shape (m,)
-    read_bytes : int
-        Bytes that were read from the store.
-    """
-
-    vertices: np.ndarray
-    adjacency: CSR
+    vertices: np.ndarray  # int32, shape (m,), ascending
+    adjacency: CSR  # shape (m, n): columns are global ids
     weight_unit: float = 1.0
-    features: np.ndarray | CSR | None = None
-    labels: np.ndarray | None = None
+    features: np.ndarray | CSR | None = None  # float32 or float16 of shape (m, f), or a float32 CSR of that shape
+    labels: np.ndarray | None = None  # int64 of shape (m,), or int8 or float32 of shape (m, t): see `bulksample.graph.labels`
     num_classes: int = 0
-    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    masks: dict[str, np.ndarray] = field(default_factory=dict)  # bool, shape (m,)
     name: str = "graph"
-    read_bytes: int = 0
+    read_bytes: int = 0  # from the store
 
     @property
     def n(self) -> int:
@@ -55,29 +41,12 @@ class GraphBlock:
 def load_block(
     directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True, label: str | None = None, target: str | None = None
 ) -> GraphBlock:
-    """Read the rows of some vertices of a stored graph; not collective.
+    """Read the rows of some vertices of a stored graph, ascending; not collective. Nothing but copies of these rows stays in memory.
 
-    Parameters
-    ----------
-    vertices : integers, shape (m,)
-        Ascending.
-    label : str, optional
-        Another column of the store to use as the label; see `Graph.with_label`.
-    target : str, optional
-        The target that the label shall be, by default what its dtype says.
-
-    Returns
-    -------
-    GraphBlock
-        Its arrays are copies of rows of the store's memmaps; nothing else stays in memory.
-
-    Raises
-    ------
-    UsageError
-        If a vertex is out of range or not ascending, or the store has no such label.
-    DataError
-        If the files that were read are damaged: the manifest, the size or the header of a file, row pointers, columns, weights,
-        labels or features of these rows.
+    `label` is another column of the store to use as the label, and `target` what it shall be, by default what its dtype says; see
+    `Graph.with_label`. Raises `UsageError` if a vertex is out of range or not ascending, or the store has no such label. Raises `DataError`
+    if the files that were read are damaged: the manifest, the size or header of a file, or row pointers, columns, weights, labels, features
+    of these rows.
     """
     folder = Path(directory)
     manifest = graph_manifest(folder)
@@ -110,18 +79,10 @@ def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -
 def load_edge_rows(
     directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True
 ) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
-    """Read the positions and the features of the edges into some vertices, ascending.
+    """Return the position in the adjacency of the first entry of each row of some vertices, ascending, and the features of the rows' edges.
 
-    Returns
-    -------
-    first_entries : int64, shape (m,)
-        The position in the adjacency of the first entry of each row.
-    features : float32 or float16, shape (entries of the rows, d), optional
-
-    Raises
-    ------
-    DataError
-        If the files are damaged.
+    They are int64 of shape (m,), and float32 or float16 of shape (entries of the rows, d), or None. Raises `DataError` if the files are
+    damaged.
     """
     folder = Path(directory)
     try:

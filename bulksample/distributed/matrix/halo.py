@@ -42,26 +42,11 @@ class PlainFormat:
 
 
 class Halo:
-    """The halo of one rank's block row. Making it is collective: 4 bytes for each halo row (kind "topology").
+    """The halo of one rank's block row: rank i holds block row i, `matrix` of shape (m, n). Making it is collective.
 
-    Parameters
-    ----------
-    comm : Comm
-        Rank i holds block row i.
-    layout : Layout
-    matrix : CSR, shape (m, n)
-        The block row; its columns are vertices.
-
-    Attributes
-    ----------
-    vertices : int32, shape (h,)
-        The vertices of the halo rows, sorted by owner.
-    sources : int32, shape (entries,)
-        For each entry of the matrix, the row it aggregates from: own rows are 0 .. m - 1, halo rows m .. m + h - 1.
-    requested : list of int32 arrays
-        For each rank, the own rows that are in its halo.
-    counts : int64, shape (p,)
-        For each rank, the number of halo rows that it owns.
+    It sends 4 bytes for each halo row (kind "topology"). `vertices` (int32, shape (h,)) are those of the halo rows, sorted by owner.
+    `sources` (int32) is the row that each entry aggregates from: own rows are 0 .. m - 1, halo rows m .. m + h - 1. `requested` lists for
+    each rank the own rows that are in its halo, int32, and `counts` (int64, shape (p,)) how many halo rows it owns.
     """
 
     def __init__(self, comm: Comm, layout: Layout, matrix: CSR) -> None:

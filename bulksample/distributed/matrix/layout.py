@@ -25,28 +25,12 @@ from .placement import Placement
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The order of n vertices in block rows.
+    """The order of n vertices in block rows. Raises `UsageError` if the bounds do not ascend from 0."""
 
-    Parameters
-    ----------
-    bounds : int64, shape (blocks + 1,)
-        Ascending from 0 to n; some blocks may be empty.
-    order, position : int32, shape (n,), optional
-        The vertex at each place, and the place of each vertex. Vertices ascend within a block. Without them, places equal
-        vertices and the layout takes no memory.
-    part_places : int32, shape (n,), optional
-        The place of each vertex among parts of which several make a block row; by default `position`.
-
-    Raises
-    ------
-    UsageError
-        If the bounds do not ascend from 0.
-    """
-
-    bounds: np.ndarray
-    order: np.ndarray | None = None
-    position: np.ndarray | None = None
-    part_places: np.ndarray | None = None
+    bounds: np.ndarray  # int64, shape (blocks + 1,): ascending from 0 to n; some blocks may be empty
+    order: np.ndarray | None = None  # int32, shape (n,): the vertex at each place; vertices ascend within a block
+    position: np.ndarray | None = None  # int32, shape (n,): the place of each vertex; without it places equal vertices, and take no memory
+    part_places: np.ndarray | None = None  # int32, shape (n,): places among parts of which several make a block row; else `position`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", frozen(checked_bounds(self.bounds)))
@@ -65,15 +49,7 @@ class Layout:
 
     @staticmethod
     def of_parts(assignment: np.ndarray, parts: int, blocks: int) -> Layout:
-        """Return the layout whose block rows hold equally many consecutive parts each.
-
-        Parameters
-        ----------
-        assignment : int32, shape (n,)
-            The part of each vertex.
-        parts, blocks : int
-            `blocks` divides `parts`.
-        """
+        """Return the layout whose block rows hold equally many consecutive parts each; `assignment` is the part of each vertex, int32."""
         if parts == blocks:
             return Layout.of(Partition(parts, assignment))
         made = Layout.of(Partition(blocks, assignment // (parts // blocks)))
@@ -125,14 +101,7 @@ def checked_bounds(bounds: np.ndarray) -> np.ndarray:
 
 
 class TypeLayouts:
-    """A layout of each vertex type in p / c block rows.
-
-    Parameters
-    ----------
-    grid : ProcessGrid
-    of : dict of Layout by type
-        In the order of the types.
-    """
+    """A layout of each vertex type in p / c block rows, by name, in the order of the types."""
 
     def __init__(self, grid: ProcessGrid, of: dict[str, Layout]) -> None:
         self.grid, self.of = grid, of
@@ -150,12 +119,8 @@ class TypeLayouts:
 
         ``block`` puts consecutive vertices of a type in each block row, and ``random`` random ones, each type apart; both need no
         communication. The others, and a file, divide the union of all relations, in the numbering of all types: collective, see
-        `shared_assignment`. With `seed_locality` G, a partitioner that is named makes G parts. `whole` returns the graph.
-
-        Raises
-        ------
-        UsageError
-            On every rank, if the partition is a folder of parts, or `seed_locality` parts do not fit the block rows.
+        `shared_assignment`. With `seed_locality` G, a partitioner that is named makes G parts. `whole` returns the graph. Raises
+        `UsageError` on every rank if the partition is a folder of parts, or `seed_locality` parts do not fit the block rows.
         """
         how = placement.partition
         if how == "block":
@@ -202,15 +167,7 @@ def _edges(graph: Graph) -> tuple[CSR, np.ndarray]:
 class StackedPlaces:
     """One numbering of the vertices of all types: block row by block row, and type by type within a block row.
 
-    Parameters
-    ----------
-    layouts : sequence of Layout
-        The block rows of each type.
-
-    Attributes
-    ----------
-    bounds : int64, shape (blocks + 1,)
-        Block row i holds the places ``bounds[i]:bounds[i + 1]``.
+    Block row i holds the places ``bounds[i]:bounds[i + 1]``.
     """
 
     def __init__(self, layouts: Sequence[Layout]) -> None:

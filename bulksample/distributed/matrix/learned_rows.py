@@ -56,13 +56,8 @@ def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray
 class LearnedRows:
     """This rank's block row of a learned matrix E; making one is collective in the process column.
 
-    Parameters
-    ----------
-    grid : ProcessGrid
-    layout : Layout
-        Of the n rows in p / c blocks.
-    rows : float32, shape (m, h)
-        The rows of this rank's block, in the order of its members. It is read at every look-up, so an optimizer changes it in place.
+    `rows`, float32 of shape (m, h), are in the order of the block's members. They are read at every look-up, so an optimizer changes them
+    in place.
     """
 
     def __init__(self, grid: ProcessGrid, layout: Layout, rows: np.ndarray) -> None:
@@ -74,20 +69,10 @@ class LearnedRows:
         return self._exchange.begin(asked.rows, asked.requests)
 
     def add_gradients(self, fetches: list[Fetch], gradients: list[np.ndarray], codec: Codec) -> np.ndarray:
-        """Send the gradients of looked-up rows to their owners, and add them there; collective.
+        """Send the gradients of looked-up rows to their owners, and add them there; return the sums over all ranks: float32, shape (m, h).
 
-        Parameters
-        ----------
-        fetches : list of Fetch
-            The look-ups of a step; equally many on every rank.
-        gradients : list of float32 arrays, shape (u, h)
-            Of the distinct rows of each look-up.
-        codec : Codec
-            How gradients travel; the rank's own are encoded too.
-
-        Returns
-        -------
-        float32, shape (m, h): the sums over all ranks for the rows of this rank's block.
+        Collective. `fetches` are the look-ups of a step, equally many on every rank, and `gradients` (float32, shape (u, h)) those of the
+        distinct rows of each. They travel by `codec`; the rank's own are encoded too.
         """
         first, last = (int(bound) for bound in self.layout.bounds[self.grid.row : self.grid.row + 2])
         width = self._exchange.width

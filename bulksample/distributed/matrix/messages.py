@@ -49,16 +49,7 @@ def pack(sections: list[Section]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class MessageReader:
-    """Reads the sections of all messages, one section after another.
-
-    Parameters
-    ----------
-    message : int32, shape (words,)
-    lengths : integers, shape (size,)
-        The words of each message.
-    starts : integers, shape (size,), optional
-        Where each message begins; by default they follow each other.
-    """
+    """Reads the sections of all messages, one section after another; `lengths` are their words, and `starts` where they begin."""
 
     def __init__(self, message: np.ndarray, lengths: np.ndarray, starts: np.ndarray | None = None) -> None:
         self._message, self._at = message, row_pointers(lengths)[:-1] if starts is None else starts
@@ -91,29 +82,13 @@ class RowRequests(NamedTuple):
 
 
 def request_ids(comm: Comm, bounds: np.ndarray, wanted: Sequence[np.ndarray]) -> list[RowRequests]:
-    """Request rows from the ranks that hold them, and receive the requests of all ranks; collective. All pass equally many fetches.
+    """Request rows from the ranks that hold them, and receive the requests of all ranks, one for each fetch; collective.
 
-    Parameters
-    ----------
-    bounds : int64, shape (p + 1,)
-        Rank i holds the rows ``bounds[i]:bounds[i + 1]``.
-    wanted : arrays of int32, shape (m,), or (m, words)
-        The distinct ids that this rank wants for each of W fetches, ascending; all with equally many words. The first word names a row.
-
-    Returns
-    -------
-    One for each fetch, in their order.
-
-    Notes
-    -----
-    A request to one rank holds, in words of 4 bytes, how many ids are of each fetch but the last, then the ids of each fetch. It is empty
-    if it names no row. So 4 bytes are sent for each word of an id and, if there are several fetches, 4 (W - 1) to each rank that is asked
-    (kind "topology"); 8 bytes to each other rank for the lengths (kind "control").
-
-    Raises
-    ------
-    PeerLost
-        If another rank has sent a request that does not add up.
+    All pass equally many fetches. Rank i holds the rows ``bounds[i]:bounds[i + 1]``. `wanted` are the distinct ids that this rank wants for
+    each of W fetches, ascending: int32 of shape (m,), or (m, words) of which the first names a row. A request to one rank holds, in words
+    of 4 bytes, how many ids are of each fetch but the last, then the ids of each fetch. It is empty if it names no row. So 4 bytes are sent
+    for each word of an id and, if there are several fetches, 4 (W - 1) to each rank that is asked (kind "topology"); 8 bytes to each other
+    rank for the lengths (kind "control"). Raises `PeerLost` if another rank has sent a request that does not add up.
     """
     words, fetches = int(np.prod(wanted[0].shape[1:])), len(wanted)
     own = np.array([np.diff(np.searchsorted(ids.reshape(len(ids), words)[:, 0], bounds)) for ids in wanted])

@@ -54,14 +54,8 @@ class OpenBlock:
     def seeds(self, split: str | None, training: bool = False) -> np.ndarray:
         """Return the vertices of a split of the whole graph, or the default seeds: int32, ascending, the same on every rank.
 
-        `training` is that of `default_split`.
-
-        Collective in the process column: each rank sends 4 bytes for each of its seeds to each other member.
-
-        Raises
-        ------
-        UsageError
-            On every rank, if the graph has no such split, or the default split is empty.
+        `training` is that of `default_split`. Collective in the process column: each rank sends 4 bytes for each of its seeds to each other
+        member. Raises `UsageError` on every rank if the graph has no such split, or the default split is empty.
         """
         mask = self.own_seeds(split, training)
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
@@ -143,21 +137,8 @@ def open_block(
 ) -> OpenBlock:  # fmt: skip
     """Read this rank's block row of a stored graph; collective. No hashes are checked here; see `verify_together`.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of a random partition.
-    features : bool
-        Read features as well.
-    label : str, optional
-        Another column of the store to use as the label.
-    target : str, optional
-        The target that the label shall be.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if c does not divide p or the partition does not have p / c parts.
+    `seed` is that of a random partition. `label` is another column of the store to use as the label, and `target` what it shall be. Raises
+    `UsageError` on every rank if c does not divide p or the partition does not have p / c parts.
     """
     grid = placement.topology_grid(comm)
     layout = open_layout(directory, placement, grid, seed)

@@ -14,22 +14,12 @@ _PIECE = 2**22
 
 
 def tradeoff(adjacency: CSR, labels: np.ndarray | None, assignment: np.ndarray, parts: int) -> dict[str, float]:
-    """Return three shares that describe a partition.
+    """Return three shares that describe a partition, given the part of each vertex (int32, shape (n,)).
 
-    Parameters
-    ----------
-    labels : int64 of shape (n,), or int8 of shape (n, classes), optional
-        Classes, as `bulksample.graph.labels` defines them; numbers have no proportions, and count as no labels.
-    assignment : int32, shape (n,)
-        The part of each vertex.
-
-    Returns
-    -------
-    dict
-        ``edges_kept``: share of edges within a part. ``label_distance``: total variation, 1/2 sum over classes of
-        |share in the part - share in the graph|, averaged over parts that have labels. ``isolated``: share of vertices that
-        have in-neighbors in the graph but none in their part. A random partition keeps 1 / parts of the edges in expectation,
-        and isolates the mean of (1 - 1 / parts)**degree over vertices of positive degree.
+    "edges_kept" is the share of edges within a part. "label_distance" is the total variation, 1/2 sum over classes of |share in the part -
+    share in the graph|, averaged over parts that have labels; numbers have no proportions, and count as no labels. "isolated" is the share
+    of vertices that have in-neighbors in the graph but none in their part. A random partition keeps 1 / parts of the edges in expectation,
+    and isolates the mean of (1 - 1 / parts)**degree over vertices of positive degree.
     """
     kept, alone = 0, 0
     for first, last in row_pieces(adjacency.indptr, _PIECE):

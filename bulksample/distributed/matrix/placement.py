@@ -42,41 +42,22 @@ class PlacementOptions(Protocol):
 class Placement:
     """The distribution of the topology and of the features over ranks, and the policy of products with the adjacency.
 
-    Parameters
-    ----------
-    topology : {"replicated", "partitioned"}
-        If partitioned, rank (i, j) of the process grid reads only block row i of p / c.
-    replication : int
-        c, the number of ranks that hold each block row of the topology; 1 if it is replicated and no features are partitioned.
-    exchange : {"owner", "rows", "rows-oblivious"}
-        The policy of a partitioned topology.
-    partition : str
-        How vertices are assigned to block rows: one of `partition.PARTITIONERS`, or the file of a `Partition` of p / c parts, or a
-        folder of parts. A graph that is opened from a folder of parts keeps these; ``block`` then stands for them.
-    features : {"replicated", "partitioned", "machine", "host"}, optional
-        By default where the topology lies. ``host``: one copy in the memory of each machine, shared by its ranks. ``machine``: divided
-        among the devices of a machine, a copy on each machine; without devices the same as ``host``.
-    feature_replication : int, optional
-        c of the features, if they are partitioned; by default that of the topology.
-    grid_order : {"auto", "rows", "columns"}
-        See `grid.choose_order`.
-    seed_locality : int, optional
-        G of loaders that draw mini-batches from groups of near seeds. A partitioner that is named then makes G parts, of which each block
-        row holds equally many, so that the part order does not depend on the number of ranks.
-
-    Raises
-    ------
-    UsageError
-        If a name is unknown, or an argument describes block rows and there are none.
+    Raises `UsageError` if a name is unknown, or an argument describes block rows and there are none.
     """
 
-    topology: str = "replicated"
-    replication: int = 1
-    exchange: str = "owner"
+    topology: str = "replicated"  # or "partitioned": rank (i, j) of the process grid reads only block row i of p / c
+    replication: int = 1  # c, the ranks that hold each block row of the topology; 1 if nothing is partitioned
+    exchange: str = "owner"  # the policy of a partitioned topology, one of EXCHANGES
+    # One of PARTITIONERS, the file of a `Partition` of p / c parts, or a folder of parts. A graph that is opened from a folder of parts
+    # keeps these; "block" then stands for them.
     partition: str = "block"
+    # One of FEATURES, by default where the topology lies. "host": one copy in the memory of each machine, shared by its ranks. "machine":
+    # divided among the devices of a machine, a copy on each machine; without devices the same as "host".
     features: str | None = None
-    feature_replication: int | None = None
-    grid_order: str = "auto"
+    feature_replication: int | None = None  # c of the features, if they are partitioned; by default that of the topology
+    grid_order: str = "auto"  # see `grid.choose_order`
+    # G of loaders that draw mini-batches from groups of near seeds. A partitioner that is named then makes G parts, of which each block
+    # row holds equally many, so that the part order does not depend on the number of ranks.
     seed_locality: int | None = None
 
     def __post_init__(self) -> None:
@@ -144,10 +125,7 @@ class Placement:
     def on_devices(self, comm: Comm) -> Placement:
         """Return the placement for ranks with a device each: features of ``machine`` are in block rows over the ranks of a machine.
 
-        Raises
-        ------
-        UsageError
-            On every rank, if machines do not have equally many ranks.
+        Raises `UsageError` on every rank if machines do not have equally many ranks.
         """
         if self.features != "machine":
             return self

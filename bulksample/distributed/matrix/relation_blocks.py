@@ -52,10 +52,7 @@ class RelationBlock(NamedTuple):
 def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
     """Read the rows of some destinations, ascending, and no others, of a relation in memory or mapped from a store.
 
-    Raises
-    ------
-    DataError
-        If these rows are malformed.
+    Raises `DataError` if these rows are malformed.
     """
     matrix, rows = relation.adjacency, _as_slice(members)
     starts, ends = (np.array(part[rows], np.int64) for part in (matrix.indptr[:-1], matrix.indptr[1:]))
@@ -105,18 +102,8 @@ class HopRules(NamedTuple):
 class PartitionedRelations(InBlockRows):
     """The relations of a graph in block rows: the part that does not depend on the policy. `expand_trees` is collective.
 
-    Parameters
-    ----------
-    graph : Graph
-        Its adjacencies may be mapped from a store; only their sizes are read here.
-    backend : Backend
-    blocks : TypeLayouts
-        The vertices of each type in the block rows of a grid, whose communicators are used here alone.
-    held : sequence of RelationBlock
-        The rows of this rank's vertices in each relation: `read_block` of the members of its destination type.
-
-    Notes
-    -----
+    The adjacencies of `graph` may be mapped from a store; only their sizes are read here. `blocks` lie on a grid whose communicators are
+    used here alone. `held` are the rows of this rank's vertices in each relation: `read_block` of the members of its destination type.
     Making one is collective: each rank sends the others of its process column 16 bytes for each relation.
     """
 

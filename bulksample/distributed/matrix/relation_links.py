@@ -33,16 +33,6 @@ from .relation_blocks import PartitionedRelations, RelationBlock
 class PartitionedLinks(LinkExamples):
     """The edges of a relation that are no loops, where ranks own its rows; making one, and all methods, are collective.
 
-    Parameters
-    ----------
-    relations : PartitionedRelations or PlainRows
-    relation : Relation
-        Of its graph.
-    timed : bool
-        See `LinkExamples`.
-
-    Notes
-    -----
     Making one sends the positions of loops to all ranks of the process column, if the ends are of one type: 8 bytes for each. `prepare`
     sends each edge to the owner of its source, 8 bytes, which keeps as much.
     """
@@ -147,19 +137,10 @@ class PlainRows:
 
 
 def ask_owners(comm: Comm, owners: np.ndarray, requests: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Send a request for each item to its owner, and return the answers in the order of the items; collective.
+    """Send a request for each item to its owner, a rank of `comm`, and return the answers in the order of the items; collective.
 
-    Parameters
-    ----------
-    owners : integers, shape (m,)
-        Ranks of `comm`.
-    requests : shape (m, ...)
-    answer : callable
-        Returns one row for each request that others made, in their order; rows of one width and dtype on all ranks.
-
-    Notes
-    -----
-    Sends the bytes of the requests and of the answers (kind "topology"), and 8 bytes to each other rank for the counts.
+    ``answer(requests)`` returns one row for each request that others made, in their order; rows of one width and dtype on all ranks. Sends
+    the bytes of the requests and of the answers (kind "topology"), and 8 bytes to each other rank for the counts.
     """
     order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=comm.size)
     pending = comm.start_alltoall_rows(requests[order], counts, "topology")

@@ -83,10 +83,7 @@ class RowForm(NamedTuple):
 class RowsRelations(PartitionedRelations):
     """Relations in block rows that send rows to the ranks that draw; `expand_trees` is collective over the grid.
 
-    Parameters
-    ----------
-    oblivious : bool
-        Send whole block rows instead of the requested rows; serves as a baseline for measurements.
+    An `oblivious` one sends whole block rows instead of the requested rows; it serves as a baseline for measurements.
     """
 
     def __init__(

@@ -100,13 +100,7 @@ def missing(wanted: Sequence[Counted], widths: Mapping[Hashable, int]) -> list[C
 
 
 class RowCounts:
-    """Tables of the counts of all rows, each gathered when it is first wanted.
-
-    Parameters
-    ----------
-    column : Comm
-        Its members hold the block rows, in order.
-    """
+    """Tables of the counts of all rows, each gathered when it is first wanted; the members of `column` hold the block rows, in order."""
 
     def __init__(self, column: Comm) -> None:
         self._column = column
@@ -115,13 +109,8 @@ class RowCounts:
     def gather(self, wanted: Sequence[Counted], own: Callable[[Hashable], np.ndarray]) -> None:
         """Gather the tables that are missing or too narrow; collective, with the same names on all ranks.
 
-        Each rank sends the counts of its rows, 1, 2 or 4 bytes each, to every other rank, in one all-gather of all tables; nothing if
-        none is missing.
-
-        Parameters
-        ----------
-        own : callable
-            Returns the counts of this rank's rows by the name of a table: integers, shape (m,).
+        ``own(name)`` returns the counts of this rank's rows: integers, shape (m,). Each rank sends them, 1, 2 or 4 bytes each, to every
+        other rank, in one all-gather of all tables; nothing if none is missing.
         """
         new = missing(wanted, {name: table.itemsize for name, table in self.tables.items()})
         if not new:

@@ -21,17 +21,9 @@ from .messages import PendingRaggedRows, RowRequests, RowsToSend, request_ids, s
 class SparseRowExchange:
     """A sparse n x f matrix in block rows over the ranks of a communicator (a process column), whose rows any rank can fetch.
 
-    Parameters
-    ----------
-    comm : Comm, p ranks
-    bounds : int64, shape (p + 1,)
-        Rank i holds the rows ``bounds[i]:bounds[i + 1]``. The same on all ranks.
-    rows : CSR of float32, shape (bounds[rank + 1] - bounds[rank], f)
-
-    Raises
-    ------
-    UsageError
-        If the number of rows does not match the bounds, or the rows have no values.
+    Rank i holds the rows ``bounds[i]:bounds[i + 1]``, float32. A fetch sends 4 bytes for each requested id (kind "topology"), then 4 bytes
+    for each row and 8 bytes for each stored entry (kind "features"). Raises `UsageError` if the rows do not match the bounds, or have no
+    values.
     """
 
     def __init__(self, comm: Comm, bounds: np.ndarray, rows: CSR) -> None:

@@ -31,20 +31,11 @@ _ONE = 2**30
 
 
 def stream(adjacency: CSR, parts: int, train: np.ndarray | None = None) -> np.ndarray:
-    """Assign vertices to parts with few edges between them and about equal vertices, entries and training vertices.
+    """Assign vertices to parts with few edges between them and about equal vertices, entries and training vertices: int32, shape (n,).
 
-    Parameters
-    ----------
-    adjacency : CSR, shape (n, n)
-        Row v holds the neighbors that v aggregates from. Weights are ignored.
-    train : bool, shape (n,), optional
-        The training vertices.
-
-    Returns
-    -------
-    int32, shape (n,)
-        The part of each vertex. No part exceeds the mean by more than 10 % in vertices or training vertices, or by more than 5 % in
-        entries, except by the weight of single vertices where these cannot be placed otherwise.
+    Row v of the adjacency holds the neighbors that v aggregates from; weights are ignored. `train` is the mask of training vertices. No
+    part exceeds the mean by more than 10 % in vertices or training vertices, or by more than 5 % in entries, except by the weight of single
+    vertices where these cannot be placed otherwise.
     """
     caps = caps_of_passes(adjacency, parts, train)
     mask = None if train is None else np.ascontiguousarray(train, np.bool_)

@@ -23,26 +23,13 @@ _MEETINGS = 10  # in one deadline: a rank that hashes for longer is not taken fo
 
 
 def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = "auto", features: bool = True) -> None:
-    """Hash the files of a store that changed since they were last hashed; collective.
+    """Hash the files of a store that changed since they were last hashed, as `data.store.load` does; collective.
 
-    Parameters
-    ----------
-    check : {"auto", "full", "none"}
-        As in `data.store.load`; the same on every rank.
-    features : bool
-        Hash the features as well.
-
-    Raises
-    ------
-    DataError
-        On every rank, if a file is damaged on one of them; the message names each such file.
-
-    Notes
-    -----
-    Ranks that see a file with the same size, mtime, ctime and inode see one file, as on a shared file system: it is hashed once, and is not
-    hashed if one of them has done so before. Copies on several machines differ in these and are hashed on each. Files go to the ranks
-    that see them, the largest first, each to the rank with the fewest bytes so far. Some 100 bytes for each file move to every rank.
-    Of a folder of parts, a rank hashes the tables of ids and an even share of the parts: its own part, if there is one for each.
+    Raises `DataError` on every rank if a file is damaged on one of them; the message names each such file. Ranks that see a file with the
+    same size, mtime, ctime and inode see one file, as on a shared file system: it is hashed once, and is not hashed if one of them has done
+    so before. Copies on several machines differ in these and are hashed on each. Files go to the ranks that see them, the largest first,
+    each to the rank with the fewest bytes so far. Some 100 bytes for each file move to every rank. Of a folder of parts, a rank hashes the
+    tables of ids and an even share of the parts: its own part, if there is one for each.
     """
     if check not in CHECKS:
         raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")

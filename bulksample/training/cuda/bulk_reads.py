@@ -17,19 +17,7 @@ from .cuda_context import CudaContext
 
 
 class BulkReads:
-    """Read numbers from the GPU during one bulk, and check with them what other ranks promised.
-
-    Parameters
-    ----------
-    cuda : CudaContext
-    over : TensorComm
-        The communicator whose messages the numbers depend on.
-
-    Attributes
-    ----------
-    minibatches_of : dict of int to int
-        Mini-batches of each sender in this bulk, as far as they are known.
-    """
+    """Read numbers from the GPU during one bulk, and check with them what other ranks promised in messages over `over`."""
 
     def __init__(self, cuda: CudaContext, over: TensorComm) -> None:
         self._cuda, self._over = cuda, over
@@ -43,10 +31,7 @@ class BulkReads:
     def read(self, numbers: torch.Tensor) -> np.ndarray:
         """Wait for int64 numbers, 1-d, and return them; compare what was to be checked.
 
-        Raises
-        ------
-        PeerLost
-            If another rank sent less or more than it promised, or if messages do not arrive before the deadline.
+        Raises `PeerLost` if another rank sent less or more than it promised, or if messages do not arrive before the deadline.
         """
         checks, self._checks = self._checks, []
         self._over.settle()

@@ -49,16 +49,7 @@ _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
 class CudaComputeContext(ComputeContext):
     """Place the model, the features and, if it samples, the graph on a GPU.
 
-    Parameters
-    ----------
-    cuda : CudaContext
-    precision : {"fp32", "tf32", "bf16"}
-    device_comm : {"auto", "host", "nccl", "mpi"}
-
-    Attributes
-    ----------
-    synchronous : bool
-        True if the host waits for the GPU at the end of every phase: slower, but each phase is charged with its own seconds.
+    If `synchronous`, the host waits for the GPU at the end of every phase: slower, but each phase is charged with its own seconds.
     """
 
     ahead = has_device = True

@@ -29,20 +29,10 @@ from .process_groups import group_of, why_not_nccl
 class GroupTensorComm(TensorComm):
     """Send tensors through a process group of torch.distributed (NCCL or gloo). Making one is collective.
 
-    Parameters
-    ----------
-    comm : Comm
-        A communicator of the same ranks in the same order. It counts the bytes, and announces how many rows each part has.
-    backend : {"nccl", "gloo"}
-    parent : GroupTensorComm, optional
-        The communicator that this one is made from; all that come from one start their collectives in one order on all ranks.
-    later : bool
-        With NCCL, let torch's current stream wait for an all-to-all; the host waits for it in `settle`.
-
-    Notes
-    -----
-    NCCL deadlocks if two threads start collectives in different orders on different ranks. So one thread starts them (`CollectiveOrder`):
-    those of the thread that made the first communicator are one sequence, those of the thread that samples ahead another.
+    `comm` has the same ranks in the same order; it counts the bytes, and announces how many rows each part has. NCCL deadlocks if two
+    threads start collectives in different orders on different ranks. So one thread starts those of all communicators that come from one
+    `parent` (`CollectiveOrder`): those of the thread that made the first communicator are one sequence, those of the thread that samples
+    ahead another. `later` lets torch's current stream wait for an all-to-all of NCCL; the host waits for it in `settle`.
     """
 
     why = "a device for each rank"
@@ -104,10 +94,7 @@ class GroupTensorComm(TensorComm):
 class MpiTensorComm(TensorComm):
     """Pass the device addresses of tensors to a CUDA-aware MPI library. Sums equal those of `HostTensorComm` bit for bit.
 
-    Parameters
-    ----------
-    comm : MpiComm
-        A communicator of an MPI library that reads the tensors' memory. MPI does not know CUDA streams: the host waits before it sends.
+    MPI does not know CUDA streams: the host waits before it sends.
     """
 
     name = "mpi"
@@ -147,10 +134,7 @@ class MpiTensorComm(TensorComm):
 def choose_tensor_comm(comm: Comm, where: torch.device, device_comm: str) -> TensorComm:
     """Choose how tensors travel between the devices of the ranks of `comm`; collective, with the same answer on every rank.
 
-    Raises
-    ------
-    UsageError
-        On all ranks, if `device_comm` names NCCL or MPI and some rank cannot use it.
+    Raises `UsageError` on all ranks if `device_comm` names NCCL or MPI and some rank cannot use it.
     """
     if comm.size == 1 or device_comm == "host":
         return HostTensorComm(comm, "one rank" if comm.size == 1 else "as asked for")

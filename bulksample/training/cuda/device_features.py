@@ -50,21 +50,9 @@ def fit_rows(n: int, row_bytes: int, free: int) -> RowPlacement:
 class CachedRows:
     """A dense matrix with the most frequent rows on a device, and the others in pinned host memory that kernels read.
 
-    Parameters
-    ----------
-    cuda : CudaContext
-    x : float32, float16, or uint16 for bfloat16, shape (n, f)
-    access_count : integers, shape (n,)
-        How often each row is expected to be read.
-    free : int
-        Bytes of the device that the rows may take.
-    shared : bool
-        Rows that do not fit are read from `x` itself, whose memory other processes map as well: it is pinned where it lies, not copied.
-
-    Raises
-    ------
-    RuntimeError
-        If the driver cannot pin shared memory.
+    `x` has n rows of float32, float16, or uint16 for bfloat16; `access_count` says how often each is expected to be read, and `free` how
+    many bytes of the device they may take. If it is `shared`, rows that do not fit are read from `x` itself, whose memory other processes
+    map as well: it is pinned where it lies, not copied. Raises `RuntimeError` if the driver cannot pin it.
     """
 
     def __init__(self, cuda: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int, shared: bool = False) -> None:
@@ -92,18 +80,8 @@ class CachedRows:
 
 
 class DeviceFeatures(FeatureSource):
-    """Dense features of a graph that this rank holds whole, gathered by the device.
+    """Dense features of a graph that this rank holds whole, gathered by the device; see `CachedRows`.
 
-    Parameters
-    ----------
-    cuda : CudaContext
-    features : Features
-        The same features on the host.
-    access_count, free
-        See `CachedRows`.
-
-    Notes
-    -----
     A mini-batch of N vertices reads and writes N rows; rows that are not on the device cross the bus.
     """
 

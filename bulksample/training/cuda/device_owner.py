@@ -44,15 +44,7 @@ class OwnRows(NamedTuple):
 
 
 class DeviceOwnerAdjacency(OwnerAdjacency):
-    """An adjacency whose block rows lie on the GPUs of the ranks of a process column; each draws from its own rows.
-
-    Parameters
-    ----------
-    adjacency : OwnerAdjacency
-    cuda : CudaContext
-    over : TensorComm
-        The communicator of the process column.
-    """
+    """An adjacency whose block rows lie on the GPUs of the ranks of a process column; each draws from its own rows."""
 
     def __init__(self, adjacency: OwnerAdjacency, cuda: CudaContext, over: TensorComm) -> None:
         super().__init__(adjacency.grid, adjacency.block, cuda.engine, adjacency.layout)

@@ -43,17 +43,10 @@ class DeviceNamedRows(NamedTuple):
 
 
 class DeviceRemoteFeatures(FeatureSource):
-    """Dense features with this rank's block row on its device; every fetch is collective in the process column.
+    """Dense features with this rank's block row on its device; every fetch is collective in the process column, `over` which it goes.
 
-    Parameters
-    ----------
-    cuda : CudaContext
-    source : RemoteFeatures
-        Features for which `can_fetch_on_devices` is true.
-    over : TensorComm
-        The communicator of the process column.
-    free : int
-        Bytes of the device that the block may take; the rest stays in host memory that kernels read.
+    `can_fetch_on_devices` is true of `source`. The block takes at most `free` bytes of the device; the rest stays in host memory that
+    kernels read.
     """
 
     is_sparse = False

@@ -24,18 +24,8 @@ _TIMED_ENTRY = 16  # bytes of an edge in the order of time
 class DeviceTypeFeatures(TypeFeatures):
     """Features by type, gathered by the device where this rank holds them dense and whole; others are fetched by the host and copied.
 
-    Learned rows that ranks divide are asked for by the host.
-
-    Parameters
-    ----------
-    cuda : CudaContext
-    source : TypeFeatures
-        The same features on the host.
-    relations : LocalAdjacency
-
-    Notes
-    -----
-    Types share the memory that the graph leaves: those with most edges to a vertex come first, since their rows are read most often.
+    Learned rows that ranks divide are asked for by the host. Types share the memory that the graph leaves: those with most edges to a
+    vertex come first, since their rows are read most often.
     """
 
     def __init__(self, cuda: CudaContext, source: TypeFeatures, relations: LocalAdjacency) -> None:

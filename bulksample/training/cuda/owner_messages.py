@@ -54,15 +54,7 @@ class DeviceRequests(NamedTuple):
 
 
 class OwnerMessages:
-    """The exchanges of a process column whose members own block rows.
-
-    Parameters
-    ----------
-    cuda : CudaContext
-    over : TensorComm
-        The communicator of the process column.
-    layout : Layout
-    """
+    """The exchanges `over` a process column whose members own block rows."""
 
     def __init__(self, cuda: CudaContext, over: TensorComm, layout: Layout) -> None:
         self._cuda, self.over, self._members = cuda, over, layout.blocks
@@ -197,7 +189,7 @@ class OwnerMessages:
     def answer_counted(self, columns: torch.Tensor, ends: list[int], routed: Routed) -> list[torch.Tensor]:
         """Send the picks of consecutive rows back; return row pointers and picks in the order of the own rows.
 
-        `ends` are the numbers of `OwnerMessages.cuts`; what comes is known from `routed`. Waits for nothing that is on this GPU.
+        `ends` are the numbers of `cuts`; what comes is known from `routed`. Waits for nothing that is on this GPU.
         """
         assert routed.ends is not None
         parts = torch.split(columns[: ends[-1]], [b - a for a, b in pairwise(ends)])
