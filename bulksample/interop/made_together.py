@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, cast
 from ..distributed.comm.agree import made_alike
 from ..distributed.comm.base import Comm
 from ..distributed.comm.launchers import launched, rank_of_torch
-from ..distributed.matrix.comm_pool import duplicates
+from ..distributed.matrix.grid import duplicates
 from ..errors import UsageError
 
 P = ParamSpec("P")

@@ -16,10 +16,9 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import codec_named
-from ..distributed.matrix.feature_exchange import Fetch, RowExchange
+from ..distributed.matrix.feature_exchange import Fetch, RowExchange, SparseFetch, SparseRowExchange
 from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..distributed.matrix.learned_rows import ask_for_rows
-from ..distributed.matrix.sparse_feature_exchange import SparseFetch, SparseRowExchange
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..nn.aggregate import SparseRows

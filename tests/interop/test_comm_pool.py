@@ -6,7 +6,7 @@ import pytest
 from pyg_graphs import make_data
 
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.distributed.matrix.comm_pool import CommPool, duplicates
+from bulksample.distributed.matrix.grid import CommPool, duplicates
 from bulksample.interop.pyg import NeighborLoader
 
 DATA = make_data()

@@ -105,7 +105,7 @@ class Primitives(Unpicklable, ABC):
         How many collectives this rank has taken part in, among several ranks. Row counts that go ahead of an all-to-all are one of kind
         "control".
     pools : dict
-        Communicators of the same ranks that are used again; see `matrix.comm_pool`.
+        Communicators of the same ranks that are used again; see `matrix.grid`.
     """
 
     stays = "it connects this process with other ranks; make the graph or the loader that uses it on every rank"

@@ -3,7 +3,7 @@
 partition                which part each vertex belongs to: block, random, METIS or super-nodes
 partition_quality        the edges, labels and vertices that a partition loses for those who train on single parts
 layout                   the block row and the place of each vertex
-grid                     p ranks as p/c process rows of c members
+grid                     p ranks as p/c process rows of c members, and the pools that lend grids and communicators
 graph_block              one rank's rows of a stored graph
 placement                where topology and features lie
 open_graph               opens a stored graph on all ranks, replicated or in block rows
@@ -15,8 +15,8 @@ messages                 messages of several sections, rows of different lengths
 reply_slots              how long replies are, known to all ranks
 relation_blocks          `PartitionedRelations`: relations of a heterogeneous graph in block rows, for samplers
 relation_rows            its policy by which rows travel; `owner` has the other
-feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them
-sparse_feature_exchange  the same for sparse features
+feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them; the same for sparse features
+edge_exchange            the same for sampled edges
 codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2
 inference_memory         the memory of exact inference on one rank
 halo                     the rows of other ranks that a full-graph layer needs, and their gradients

@@ -30,9 +30,8 @@ from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
 from .block_rows import InBlockRows
-from .comm_pool import CommPool, Lease, grids
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
-from .grid import Order, ProcessGrid, choose_order
+from .grid import CommPool, Lease, Order, ProcessGrid, choose_order, grids
 from .layout import Layout, TypeLayouts
 from .open_graph import OpenBlock, open_layouts, open_relations, part_places
 from .partition import SEEDED

@@ -31,16 +31,14 @@ from ...views.view import View
 from ...views.whole import WholeShare
 from ..compute import ComputeContext, sampling_backend
 from ..tensor_comm import TensorComm
-from . import device_edges  # noqa: F401  # registers attention and pooling for blocks on a device
 from .cuda_context import CudaContext
 from .device_adjacency import BulkStreamSync, DeviceAdjacency
 from .device_comms import choose_tensor_comm
-from .device_features import DeviceFeatures, HostFetchedFeatures, access_counts, room_for_features
+from .device_features import DeviceFeatures, DeviceTypeFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from .device_rows import block_on_device
 from .device_share import DeviceShare
-from .device_type_features import DeviceTypeFeatures
 from .streams import open_streams
 
 _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}

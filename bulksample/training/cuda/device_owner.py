@@ -29,11 +29,9 @@ from ...graph.selection import Selection
 from ...rng import Draw
 from ...sparse import CSR
 from ..tensor_comm import TensorComm
-from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
-from .device_adjacency import memory_errors
-from .device_bulks import split_bulk
-from .owner_messages import DeviceRequests, DeviceSelection, OwnerMessages, Routed, in_order, merged, pointers_of, row_of_entry
+from .device_adjacency import memory_errors, split_bulk
+from .owner_messages import BulkReads, DeviceRequests, DeviceSelection, OwnerMessages, Routed, in_order, merged, pointers_of, row_of_entry
 
 
 class OwnRows(NamedTuple):

@@ -1,12 +1,13 @@
 """Messages between the GPUs of a process column: selections to the owners of their rows or to all members, and answers.
 
 Tensors stay on the GPUs; the host reads only counts. Messages, their order and their bytes are those of
-`distributed.matrix.requests` and `distributed.matrix.messages`.
+`distributed.matrix.requests` and `distributed.matrix.messages`. Their lengths must be on the host before a message is sent. Sizes that
+are not known are bounded, and what other ranks promised is checked with the next number that is read (`BulkReads`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -17,8 +18,37 @@ from ...backends.cuda.draws import FrontierRows
 from ...distributed.matrix.layout import Layout
 from ...errors import PeerLost
 from ..tensor_comm import TensorComm
-from .bulk_reads import BulkReads
 from .cuda_context import CudaContext
+
+
+class BulkReads:
+    """Read numbers from the GPU during one bulk, and check with them what other ranks promised in messages over `over`."""
+
+    def __init__(self, cuda: CudaContext, over: TensorComm) -> None:
+        self._cuda, self._over = cuda, over
+        self._checks: list[tuple[torch.Tensor, list[int], str]] = []
+        self.minibatches_of: dict[int, int] = {}
+
+    def check(self, promised: torch.Tensor, came: Sequence[int], of: str) -> None:
+        """Have the next read compare numbers on the GPU, int64, with those that came; `of` names what was promised."""
+        self._checks.append((promised, list(came), of))
+
+    def read(self, numbers: torch.Tensor) -> np.ndarray:
+        """Wait for int64 numbers, 1-d, and return them; compare what was to be checked.
+
+        Raises `PeerLost` if another rank sent less or more than it promised, or if messages do not arrive before the deadline.
+        """
+        checks, self._checks = self._checks, []
+        self._over.settle()
+        together = torch.cat([numbers, *(promised for promised, _, _ in checks)])
+        found = self._cuda.kernels.get(self._cuda.array(together))
+        at = len(numbers)
+        for _, came, of in checks:
+            promised, at = found[at : at + len(came)].tolist(), at + len(came)
+            if promised != came:
+                told = [", ".join(map(str, numbers)) for numbers in (promised, came)]
+                raise PeerLost(f"{told[0]} {of} were promised; {told[1]} came")
+        return found[: len(numbers)]
 
 
 class DeviceSelection(NamedTuple):

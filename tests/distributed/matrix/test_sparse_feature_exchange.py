@@ -6,8 +6,8 @@ from zoo import random_matrix
 
 from bulksample import CSR, UsageError
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.feature_exchange import SparseRowExchange
 from bulksample.distributed.matrix.partition import block_bounds
-from bulksample.distributed.matrix.sparse_feature_exchange import SparseRowExchange
 
 N = 60
 

@@ -12,7 +12,7 @@ from launch import run_ranks
 from bulksample import PeerLost, UsageError
 from bulksample.distributed.comm.mpi import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
-from bulksample.training.cuda import device_comms, process_groups
+from bulksample.training.cuda import device_comms
 from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm
 from bulksample.training.process_group import listen_at, shared_store, store_host
 from bulksample.training.tensor_comm import HostTensorComm
@@ -189,7 +189,7 @@ def test_allreduce_over_the_host_copies_the_sum_back(monkeypatch):
 
 
 def test_without_nccl_tensors_travel_over_the_host_or_all_ranks_refuse(monkeypatch):
-    monkeypatch.setattr(process_groups, "device_name", str)
+    monkeypatch.setattr(device_comms, "device_name", str)
     here = torch.device("cpu")
     assert choose_tensor_comm(SerialComm(), here, "nccl").name == "host"
     assert on_threads(2, lambda comm: choose_tensor_comm(comm, here, "auto").name) == ["host", "host"]
@@ -227,7 +227,7 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     made = []
     monkeypatch.setattr(device_comms, "group_of", lambda comm, backend: made.append(backend))
-    monkeypatch.setattr(process_groups, "device_name", str)
+    monkeypatch.setattr(device_comms, "device_name", str)
     shared = on_threads(2, lambda comm: choose_tensor_comm(comm, torch.device("cuda", 0), "auto"))
     one, why = [over.name for over in shared], {over.why for over in shared}
     assert why == {"ranks 0, 1 share a device; the ranks do not meet by MPI"}

@@ -9,7 +9,7 @@ from zoo import random_matrix
 
 from bulksample.graph.minibatch import Block
 from bulksample.nn.segments import attention_pattern, segment_max
-from bulksample.training.cuda import device_edges, device_rows
+from bulksample.training.cuda import device_rows
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
@@ -35,7 +35,7 @@ def test_self_edges_come_first_as_on_the_host(weighted):
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
 def test_the_first_maximum_gets_the_gradient(monkeypatch, chunk):
-    monkeypatch.setattr(device_edges, "_CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr(device_rows, "_CHUNK_NUMBERS", chunk)
     block, there = blocks()
     x = torch.randint(-3, 3, (60, 7), generator=torch.Generator().manual_seed(1)).float()  # many ties, and maxima below 0
     found = []

@@ -12,9 +12,9 @@ from zoo import ZOO
 from bulksample import LocalAdjacency, PeerLost, Selection, Stream, backends
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.training.cuda import device_comms
-from bulksample.training.cuda.bulk_reads import BulkReads
 from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.cuda.device_owner import DeviceOwnerAdjacency
+from bulksample.training.cuda.owner_messages import BulkReads
 from bulksample.training.tensor_comm import HostTensorComm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
