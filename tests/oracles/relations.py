@@ -84,7 +84,7 @@ class HopRecorder(LocalAdjacency):
 
 def _slots(one: DrawnRelation, matrix: CSR, frontiers: Sequence[Frontier]) -> np.ndarray:
     vertices = frontiers[one.destination].vertices
-    return np.full(len(vertices), one.width) if one.padded else one.slots(count_drawable(matrix, one.by_weight)[vertices])
+    return np.full(len(vertices), one.width) if one.padded else one.law.edges_drawn(count_drawable(matrix, one.by_weight)[vertices])
 
 
 def predict_hops(hops: Sequence[Sequence[RecordedHop]], layouts: Sequence[Layout], replication: int) -> GridSent:
@@ -137,7 +137,8 @@ def _words_of_rows(form: RowForm, graph: Graph, stacked: StackedPlaces) -> np.nd
     words = np.zeros(graph.n, np.int64)
     for relation in form.relations:
         degrees = graph.relations[relation.place].adjacency.degrees
-        words[stacked.places(relation.destination, np.arange(len(degrees)))] += form.words_of_relation + relation.words_of_edge * degrees
+        each = 1 + 2 * relation.weights + 2 * relation.times
+        words[stacked.places(relation.destination, np.arange(len(degrees)))] += 1 + 2 * form.entries + each * degrees
     return words
 
 
@@ -146,13 +147,13 @@ def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, 
     form, owners = hop.form, layouts[0].blocks
     asked, answered, rows = np.zeros(owners, np.int64), np.zeros(owners, np.int64), np.zeros(owners, np.int64)
     for t in form.types:
-        way = route_rows(hop.frontiers[t], layouts[t])
-        asked += way.runs * form.words_of_run + way.rows * (2 if form.named else 1)
-        rows += way.rows
+        runs = route_rows(hop.frontiers[t], layouts[t]).runs
+        asked += runs.counts * (2 + 2 * form.ends + 2 * form.starts) + runs.rows * (2 if form.named else 1)
+        rows += runs.rows
     asked += np.where(rows > 0, 2 * len(form.types), 0)
     for relation, edges in zip(form.relations, hop.edges, strict=True):
         owner = layouts[relation.destination].blocks_of(hop.frontiers[relation.destination].vertices)
-        answered += np.bincount(owner, edges, owners).astype(np.int64) * form.words_of_edge(relation)
+        answered += np.bincount(owner, edges, owners).astype(np.int64) * (1 + 2 * form.entries + 2 * relation.sends_times)
         if form.ragged:
             answered += np.bincount(owner, minlength=owners)
     return ID * asked, ID * answered

@@ -40,8 +40,7 @@ from .requests import (
     HopForm,
     RequestedRows,
     Requests,
-    RoutedSelection,
-    RowRuns,
+    RoutedRows,
     request_from_all,
     request_hop,
     request_rows,
@@ -70,7 +69,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if replies are padded, or else 4 bytes a pick."""
         check_fanout(fanout)
         routed, law = route(q, self.layout), RowLaw(fanout, draw.law)
-        own = self.slots(q.vertices[routed.order], law)
+        own = self.slots(routed.runs.vertices, law)
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
         picks = self.backend.sample_rows(self.block, rows, fanout, draw)
@@ -78,7 +77,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         return Picks(*self._replies(requests, routed, picks.pointers, [picks.columns], slots))
 
     def _replies(
-        self, requests: Requests, routed: RoutedSelection, ends: np.ndarray, arrays: list[np.ndarray], slots: ReplySlots | None = None
+        self, requests: Requests, routed: RoutedRows, ends: np.ndarray, arrays: list[np.ndarray], slots: ReplySlots | None = None
     ) -> list[np.ndarray]:
         """Send rows back to the ranks that requested them; return row pointers and arrays in the order of the own rows."""
         return exchange_replies(self._column, [Reply(ends, arrays, requests.counts, routed.order, routed.rows, slots)])[0]
@@ -92,7 +91,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         """
         if self.padded(law.fanout):
             return np.full(len(vertices), law.fanout)
-        return np.asarray(law.edges_drawn(self._counts.of(self._gather(law), self.layout.places(vertices))), np.int64)
+        return self._counts.slots(self._gather(law), law, self.layout.places(vertices))
 
     def padded(self, fanout: int) -> bool:
         """Return True if replies of this fanout are padded (`is_padded`), the same on every rank.
@@ -208,14 +207,14 @@ class OwnerRelations(PartitionedRelations):
             return drawn
         column = self.grid.column_comm
         self._counts.gather(form.counted(self.layouts), self._count_own)
-        routed = {t: route_rows(frontiers[t], self.layouts[t]) for t in form.types}
-        requested = request_hop(column, form, frontiers, routed)
+        routed = {t: route_rows(frontiers[t], self.layouts[t], form.named) for t in form.types}
+        requested = request_hop(column, form, routed)
         replies = []
         for one in form.relations:
             t = one.destination
             picks = self._draw_requested(one.place, requested[t], laws[one.place], rules, form)
             arrays = [picks.columns, *([picks.entries] if form.entries else []), *([picks.times] if one.sends_times else [])]
-            slots = None if form.ragged else self._slots(one, requested[t], frontiers[t], routed[t])
+            slots = None if form.ragged else self._slots(one, requested[t], routed[t])
             replies.append(Reply(picks.pointers, cast(list[np.ndarray], arrays), requested[t].rows, routed[t].order, routed[t].rows, slots))
         for one, (pointers, columns, *more) in zip(form.relations, exchange_replies(column, replies), strict=True):
             drawn[one.place] = RowPicks(pointers, columns, more[0] if form.entries else None, more[-1] if one.sends_times else None)
@@ -226,12 +225,12 @@ class OwnerRelations(PartitionedRelations):
         place, by_weight = cast(tuple[int, bool], name)
         return count_drawable(self.held[place].matrix, by_weight)
 
-    def _slots(self, one: DrawnRelation, requested: RequestedRows, frontier: Frontier, way: RowRuns) -> ReplySlots:
+    def _slots(self, one: DrawnRelation, requested: RequestedRows, routed: RoutedRows) -> ReplySlots:
         """Return the slots of the rows that are requested of this rank, and of its own."""
-        rows, layout = (requested.frontier.vertices, frontier.vertices[way.order]), self.layouts[one.destination]
+        rows, layout = (requested.frontier.vertices, routed.runs.vertices), self.layouts[one.destination]
         if one.padded:
             return ReplySlots(*(np.full(len(vertices), one.width) for vertices in rows))
-        return ReplySlots(*(one.slots(self._counts.of(one.table, layout.places(vertices))) for vertices in rows))
+        return ReplySlots(*(self._counts.slots(one.table, one.law, layout.places(vertices)) for vertices in rows))
 
     def _draw_requested(self, place: int, requested: RequestedRows, law: RelationLaw, rules: HopRules, form: HopForm) -> RowPicks:
         """Draw from own rows that other ranks request; entries are positions in the whole adjacency."""

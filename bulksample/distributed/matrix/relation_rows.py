@@ -42,11 +42,6 @@ class SentRelation(NamedTuple):
     weights: bool
     times: bool
 
-    @property
-    def words_of_edge(self) -> int:
-        """Words that an edge takes."""
-        return 1 + 2 * self.weights + 2 * self.times
-
 
 class RowForm(NamedTuple):
     """The contents of the rows that travel in a hop, the same on every rank."""
@@ -73,11 +68,6 @@ class RowForm(NamedTuple):
     def types(self) -> list[int]:
         """Types in which relations end, ascending."""
         return sorted({relation.destination for relation in self.relations})
-
-    @property
-    def words_of_relation(self) -> int:
-        """Words that a row takes for each relation, beside its edges."""
-        return 1 + 2 * self.entries
 
 
 class RowsRelations(PartitionedRelations):

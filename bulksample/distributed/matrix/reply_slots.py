@@ -124,9 +124,9 @@ class RowCounts:
             table = together if len(new) == 1 else np.concatenate([together[first:last] for first, last in cuts])
             self.tables[one.name] = frozen(table.view(one.dtype))
 
-    def of(self, name: Hashable, places: np.ndarray) -> np.ndarray:
-        """Return the counts of places: int64."""
-        return np.asarray(self.tables[name][places], np.int64)
+    def slots(self, name: Hashable, law: RowLaw, places: np.ndarray) -> np.ndarray:
+        """Return the slots of the rows at some places, by the table of their counts: int64."""
+        return np.asarray(law.edges_drawn(self.tables[name][places].astype(np.int64)), np.int64)
 
     @property
     def nbytes(self) -> int:

@@ -8,8 +8,9 @@ Of a hop over several relations, let D run over the types in which relations end
 
     runs and rows of each D | of each D:  tree of each run | rows of each run (| ends) (| starts) | rows (| their names)
 
-A run is rows of one tree and one window of time; an end or a start takes two words. A request that names no row is empty. Replies hold the
-rows of each relation that draws, in slots or ragged; all ranks choose alike (`HopForm.of`). An entry or a time takes 2 words.
+A run is rows of one tree and one window of time; an end or a start takes two words. The runs of a plain graph are its mini-batches, also
+those without a row. A request that names no row is empty. Replies hold the rows of each relation that draws, in slots or ragged; all ranks
+choose alike (`HopForm.of`). An entry or a time takes 2 words.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from ...backends.relation_draws import Frontier
 from ...backends.relational import RelationLaw
+from ...errors import PeerLost
 from ...graph.selection import Selection
 from ...sparse import row_pointers
 from ..comm.base import Comm
@@ -30,16 +32,41 @@ from .relation_blocks import HopRules, RelationFacts
 from .reply_slots import Counted, RowLaw, is_padded
 
 
-class RoutedSelection(NamedTuple):
-    """The rows of a selection, grouped by owner."""
+class Runs(NamedTuple):
+    """Rows of one type for each rank, or from each, cut into runs of one mini-batch or tree and one window of time."""
+
+    counts: np.ndarray  # int64, shape (size,): runs
+    rows: np.ndarray  # int64, shape (size,)
+    ids: np.ndarray  # int64, shape (all runs,): the mini-batch or the tree
+    lengths: np.ndarray  # int32, shape (all runs,): rows of each
+    windows: Sequence[np.ndarray]  # int64, shape (all runs,) each: the ends and the starts, as far as there are any
+    vertices: np.ndarray  # int32, shape (R,)
+    names: np.ndarray | None = None  # int32, shape (R,)
+
+    def sections(self) -> list[Section]:
+        """Return the sections of messages in which they travel."""
+        ids, names = self.ids.astype(np.uint32).view(np.int32), [] if self.names is None else [self.names]
+        of_runs = [Section(column, self.counts) for column in (ids, self.lengths, *self.windows)]
+        return of_runs + [Section(column, self.rows) for column in (self.vertices, *names)]
+
+
+class RoutedRows(NamedTuple):
+    """The rows of a selection or a frontier, grouped by owner."""
 
     order: np.ndarray  # int64, shape (R,): rows of the selection sorted by owner, stable
-    sizes: np.ndarray  # int64, shape (owners, k): rows by owner and mini-batch
+    runs: Runs
 
     @property
     def rows(self) -> np.ndarray:
         """Number of rows of each owner: int64, shape (owners,)."""
-        return np.asarray(self.sizes.sum(axis=1))
+        return self.runs.rows
+
+
+class RequestedRows(NamedTuple):
+    """Rows of one type that all ranks request, in rank order."""
+
+    frontier: Frontier
+    rows: np.ndarray  # int64, shape (size,): from each rank
 
 
 class Requests(NamedTuple):
@@ -51,69 +78,68 @@ class Requests(NamedTuple):
     columns: Selection | None = None
 
 
-def route(q: Selection, layout: Layout) -> RoutedSelection:
+def route(q: Selection, layout: Layout) -> RoutedRows:
     """Group the rows of a selection by owner: a counting sort."""
     owner = layout.blocks_of(q.vertices)
     sizes = np.bincount(owner * len(q) + q.minibatch_of_row(), minlength=layout.blocks * len(q))
     small = owner.astype(np.uint16) if layout.blocks < 2**16 else owner  # numpy sorts short integers by counting
-    return RoutedSelection(np.argsort(small, kind="stable"), sizes.reshape(layout.blocks, len(q)))
+    return _routed(q, np.argsort(small, kind="stable"), sizes.reshape(layout.blocks, len(q)))
 
 
-def request_rows(comm: Comm, q: Selection, routed: RoutedSelection, columns: Selection | None = None) -> Requests:
+def _routed(q: Selection, order: np.ndarray, sizes: np.ndarray) -> RoutedRows:
+    """Return rows in the order of their owners, of which owner r has ``sizes[r, j]`` of mini-batch j."""
+    rows = np.asarray(sizes.sum(axis=1))
+    used, names = rows > 0, None if q.own_names is None else q.own_names[order]
+    ids = np.tile(q.minibatches, np.count_nonzero(used))
+    return RoutedRows(order, Runs(used * len(q), rows, ids, sizes[used].astype(np.int32).reshape(-1), (), q.vertices[order], names))
+
+
+def request_rows(comm: Comm, q: Selection, routed: RoutedRows, columns: Selection | None = None) -> Requests:
     """Send each row to its owner, and `columns` (of the same mini-batches) to all ranks that own one; return what was received.
 
     Rows have names on all ranks or on none.
     """
-    names = None if q.own_names is None else q.own_names[routed.order]
-    return _exchange(comm, q, routed.sizes, q.vertices[routed.order], names, columns)
+    runs, more = routed.runs, list[Section]()
+    if columns is not None:
+        used = runs.rows > 0
+        copies = np.count_nonzero(used)
+        more.append(Section(np.tile(columns.sizes.astype(np.int32), copies), runs.counts))
+        more.append(Section(np.tile(columns.vertices, copies), used * len(columns.vertices)))
+    reader, _, (got,) = _exchange(comm, [runs], runs.counts[:, None], more)
+    selected = None
+    if columns is not None:
+        of_each = reader.take(got.counts)
+        selected = Selection(got.ids, row_pointers(of_each), reader.take(run_sums(of_each, got.counts)), q.n)
+    reader.finish("a request of another length than its sizes say")
+    return Requests(Selection(got.ids, row_pointers(got.lengths), got.vertices, q.n, got.names), got.rows, got.counts, selected)
 
 
 def request_from_all(comm: Comm, q: Selection) -> Requests:
     """Send the whole selection to every rank; return what was received."""
-    sizes = np.broadcast_to(q.sizes, (comm.size, len(q)))
-    names = None if q.own_names is None else np.tile(q.own_names, comm.size)
-    return _exchange(comm, q, sizes, np.tile(q.vertices, comm.size), names, None)
+    order = np.tile(np.arange(len(q.vertices)), comm.size)
+    return request_rows(comm, q, _routed(q, order, np.broadcast_to(q.sizes, (comm.size, len(q)))))
 
 
 def _exchange(
-    comm: Comm, q: Selection, sizes: np.ndarray, vertices: np.ndarray, names: np.ndarray | None, columns: Selection | None
-) -> Requests:
-    rows, k = sizes.sum(axis=1), len(q)
-    used = rows > 0
-    owners, often = np.count_nonzero(used), used * k
-    sections = [
-        Section(np.full(owners, k, np.int32), used.astype(np.int64)),
-        Section(np.tile(_words(q.minibatches), owners), often),
-        Section(sizes[used].astype(np.int32).reshape(-1), often),
-        Section(vertices, rows),
-    ]
-    if names is not None:
-        sections.append(Section(names, rows))
-    if columns is not None:
-        sections.append(Section(np.tile(columns.sizes.astype(np.int32), owners), often))
-        sections.append(Section(np.tile(columns.vertices, owners), used * len(columns.vertices)))
-    reader, lengths = _sent(comm, sections)
-    k_of = np.zeros(len(lengths), np.int64)
-    k_of[lengths > 0] = reader.take((lengths > 0).astype(np.int64))
-    ids, sizes_of = reader.take(k_of, np.uint32).astype(np.int64), reader.take(k_of)
-    requested = run_sums(sizes_of, k_of)
-    vertices, names = reader.take(requested), None if names is None else reader.take(requested)
-    selected = None
-    if columns is not None:
-        of_each = reader.take(k_of)
-        selected = Selection(ids, row_pointers(of_each), reader.take(run_sums(of_each, k_of)), q.n)
-    reader.finish("a request of another length than its sizes say")
-    return Requests(Selection(ids, row_pointers(sizes_of), vertices, q.n, names), requested, k_of, selected)
+    comm: Comm, sent: Sequence[Runs], heads: np.ndarray, more: Sequence[Section] = ()
+) -> tuple[MessageReader, np.ndarray, list[Runs]]:
+    """Send the runs of each type to the ranks that are asked for a row, behind `heads` (integers, shape (size, words)).
 
-
-def _sent(comm: Comm, sections: list[Section]) -> tuple[MessageReader, np.ndarray]:
-    """Send requests; return a reader of those received, and their lengths."""
-    pending = comm.start_alltoall_rows(*pack(sections), "topology")
-    return MessageReader(pending.wait(), pending.counts), pending.counts
-
-
-def _words(minibatches: np.ndarray) -> np.ndarray:
-    return minibatches.astype(np.uint32).view(np.int32)
+    A word of `heads` holds the runs of each type, and words may follow it. Returns a reader of what follows the runs of others, their heads
+    and their runs.
+    """
+    used, width = np.any([runs.rows for runs in sent], axis=0), heads.shape[1]
+    head = Section(heads[used].astype(np.int32).reshape(-1), used * width)
+    pending = comm.start_alltoall_rows(*pack([head, *(part for runs in sent for part in runs.sections()), *more]), "topology")
+    reader, told = MessageReader(pending.wait(), pending.counts), np.zeros((comm.size, width), np.int64)
+    told[pending.counts > 0] = reader.take((pending.counts > 0) * width).reshape(-1, width)
+    received = []
+    for own, counts in zip(sent, told[:, :: width // len(sent)].T, strict=True):
+        ids, lengths = reader.take(counts, np.uint32).astype(np.int64), reader.take(counts)
+        windows, rows = [reader.take(counts, np.int64) for _ in own.windows], run_sums(lengths, counts)
+        vertices = reader.take(rows)
+        received.append(Runs(counts, rows, ids, lengths, windows, vertices, None if own.names is None else reader.take(rows)))
+    return reader, told, received
 
 
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
@@ -141,10 +167,6 @@ class DrawnRelation(NamedTuple):
     def table(self) -> tuple[int, bool]:
         """The name of the counts of its rows."""
         return self.place, self.by_weight
-
-    def slots(self, counts: np.ndarray) -> np.ndarray:
-        """Return the slots of rows that may draw `counts` edges: int64."""
-        return np.asarray(self.law.edges_drawn(counts), np.int64)
 
 
 class HopForm(NamedTuple):
@@ -184,27 +206,8 @@ class HopForm(NamedTuple):
             Counted(one.table, layouts[one.destination], one.law.width_of_counts(one.longest)) for one in self.relations if not one.padded
         ]
 
-    @property
-    def words_of_run(self) -> int:
-        """Words that a request takes for a run, beside its rows."""
-        return 2 + 2 * self.ends + 2 * self.starts
 
-    def words_of_edge(self, relation: DrawnRelation) -> int:
-        """Words that an answer takes for an edge."""
-        return 1 + 2 * self.entries + 2 * relation.sends_times
-
-
-class RowRuns(NamedTuple):
-    """The rows of one type in the order of their owners, cut into runs of one tree and one window."""
-
-    order: np.ndarray  # int64, shape (R,): rows of the frontier
-    rows: np.ndarray  # int64, shape (owners,)
-    runs: np.ndarray  # int64, shape (owners,)
-    firsts: np.ndarray  # int64, shape (all runs,): the first of the ordered rows of each run
-    lengths: np.ndarray  # int32, shape (all runs,)
-
-
-def route_rows(frontier: Frontier, layout: Layout) -> RowRuns:
+def route_rows(frontier: Frontier, layout: Layout, named: bool = False) -> RoutedRows:
     """Order the rows of a frontier by owner and tree, and where windows move by window too."""
     owner = layout.blocks_of(frontier.vertices)
     windows = [column for column in (frontier.starts, frontier.ends) if column is not None]
@@ -213,41 +216,23 @@ def route_rows(frontier: Frontier, layout: Layout) -> RowRuns:
     keys = [column[order] for column in (owner, frontier.minibatches, *windows)]
     new[1:] = np.any([column[1:] != column[:-1] for column in keys], axis=0)
     firsts = np.flatnonzero(new)
-    lengths = np.diff(firsts, append=len(order)).astype(np.int32)
     rows, runs = (np.bincount(some, minlength=layout.blocks) for some in (owner, keys[0][firsts]))
-    return RowRuns(order, rows, runs, firsts, lengths)
+    lengths, names = np.diff(firsts, append=len(order)).astype(np.int32), frontier.names[order] if named else None
+    ids, *windows = (column[firsts] for column in (keys[1], *reversed(keys[2:])))
+    return RoutedRows(order, Runs(runs, rows, ids, lengths, windows, frontier.vertices[order], names))
 
 
-class RequestedRows(NamedTuple):
-    """Rows of one type that all ranks request, in rank order."""
-
-    frontier: Frontier
-    rows: np.ndarray  # int64, shape (size,): from each rank
-
-
-def request_hop(comm: Comm, form: HopForm, frontiers: Sequence[Frontier], routed: dict[int, RowRuns]) -> dict[int, RequestedRows]:
+def request_hop(comm: Comm, form: HopForm, routed: dict[int, RoutedRows]) -> dict[int, RequestedRows]:
     """Send the rows of each type to their owners, and return what was requested of this rank, by type."""
-    counts = np.stack([column for t in form.types for column in (routed[t].runs, routed[t].rows)], axis=1)
-    used, width = counts.any(axis=1), counts.shape[1]
-    sections = [Section(counts[used].astype(np.int32).reshape(-1), used * width)]
-    for t in form.types:
-        frontier, way = frontiers[t], routed[t]
-        of_runs = way.order[way.firsts]
-        sections.append(Section(_words(frontier.minibatches[of_runs]), way.runs))
-        sections.append(Section(way.lengths, way.runs))
-        sections += [Section(column[of_runs], way.runs) for column in (frontier.ends, frontier.starts) if column is not None]
-        sections.append(Section(frontier.vertices[way.order], way.rows))
-        if form.named:
-            sections.append(Section(frontier.names[way.order], way.rows))
-    reader, lengths = _sent(comm, sections)
-    counts = np.zeros((len(lengths), width), np.int64)
-    counts[lengths > 0] = reader.take((lengths > 0) * width).reshape(-1, width)
-    out = {}
-    for t, runs, rows in zip(form.types, counts[:, ::2].T, counts[:, 1::2].T, strict=True):
-        words, each = reader.take(runs, np.uint32).astype(np.int64), reader.take(runs)
-        ends, starts = (np.repeat(reader.take(runs, np.int64), each) if there else None for there in (form.ends, form.starts))
-        vertices = reader.take(rows)
-        names = reader.take(rows) if form.named else vertices
-        out[t] = RequestedRows(Frontier(vertices, names, np.repeat(words, each), starts, ends), rows)
+    sent = [routed[t].runs for t in form.types]
+    reader, told, received = _exchange(comm, sent, np.stack([column for runs in sent for column in (runs.counts, runs.rows)], axis=1))
     reader.finish("a request of another length than its counts say")
+    if wrong := np.flatnonzero((told[:, 1::2] != np.stack([runs.rows for runs in received], axis=1)).any(axis=1)).tolist():
+        raise PeerLost(f"rank {wrong[0]} sent a request of other rows than its counts say")
+    out = {}
+    for t, runs in zip(form.types, received, strict=True):
+        windows = [np.repeat(column, runs.lengths) for column in runs.windows]
+        ends, starts = windows.pop(0) if form.ends else None, windows.pop(0) if form.starts else None
+        names = runs.vertices if runs.names is None else runs.names
+        out[t] = RequestedRows(Frontier(runs.vertices, names, np.repeat(runs.ids, runs.lengths), starts, ends), runs.rows)
     return out

@@ -57,7 +57,7 @@ def test_tables_of_several_matrices_travel_in_one_collective():
             counts.gather([Counted(name, at, w) for name, at, w in zip(own, layouts, widths, strict=True)], own.__getitem__)
             calls.append(comm.collectives["topology"] - before["topology"])
             for name, at, expected in zip(own, layouts, (np.arange(100) + 200, 3 * np.arange(9)), strict=True):
-                np.testing.assert_array_equal(counts.of(name, at.places(np.arange(at.n, dtype=np.int32))), expected)
+                np.testing.assert_array_equal(counts.slots(name, RowLaw(-1), at.places(np.arange(at.n, dtype=np.int32))), expected)
         return calls, counts.nbytes
 
     assert on_threads(3, rank) == [([1, 0, 1], 4 * 100 + 9)] * 3
