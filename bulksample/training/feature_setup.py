@@ -19,10 +19,11 @@ from ..data.files import folder_of
 from ..data.parts_manifest import graph_manifest
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.block_rows import count_references
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout, TypeLayouts
-from ..distributed.matrix.open_graph import OpenBlock, count_references, open_layout
+from ..distributed.matrix.open_graph import OpenBlock, open_layout
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError

@@ -38,6 +38,7 @@ from ...backends.base import Backend
 from ...errors import UsageError
 from ...local_adjacency import LocalAdjacency
 from ...sparse import CSR
+from ..comm.base import Comm
 from .grid import ProcessGrid
 from .layout import Layout
 
@@ -85,21 +86,25 @@ class BlockRowAdjacency(InBlockRows):
         self.local = LocalAdjacency(block, backend)  # for operations on own rows
 
     def with_entries(self, entries: Entries) -> CSR:
-        """Return the block with the given entries (see `Adjacency.left_multiply`). The first call with squares is collective."""
+        """Return the block with the given entries (see `Adjacency.left_multiply`).
+
+        The first call with squares is collective: see `count_references`; then each rank sends 8 bytes to each other rank.
+        """
         if entries == "ones":
             return self.block.with_values(None)
         if entries == "weights":
             return self.block
         if self._squares is None:
-            self._squares = LocalAdjacency(self.block, self.backend, self._longest_column()).squares
+            own = count_references(self.grid.column_comm, self.layout, self.block.indices)
+            longest = int(self.grid.column_comm.allgather(np.array([np.max(own, initial=0)]), "topology").max())
+            self._squares = LocalAdjacency(self.block, self.backend, longest).squares
         return self._squares
 
-    def _longest_column(self) -> int:
-        """Return the largest column count of A; collective in the process column.
 
-        Each rank sends 8 n bytes of counts to their owners, who add them up, then 8 bytes to each other rank.
-        """
-        counts = np.bincount(self.block.indices, minlength=self.n)
-        column = self.grid.column_comm
-        own = sum(column.alltoall(np.split(counts, self.bounds[1:-1]), "topology"))
-        return int(column.allgather(np.array([np.max(own, initial=0)]), "topology").max())
+def count_references(column: Comm, layout: Layout, vertices: np.ndarray) -> np.ndarray:
+    """Count how often each vertex of this rank's block row occurs in `vertices` on all ranks of a process column: int64, shape (m,).
+
+    Collective in the process column: each rank sends 8 n bytes of counts to their owners.
+    """
+    counts = np.bincount(layout.places(vertices), minlength=layout.n)
+    return np.asarray(np.sum(column.alltoall(np.split(counts, layout.bounds[1:-1]), "topology"), axis=0))

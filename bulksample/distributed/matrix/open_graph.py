@@ -24,7 +24,7 @@ from ...graph.vertex_table import default_split
 from ...local_adjacency import LocalAdjacency
 from ..comm.agree import agree
 from ..comm.base import Comm
-from .block_rows import BlockRowAdjacency
+from .block_rows import BlockRowAdjacency, count_references
 from .graph_block import GraphBlock, load_block
 from .grid import ProcessGrid
 from .layout import Layout, TypeLayouts
@@ -65,18 +65,18 @@ class OpenBlock:
 
         Collective in the process column: each member sends its labels and 4 bytes per seed to every other member.
         """
-        assert self.block.labels is not None
         mask = self.own_seeds(split)
-        own = slice(None) if mask is None else mask
-        return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
+        return self._labels(slice(None) if mask is None else mask)
 
     def labels_of(self, vertices: np.ndarray) -> np.ndarray:
         """Return the labels of distinct vertices, in ascending order of the vertices.
 
         Collective in the process column: each member sends its labels and 4 bytes per vertex to every other member.
         """
+        return self._labels(np.isin(self.block.vertices, vertices, assume_unique=True))
+
+    def _labels(self, own: np.ndarray | slice) -> np.ndarray:
         assert self.block.labels is not None
-        own = np.isin(self.block.vertices, vertices, assume_unique=True)
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
     def own_seeds(self, split: str | None, training: bool = False) -> np.ndarray | None:
@@ -85,26 +85,15 @@ class OpenBlock:
         if split not in (None, "all", *block.masks):
             raise UsageError(f"graph {block.name!r} has no {split!r} split; it has {', '.join([*block.masks, 'all'])}")
         if split is None:
-            split = default_split(f"graph {block.name!r}", self._masks(), training)
+            masks = dict.fromkeys(block.masks, True)
+            if "train" in masks:  # False without a vertex in any block
+                masks["train"] = bool(self.grid.column_comm.allgather(np.array([block.masks["train"].any()]), "topology").any())
+            split = default_split(f"graph {block.name!r}", masks, training)
         return None if split == "all" else block.masks[split]
-
-    def _masks(self) -> dict[str, bool]:
-        """Return the masks of the graph; False for a training mask without a vertex in any block, which ranks of the process column ask."""
-        masks = dict.fromkeys(self.block.masks, True)
-        if "train" in masks:
-            masks["train"] = bool(self.grid.column_comm.allgather(np.array([self.block.masks["train"].any()]), "topology").any())
-        return masks
 
     def column_counts(self) -> np.ndarray:
         """Return the number of entries of A in the column of each own vertex: int64, shape (m,); see `count_references`."""
-        return self.count_references(self.block.adjacency.indices)
-
-    def count_references(self, vertices: np.ndarray) -> np.ndarray:
-        """Count how often each own vertex occurs in `vertices` on all ranks of the process column: int64, shape (m,).
-
-        Collective in the process column: each rank sends 8 n bytes of counts to their owners.
-        """
-        return count_references(self.grid.column_comm, self.layout, vertices)
+        return count_references(self.grid.column_comm, self.layout, self.block.adjacency.indices)
 
     def gather(self, own: np.ndarray) -> np.ndarray:
         """Concatenate the arrays of all block rows on every rank; collective in the process column (kind "topology")."""
@@ -120,15 +109,6 @@ def open_relations(
     if placement.exchange == "owner":
         return OwnerRelations(graph, backend, blocks, held)
     return RowsRelations(graph, backend, blocks, held, placement.oblivious)
-
-
-def count_references(column: Comm, layout: Layout, vertices: np.ndarray) -> np.ndarray:
-    """Count how often each vertex of this rank's block row occurs in `vertices` on all ranks of a process column: int64, shape (m,).
-
-    Collective in the process column: each rank sends 8 n bytes of counts to their owners.
-    """
-    counts = np.bincount(layout.places(vertices), minlength=layout.n)
-    return np.asarray(np.sum(column.alltoall(np.split(counts, layout.bounds[1:-1]), "topology"), axis=0))
 
 
 def open_block(

@@ -75,24 +75,10 @@ class RankGraph(Unpicklable):
     manifest : Manifest
         Of the store.
     placement : Placement
-    held : Graph or OpenBlock
-        The whole graph, mapped from the store; of a plain graph whose topology is in block rows, the adjacency, the labels and the masks
-        of this rank's block row.
     features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
         Of all vertices, mapped from the store; or those of this rank's block row. A dict of such by type, unless the graph is plain.
-    rows, blocks : TypeLayouts, optional
-        The vertices of each type in the block rows of the topology, and in those of the features; None of what is whole.
-    relations : list of RelationBlock, optional
-        The rows of this rank's vertices in each relation, if the topology is in block rows and the graph is not plain.
-    edges : BlockEdges, optional
-        What this rank knows of the edges of its block row of a plain graph, of the topology if that is partitioned; None if nothing is in
-        block rows.
     edge_features : float32 or float16, shape (m, d), optional
         Of all edges of a plain graph, mapped from the store, if features are whole.
-    part_places : int32, shape (n,), optional
-        The place of each vertex in a folder of parts, if nothing is in block rows.
-    lease : Lease, optional
-        The grid of `held`.
     opened : OpenedAs
     sampling_grids, edge_grids, feature_grids : CommPool of ProcessGrid
         Grids of the topology for threads that sample, each with a tally of its own; for fetches of edges, and of features. All graphs of
@@ -103,15 +89,15 @@ class RankGraph(Unpicklable):
     comm: Comm
     manifest: Manifest
     placement: Placement
-    held: Graph | OpenBlock
+    held: Graph | OpenBlock  # the whole graph, mapped; of a plain graph in block rows, this rank's rows, labels and masks
     x: Mapping[str, np.ndarray | CSR] = field(default_factory=dict, repr=False)  # the features by type
-    rows: TypeLayouts | None = None
-    blocks: TypeLayouts | None = None
-    relations: list[RelationBlock] | None = None
-    edges: BlockEdges | None = None
+    rows: TypeLayouts | None = None  # the vertices of each type in the block rows of the topology; None if it is whole
+    blocks: TypeLayouts | None = None  # and in those of the features
+    relations: list[RelationBlock] | None = None  # this rank's rows, if the topology is in block rows and the graph is not plain
+    edges: BlockEdges | None = None  # of a plain graph, in the block rows of the topology if there are any, else of the features
     edge_features: np.ndarray | None = None
-    part_places: np.ndarray | None = field(default=None, repr=False)
-    lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
+    part_places: np.ndarray | None = field(default=None, repr=False)  # in a folder of parts, if nothing is in block rows: int32, shape (n,)
+    lease: Lease[ProcessGrid] | None = field(default=None, repr=False)  # the grid of `held`
     opened: OpenedAs = field(default_factory=lambda: OpenedAs(""))
 
     @property
@@ -216,15 +202,16 @@ class RankGraph(Unpicklable):
         """
         if isinstance(self.held, Graph) and not self.placement.partitioned:
             return LocalAdjacency(self.held.adjacency, backend) if self.plain else LocalAdjacency(self.held, backend, by_type=True), None
-        adjacency = self.sampling_grids.lend(lambda grid: self._in_block_rows(grid, backend))
-        return adjacency, adjacency.grid.comm
 
-    def _in_block_rows(self, grid: ProcessGrid, backend: Backend) -> InBlockRows:
-        if isinstance(self.held, OpenBlock):
-            return replace(self.held, grid=grid).adjacency(backend)
-        assert self.rows is not None
-        assert self.relations is not None
-        return open_relations(self.placement, self.held, backend, self.rows.on(grid), self.relations)
+        def in_block_rows(grid: ProcessGrid) -> InBlockRows:
+            if isinstance(self.held, OpenBlock):
+                return replace(self.held, grid=grid).adjacency(backend)
+            assert self.rows is not None
+            assert self.relations is not None
+            return open_relations(self.placement, self.held, backend, self.rows.on(grid), self.relations)
+
+        adjacency = self.sampling_grids.lend(in_block_rows)
+        return adjacency, adjacency.grid.comm
 
     @property
     def read_bytes(self) -> int:
@@ -252,52 +239,38 @@ class RankGraph(Unpicklable):
 
 
 def open_rank_graph(
-    directory: str | os.PathLike[str],
-    comm: Comm,
-    *,
-    topology: str = "partitioned",
-    features: str = "partitioned",
-    replication: int = 1,
-    feature_replication: int | None = None,
-    grid_order: str = "auto",
-    exchange: str = "owner",
-    partition: str = "block",
-    seed_locality: int | None = None,
-    seed: int = 0,
-    label: str | None = None,
-    target: str | None = None,
-    check: str = "auto",
-) -> RankGraph:
-    """Read this rank's share of a stored graph; collective.
+    directory: str | os.PathLike[str], comm: Comm, *, topology: str = "partitioned", features: str = "partitioned", replication: int = 1,
+    feature_replication: int | None = None, grid_order: str = "auto", exchange: str = "owner", partition: str = "block",
+    seed_locality: int | None = None, seed: int = 0, label: str | None = None, target: str | None = None, check: str = "auto",
+) -> RankGraph:  # fmt: skip
+    """Read this rank's share of a stored graph; collective. See `Placement` for what can be divided, and `verify_together` for `check`.
 
-    Parameters
-    ----------
-    topology, features
-        See `placement.Placement`. Whole arrays are mapped from the store. Of partitioned ones a rank reads its own rows into memory, and
-        no others.
-    replication, feature_replication, grid_order, exchange, partition, seed_locality, seed
-        Of what is partitioned; see `placement.Placement`.
-    label : str, optional
-        Another column of the store to use as the label.
-    target : str, optional
-        The target that the label shall be; see `Graph.with_label`.
-    check : {"auto", "full", "none"}
-        Hashes to check; see `verify_together`.
-
-    Raises
-    ------
-    UsageError
-        On every rank, if an argument is unknown or does not fit the others or the graph, as a folder of parts, `label` and `target` do not
-        fit several vertex types. If the ranks were given different arguments or graphs.
-    DataError
-        On every rank, if the store is missing or damaged for one of them.
+    Whole arrays are mapped from the store. Of partitioned ones a rank reads its own rows into memory, and no others. `label` is another
+    column of the store to use as the label, and `target` what it shall be; see `Graph.with_label`. Raises `UsageError` on every rank if an
+    argument is unknown or does not fit the others or the graph, as a folder of parts, `label` and `target` do not fit several vertex types,
+    or if the ranks were given different arguments or graphs. Raises `DataError` on every rank if the store is missing or damaged for one of
+    them.
     """
     asked: dict[str, Any] = {
         "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
     named = {"label": label, "target": target}
-    placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed, named))
+
+    def checked() -> tuple[Placement, Manifest]:
+        """Raise `UsageError` if the arguments do not fit each other, the ranks or the store."""
+        c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
+        for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
+            if not is_whole(number, least, 2**64 - 1):
+                raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
+        placement = Placement(**asked)
+        choose_order(comm, placement.grid_order)
+        manifest = store.manifest(directory)
+        if not manifest.plain and (others := [name for name, given in named.items() if given is not None]):
+            raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
+        return placement, manifest
+
+    placement, manifest = together(comm, checked)
     agree(comm, {"version": __version__, **asked, "seed": seed, **named, "check": check}, {"graph": manifest.digest})
     verify_together(directory, comm, check)
 
@@ -309,31 +282,13 @@ def open_rank_graph(
     blocks = None
     if placement.shards_features:
         blocks = rows if placement.same_rows(comm) else layouts(placement.feature_shape(comm))[1]
-    read = _plain if manifest.plain else _types
-    arrays = together(comm, lambda: read(directory, placement, rows, blocks, **named))
+
+    def read() -> dict[str, Any]:
+        return _plain(directory, placement, rows, blocks, label, target) if manifest.plain else _types(directory, rows, blocks)
+
+    arrays = together(comm, read)
     how = OpenedAs(os.fspath(directory), seed, label, target)
     return RankGraph(comm, manifest, placement, rows=rows, blocks=blocks, lease=lease, opened=how, **arrays)
-
-
-def _checked(
-    comm: Comm, directory: Any, asked: dict[str, Any], seed: int, named: dict[str, str | None]
-) -> tuple[Placement, Manifest]:  # fmt: skip
-    """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other, the ranks or it."""
-    _check_numbers(asked, seed)
-    placement = Placement(**asked)
-    choose_order(comm, placement.grid_order)
-    manifest = store.manifest(directory)
-    if not manifest.plain and (others := [name for name, given in named.items() if given is not None]):
-        raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
-    return placement, manifest
-
-
-def _check_numbers(asked: dict[str, Any], seed: Any) -> None:
-    """Raise `UsageError` if c of the topology or of the features, or the seed of a partition, is no whole number in range."""
-    c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
-    for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
-        if not is_whole(number, least, 2**64 - 1):
-            raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
 
 
 def _plain(
@@ -362,9 +317,7 @@ def _plain(
     return {"held": held, "x": {} if x is None else {NODE: x}, "edges": edges, **more}
 
 
-def _types(
-    directory: Any, placement: Placement, rows: TypeLayouts | None, blocks: TypeLayouts | None, **named: str | None
-) -> dict[str, Any]:  # fmt: skip
+def _types(directory: Any, rows: TypeLayouts | None, blocks: TypeLayouts | None) -> dict[str, Any]:
     """Map a graph of several types from its store, and read this rank's rows, and no others, of what is in block rows."""
     graph = store.load(directory, check="none", structure=rows is None)
     x = {kind.name: kind.features for kind in graph.types if kind.features is not None}

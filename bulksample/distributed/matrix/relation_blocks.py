@@ -30,7 +30,7 @@ from ...graph.vertex_table import check_adjacency
 from ...rng import Draw
 from ...sparse import CSR, frozen, row_pointers, runs
 from .block_rows import InBlockRows
-from .layout import Layout, TypeLayouts
+from .layout import TypeLayouts
 
 
 class RelationBlock(NamedTuple):
@@ -54,7 +54,8 @@ def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
 
     Raises `DataError` if these rows are malformed.
     """
-    matrix, rows = relation.adjacency, _as_slice(members)
+    matrix, gapless = relation.adjacency, len(members) > 0 and int(members[-1]) - int(members[0]) + 1 == len(members)
+    rows: Any = slice(int(members[0]), int(members[-1]) + 1) if gapless else members
     starts, ends = (np.array(part[rows], np.int64) for part in (matrix.indptr[:-1], matrix.indptr[1:]))
     low, high = int(starts.min(initial=matrix.nnz)), int(ends.max(initial=0))
     ascending = (starts <= ends).all() and (ends[:-1] <= starts[1:]).all()
@@ -75,6 +76,23 @@ def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
         raise DataError(f"{relation}: in a block row: {error}") from None
     shift = np.array([low]) if isinstance(at, slice) else starts - made.indptr[:-1]
     return RelationBlock(made, frozen(shift, np.int64), own(relation.times))
+
+
+class HeldRelations:
+    """The rows of the relations of a graph that this rank holds: those of the members of each destination type in its block row."""
+
+    graph: Graph
+    blocks: TypeLayouts
+    held: Sequence[RelationBlock]
+
+    def held_block(self, relation: Relation) -> RelationBlock:
+        """Return this rank's rows of a relation of the graph."""
+        return self.held[self.graph.ordinal(relation.key)]
+
+    def rows_of(self, relation: Relation) -> EdgeEnds:
+        """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""
+        block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
+        return EdgeEnds(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
 
 
 class RelationFacts(NamedTuple):
@@ -99,7 +117,7 @@ class HopRules(NamedTuple):
     entries: bool  # positions of edges in their adjacencies are asked for
 
 
-class PartitionedRelations(InBlockRows):
+class PartitionedRelations(InBlockRows, HeldRelations):
     """The relations of a graph in block rows: the part that does not depend on the policy. `expand_trees` is collective.
 
     The adjacencies of `graph` may be mapped from a store; only their sizes are read here. `blocks` lie on a grid whose communicators are
@@ -121,19 +139,6 @@ class PartitionedRelations(InBlockRows):
     def held_bytes(self) -> int:
         """Bytes of this rank's rows of all relations."""
         return sum(one.nbytes for one in self.held) + self.blocks.nbytes()
-
-    def held_block(self, relation: Relation) -> RelationBlock:
-        """Return this rank's rows of a relation of the graph."""
-        return self.held[self.graph.ordinal(relation.key)]
-
-    def layout_of(self, name: str) -> Layout:
-        """Return the block rows of the vertices of a type."""
-        return self.blocks.of[name]
-
-    def rows_of(self, relation: Relation) -> EdgeEnds:
-        """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""
-        block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
-        return EdgeEnds(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
 
     def check_whole(self) -> NoReturn:
         raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
@@ -216,10 +221,3 @@ class PartitionedRelations(InBlockRows):
 def read_blocks(graph: Graph, blocks: TypeLayouts) -> list[RelationBlock]:
     """Read this rank's rows of every relation; see `read_block`."""
     return [read_block(relation, blocks.members(relation.destination)) for relation in graph.relations]
-
-
-def _as_slice(rows: np.ndarray) -> Any:
-    """Return a slice that stands for ascending integers without a gap; others as they are."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows

@@ -25,9 +25,9 @@ from ...graph.links import NonNeighbors, check_destinations, times_of_ends
 from ...sparse import CSR, row_pointers
 from ..comm.agree import together
 from ..comm.base import Comm
-from .layout import Layout
+from .layout import TypeLayouts
 from .open_graph import OpenBlock
-from .relation_blocks import PartitionedRelations, RelationBlock
+from .relation_blocks import HeldRelations, RelationBlock
 
 
 class PartitionedLinks(LinkExamples):
@@ -37,18 +37,19 @@ class PartitionedLinks(LinkExamples):
     sends each edge to the owner of its source, 8 bytes, which keeps as much.
     """
 
-    def __init__(self, relations: PartitionedRelations | PlainRows, relation: Relation, timed: bool) -> None:
+    def __init__(self, relations: HeldRelations, relation: Relation, timed: bool) -> None:
         self.graph, self.relation, self.timed = relations.graph, relation, timed
-        self._comm, self._row = relations.grid.column_comm, relations.grid.row
-        self._block = relations.held_block(relation)
-        self._of = {name: relations.layout_of(name) for name in (relation.source, relation.destination)}
+        self._comm, self._row = relations.blocks.grid.column_comm, relations.blocks.grid.row
+        self._block, self._of = relations.held_block(relation), relations.blocks.of
         self._own = own = relations.rows_of(relation)
         if timed and own.times is not None:
             check = partial(check_destinations, self.graph, relation, own.times, (own.sources, own.destinations))
             together(self._comm, check)
         self.edges = np.arange(relation.edges)
         if relation.source == relation.destination:
-            here = self._shifted(np.flatnonzero(own.sources == own.destinations))
+            local = np.flatnonzero(own.sources == own.destinations)
+            rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
+            here = (local + self._block.shift_of(rows)).astype(np.int64)
             counts = self._comm.allgather(np.array([len(here)]), "topology")[:, 0]
             loops = self._comm.allgather_rows(here, counts, "topology")
             self.edges = np.setdiff1d(self.edges, loops, assume_unique=True)
@@ -80,7 +81,9 @@ class PartitionedLinks(LinkExamples):
 
     def _sources_of(self, edges: np.ndarray) -> np.ndarray:
         """Return the sources of own edges, given their positions in the whole adjacency; beside their times if edges have times."""
-        local = edges - self._block.shift_of(self._local_rows(rows_of(self.relation, edges)))
+        layout = self._of[self.relation.destination]
+        rows = layout.places(rows_of(self.relation, edges)) - int(layout.bounds[self._row])
+        local = edges - self._block.shift_of(rows)
         sources: np.ndarray = self._block.matrix.indices[local]
         if not self.timed or self._block.times is None:
             return sources
@@ -90,16 +93,6 @@ class PartitionedLinks(LinkExamples):
         sources, existing, words = requests.astype(np.int64).T
         return drawn(self._others, sources, existing, words.astype(np.uint32)).astype(np.int32)
 
-    def _local_rows(self, rows: np.ndarray) -> np.ndarray:
-        layout = self._of[self.relation.destination]
-        local: np.ndarray = layout.places(rows) - int(layout.bounds[self._row])
-        return local
-
-    def _shifted(self, local: np.ndarray) -> np.ndarray:
-        rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
-        places: np.ndarray = (local + self._block.shift_of(rows)).astype(np.int64)
-        return places
-
 
 class _RowPointers(NamedTuple):
     """The row pointers of an adjacency in block rows, which all ranks know."""
@@ -108,32 +101,19 @@ class _RowPointers(NamedTuple):
     nnz: int
 
 
-class PlainRows:
+class PlainRows(HeldRelations):
     """A block row of a plain graph as `PartitionedLinks` reads it; making one is collective.
 
     Each rank sends every other member of the process column 8 bytes for each of its rows (kind "topology").
     """
 
     def __init__(self, opened: OpenBlock) -> None:
-        self.grid, self._layout, self._rows = opened.grid, opened.layout, opened.block
         n, a = opened.block.n, opened.block.adjacency
         indptr = row_pointers(opened.gather(np.diff(a.indptr))[opened.layout.places(np.arange(n, dtype=np.int32))])
         edges = Relation(NODE, EDGE, NODE, cast(CSR, _RowPointers(indptr, int(indptr[-1]))), parallel=False)
         self.graph = Graph.of((VertexType(NODE, n),), (edges,), opened.block.name)
-        self._block = RelationBlock(a, indptr[opened.block.vertices] - a.indptr[:-1], None)
-
-    def layout_of(self, name: str) -> Layout:
-        """Return the block rows of the vertices of a type."""
-        return self._layout
-
-    def held_block(self, relation: Relation) -> RelationBlock:
-        """Return the rows of this rank."""
-        return self._block
-
-    def rows_of(self, relation: Relation) -> EdgeEnds:
-        """Return the edges that this rank holds."""
-        a = self._rows.adjacency
-        return EdgeEnds(a.indices.astype(np.int64), self._rows.vertices.astype(np.int64)[a.row_of_entry()], None)
+        self.blocks = TypeLayouts(opened.grid, {NODE: opened.layout})
+        self.held = [RelationBlock(a, indptr[opened.block.vertices] - a.indptr[:-1], None)]
 
 
 def ask_owners(comm: Comm, owners: np.ndarray, requests: np.ndarray, answer: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
