@@ -92,12 +92,9 @@ def kernels(directory: Path | None = None) -> dict[str, Kernel]:
     found = {}
     for file in sorted((directory or kernel_directory()).glob("*.cu")):
         for bound, name, parameters in _SIGNATURE.findall(file.read_text(encoding="utf-8")):
-            found[name] = Kernel(file, name, tuple(map(_scalar, parameters.split(","))), WIDE if bound == "BS_WIDE" else THREADS)
+            types = (None if "*" in one else _SCALARS[one.replace("const ", "").split()[0]] for one in parameters.split(","))
+            found[name] = Kernel(file, name, tuple(types), WIDE if bound == "BS_WIDE" else THREADS)
     return found
-
-
-def _scalar(parameter: str) -> type | None:
-    return None if "*" in parameter else _SCALARS[parameter.replace("const ", "").split()[0]]
 
 
 class Processor(NamedTuple):
@@ -248,7 +245,8 @@ class CudaDevice:
     def _shared(self, array: np.ndarray) -> Any:
         for held, there in self._matrices.values():
             for own, copy in ((held.indptr, there.indptr), (held.indices, there.indices), (held.values, there.values)):
-                if own is not None and _same(own, array):
+                same = own is not None and (own.ctypes.data, own.shape, own.dtype) == (array.ctypes.data, array.shape, array.dtype)
+                if same:  # both live, and are the same memory
                     return copy
         return self._placed(array)
 
@@ -277,8 +275,3 @@ def _forget_bytes(device: ref[CudaDevice], name: object) -> None:
 def _forget_constant(device: ref[CudaDevice], name: int) -> None:
     if (used := device()) is not None:
         used._constants.pop(name, None)
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """True if two living arrays are the same memory."""
-    return (a.ctypes.data, a.shape, a.dtype) == (b.ctypes.data, b.shape, b.dtype)

@@ -154,13 +154,6 @@ def layer_bounds(
     return bounds
 
 
-def pick_table_bytes(n: int, k: int, fanouts: Sequence[int]) -> int:
-    """Return the bytes of the tables of all picks, see `tables.equal_tables`; 0 if a hop draws all neighbors."""
-    if min(fanouts, default=-1) < 0:
-        return 0
-    return HASHED // 4 * len(fanouts) * k * table_slots(min(max(fanouts), n))
-
-
 def layer_bytes(
     n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
     numbering: Name | None = None, shared: Sequence[int] | None = None,
@@ -178,7 +171,9 @@ def layer_bytes(
     structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
     most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
     tables = structure.bytes(n, k, 0, seeds, most)
-    standing = tables.standing + 8 * zeroed_words(k, seeds, bounds) + pick_table_bytes(n, k, drawn)
+    standing = tables.standing + 8 * zeroed_words(k, seeds, bounds)
+    if min(drawn, default=-1) >= 0:
+        standing += HASHED // 4 * len(drawn) * k * table_slots(min(max(drawn), n))  # the tables of all picks: `tables.equal_tables`
     kept = 4 * seeds + 8 * (k + 1) + sum(8 * (bound.rows + 1) + 8 * bound.edges for bound in bounds)
     before, vertices, scratch = 0, 4 * seeds, max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
     for bound in bounds:

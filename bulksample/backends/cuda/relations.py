@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,14 @@ def expand_relations(
     sizes = bound.seeds.tobytes(), bound.sizes.tobytes(), tuple(relations[r].matrix.nnz for r in order)
     given = device.free_bytes, device.numbering, tuple(array is None for array in inputs)
     key = ("relations", *(part for part in shape if part is not bound), *sizes, *given)
-    recording = recorded(device, key, partial(_recorded, shape, inputs), [])
+
+    def run(recorder: CudaDevice, outside: Sequence[Any]) -> tuple[tuple[Inputs, OpenRelationBulk], list[Any]]:
+        asked = _put(recorder, inputs)
+        bulk = enqueue(recorder, shape, asked, True)
+        kept = [bulk.sizes, bulk.seed_rows, bulk.held.vertices, *(part for hop in bulk.hops for part in hop)]
+        return (asked, bulk), kept if bulk.held.trees is None else [*kept, bulk.held.trees]
+
+    recording = recorded(device, key, run, [])
     asked, bulk = recording.result
     with device.phase("enqueue"):
         pairs = [(there, array) for there, array in zip(asked, inputs, strict=True) if array is not None]
@@ -127,16 +133,6 @@ def _put(device: CudaDevice, inputs: Inputs) -> Inputs:
     return Inputs(*(None if array is None else next(there) for array in inputs))
 
 
-def _recorded(
-    shape: Shape, inputs: Inputs, device: CudaDevice, outside: Sequence[Any]
-) -> tuple[tuple[Inputs, OpenRelationBulk], list[Any]]:
-    """Enqueue all hops on a device that records."""
-    asked = _put(device, inputs)
-    bulk = enqueue(device, shape, asked, True)
-    kept = [bulk.sizes, bulk.seed_rows, bulk.held.vertices, *(part for hop in bulk.hops for part in hop)]
-    return (asked, bulk), kept if bulk.held.trees is None else [*kept, bulk.held.trees]
-
-
 def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> OpenRelationBulk:
     """Enqueue all hops; waits once a hop unless sizes are bounded."""
     bound, step, count = shape.bound, 2 * shape.groups + 2, len(shape.drawn)
@@ -163,9 +159,9 @@ def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> O
                     found = device.get(hop.found)
                     room, fresh = int(found[-1]), np.minimum(np.diff(found), bound.sizes)
                     most = np.minimum(most + fresh, bound.sizes)
-                drawn = hop.draw(room)
-                grown, local = numbering.number(held, drawn.found, ends[h + 1])
-                hops.append(RelationHop(hop.pointers, local, drawn.entries))
+                drawn, entries = hop.draw(room)
+                grown, local = numbering.number(held, drawn, ends[h + 1])
+                hops.append(RelationHop(hop.pointers, local, entries))
                 since, held = held.pointers if shape.only_new else None, grown
     return OpenRelationBulk(sizes, seed_rows, held, hops)
 
@@ -174,11 +170,6 @@ def _rows(shape: Shape, frontier: np.ndarray) -> int:
     """Return the rows of a hop from those of each group."""
     of_type = frontier.reshape(-1, len(shape.counts)).sum(axis=0)
     return int(sum(of_type[destination] for _, destination in shape.ends))
-
-
-class _DrawnOnRelations(NamedTuple):
-    found: FoundVertices
-    entries: Any
 
 
 class _OpenRelationHop:
@@ -201,8 +192,8 @@ class _OpenRelationHop:
         given = (*numbers, asked.firsts, *frontier, asked.names, asked.starts, asked.ends)
         device.scan("relation_rows", rows, 0, lambda states: (*given, states, self.pointers, self._rows, self.found, edges, self._hubs))
 
-    def draw(self, room: int) -> _DrawnOnRelations:
-        """Draw at most `room` edges, by one launch for each kind of draw that the laws of the hop name."""
+    def draw(self, room: int) -> tuple[FoundVertices, Any]:
+        """Draw at most `room` edges, by one launch for each kind of draw that the laws of the hop name; return their entries as well."""
         device, size = self._device, self._size
         columns, entries = device.empty(room, np.int32), device.empty(room, np.int64)
         trees = device.empty(room, np.int32) if self._shape.disjoint else None
@@ -225,4 +216,4 @@ class _OpenRelationHop:
         if any(fanout > 0 and law is Law.WEIGHTED for fanout, law in self._laws):
             shared = 0 if self._hubs is None else 32 * SLICES * min(size, HUBS)
             device.start("relation_weighted", max(32 * size, shared), *common, self._hubs)
-        return _DrawnOnRelations(FoundVertices(self.found, columns, trees), entries)
+        return FoundVertices(self.found, columns, trees), entries

@@ -59,23 +59,17 @@ def made_alike(comm: Comm, call: Callable[[], tuple[T, dict[str, Any], dict[str,
 
 def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
     """Raise `UsageError` for the first difference between the settings, or else the hashes, of all ranks."""
-    for place, in_words in enumerate((_values, _others)):
+    for place, shown in enumerate((True, False)):
         first = everyone[0][place]
         for rank, theirs in enumerate(both[place] for both in everyone):
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
-                    raise UsageError(f"the ranks do not agree on {key}: {in_words(first[key], theirs[key], rank)}; {remedy}")
+                    values = f"{first[key]!r} on rank 0, {theirs[key]!r} on rank {rank}"
+                    found = values if shown else f"another on rank {rank} than on rank 0"
+                    raise UsageError(f"the ranks do not agree on {key}: {found}; {remedy}")
     for rank, parts in enumerate(everyone):
         if any(mine.keys() != others.keys() for mine, others in zip(everyone[0], parts, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
-
-
-def _values(first: Any, other: Any, rank: int) -> str:
-    return f"{first!r} on rank 0, {other!r} on rank {rank}"
-
-
-def _others(first: Any, other: Any, rank: int) -> str:
-    return f"another on rank {rank} than on rank 0"
 
 
 def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ class Comm(Primitives):
         shares = itemsize * ((numbers + self.size - 1 - np.arange(self.size)) // self.size)
         local, away = int(shares[self.rank]), self.elsewhere
         between = int(shares[away].sum()) + int(np.count_nonzero(away)) * local
-        self._count(kind, 2 * (self.size - 1), int(shares.sum()) - local + (self.size - 1) * local, between)
+        self.count(kind, 2 * (self.size - 1), int(shares.sum()) - local + (self.size - 1) * local, between)
 
     def allgather(self, array: np.ndarray, kind: str) -> np.ndarray:
         """Return the arrays of all ranks, stacked: shape ``(size, *array.shape)``. All ranks pass the same shape and dtype."""
@@ -134,10 +134,16 @@ class Comm(Primitives):
         row_bytes = rows.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
         sizes = counts * row_bytes
         shape = (int(counts.sum()), *rows.shape[1:])
-        if sizes.max(initial=0) <= self._round_bytes():  # one round: the received bytes are the result
+        limit = max(1, self.most_elements // self.size)  # bytes that a rank sends in one round
+        if sizes.max(initial=0) <= limit:  # one round: the received bytes are the result
             return self._gathered(_bytes_of(rows), sizes, kind).view(rows.dtype).reshape(shape)
-        out = np.empty(shape, rows.dtype)
-        _into(_bytes_of(out), self._gather_in_rounds(_bytes_of(rows), sizes, kind), sizes)
+        out, at = np.empty(shape, rows.dtype), np.cumsum(sizes) - sizes
+        part, into = _bytes_of(rows), _bytes_of(out)
+        for first in range(0, int(sizes.max()), limit):
+            now = np.clip(sizes - first, 0, limit)
+            received, starts = self._gathered(part[first : first + int(now[self.rank])], now, kind), np.cumsum(now) - now
+            for r in np.flatnonzero(now):
+                into[at[r] + first : at[r] + first + now[r]] = received[starts[r] : starts[r] + now[r]]
         return out
 
     def broadcast(self, array: np.ndarray, kind: str, root: int = 0) -> np.ndarray:
@@ -183,7 +189,14 @@ class Comm(Primitives):
 
     def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
         """Begin `alltoall`; ``.wait()`` of the returned object gives its result. Row counts have been exchanged on return."""
-        arrays = self._checked_parts(parts, kind)
+        arrays = [np.ascontiguousarray(part) for part in parts]
+        if len(arrays) != self.size:
+            raise UsageError(f"alltoall sends one part to each of {self.size} ranks; got {len(arrays)} parts")
+        for part in arrays:
+            self._check(part, kind)
+            if part.dtype != arrays[0].dtype or part.dtype.hasobject or part.shape[1:] != arrays[0].shape[1:]:
+                forms = ", ".join(f"{other.dtype} {other.shape}" for other in arrays)
+                raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {forms}")
         return PendingAlltoall(self.start_alltoall_rows(np.concatenate(arrays), np.array([len(part) for part in arrays]), kind))
 
     def alltoall_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str, incoming: np.ndarray | None = None) -> np.ndarray:
@@ -256,7 +269,7 @@ class Comm(Primitives):
         self._count_collective(kind)
         sent = row_bytes * np.array(rows, np.int64)
         sent[self.rank] = 0
-        self._count(kind, int(np.count_nonzero(sent)), int(sent.sum()), int(sent[self.elsewhere].sum()))
+        self.count(kind, int(np.count_nonzero(sent)), int(sent.sum()), int(sent[self.elsewhere].sum()))
 
     def check_threads(self) -> None:
         """Raise `UsageError` if only one thread of this rank may communicate; sampling ahead needs two."""
@@ -345,33 +358,11 @@ class Comm(Primitives):
 
     # ---- helpers
 
-    def _round_bytes(self) -> int:
-        """Largest number of bytes that a rank sends in one round of an all-gather."""
-        return max(1, self.most_elements // self.size)
-
     def _gathered(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
         """Return the bytes of all ranks for one round, in new memory."""
         if self.size == 1 or not sizes.any():
             return part.copy()
         return self._allgather(part, sizes, kind)
-
-    def _gather_in_rounds(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the rounds of a long all-gather: (bytes received, number of them from each rank)."""
-        limit = self._round_bytes()
-        for first in range(0, int(sizes.max(initial=0)), limit):
-            now = np.clip(sizes - first, 0, limit)
-            yield self._gathered(part[first : first + int(now[self.rank])], now, kind), now
-
-    def _checked_parts(self, parts: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
-        arrays = [np.ascontiguousarray(part) for part in parts]
-        if len(arrays) != self.size:
-            raise UsageError(f"alltoall sends one part to each of {self.size} ranks; got {len(arrays)} parts")
-        for part in arrays:
-            self._check(part, kind)
-            if part.dtype != arrays[0].dtype or part.dtype.hasobject or part.shape[1:] != arrays[0].shape[1:]:
-                forms = ", ".join(f"{other.dtype} {other.shape}" for other in arrays)
-                raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {forms}")
-        return arrays
 
     def _agree_on_counts(self, counts: np.ndarray, made_of: str) -> np.ndarray:
         """Exchange row counts, with a checksum of `made_of` and of the place; return the counts: int64, shape (size,)."""
@@ -385,30 +376,17 @@ class Comm(Primitives):
             words = self._alltoall_words(words)
         differing = np.flatnonzero(words >> _COUNT_BITS != mark)
         if len(differing):  # then every rank sees a difference
-            self._compare_places()
+            places, lines = zip(*self._gather_json([self._place, self._message], alike=False), strict=True)
+            if len(set(places)) > 1:
+                steps = "; ".join(lines)
+                raise UsageError(f"the ranks have not taken the same steps: {steps}: take all steps on every rank, or equally many")
             raise UsageError(
                 f"all ranks of an alltoall must pass one kind, dtype and shape of rows: rank {self.rank} passes {made_of}, "
                 f"rank {differing[0]} does not; call it with the same arguments on all ranks"
             )
         return np.asarray(words & (2**_COUNT_BITS - 1))
 
-    def _compare_places(self) -> None:
-        """Raise `UsageError` if the ranks are at different places of the program; collective."""
-        places, lines = zip(*self._gather_json([self._place, self._message], alike=False), strict=True)
-        if len(set(places)) > 1:
-            raise UsageError(f"the ranks have not taken the same steps: {'; '.join(lines)}: take all steps on every rank, or equally many")
-
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """View a contiguous array as one-dimensional uint8."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-
-
-def _into(out: np.ndarray, rounds: Iterator[tuple[np.ndarray, np.ndarray]], sizes: np.ndarray) -> None:
-    """Copy the pieces of all rounds into `out`, rank after rank: those of rank r start at the sum of sizes[:r]."""
-    at = np.cumsum(sizes) - sizes
-    for received, now in rounds:
-        starts = np.cumsum(now) - now
-        for r in np.flatnonzero(now):
-            out[at[r] : at[r] + now[r]] = received[starts[r] : starts[r] + now[r]]
-        at = at + now

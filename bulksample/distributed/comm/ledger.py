@@ -102,6 +102,7 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     seconds of training (all threads), but at most its wall-clock seconds. "collectives" and "training_collectives" are those of the rank
     with the most, by kind.
     """
+    trained = [rank for rank in ranks if rank["training"]["clock"] > 0]
     return {
         "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
         "phase_bytes": {name: sum(rank["phase_bytes"][name] for rank in ranks) for name in PHASES},
@@ -114,7 +115,9 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "collectives": _by_kind(ranks, _COLLECTIVES, max),
         "training_collectives": _by_kind(ranks, _TRAINING_COLLECTIVES, max),
         "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
-        "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
+        "waiting_share": {
+            name: max((rank["seconds"][name] / rank["training"]["clock"] for rank in trained), default=0.0) for name in WAITING
+        },
         "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
     }
 
@@ -136,11 +139,6 @@ def _spread(values: list[float]) -> dict[str, float]:
 def _now() -> tuple[float, float]:
     """Return wall-clock seconds, and CPU seconds of all threads of this process."""
     return time.perf_counter(), time.process_time()
-
-
-def _share(rank: dict[str, dict[str, Any]], phase: str) -> float:
-    clock = rank["training"]["clock"]
-    return rank["seconds"][phase] / clock if clock > 0 else 0.0
 
 
 def _by_kind(ranks: list[dict[str, dict[str, Any]]], column: int, over: Callable[[Iterator[int]], int] = sum) -> dict[str, int]:

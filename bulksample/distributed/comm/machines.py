@@ -11,7 +11,7 @@ import mmap
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -42,11 +42,6 @@ def machines_of_ranks(comm: Comm) -> np.ndarray:
     for name in names:
         if name.startswith("!"):
             raise UsageError(name[1:])
-    return numbered(names)
-
-
-def numbered(names: list[str]) -> np.ndarray:
-    """Number names in the order in which they first occur: int64."""
     first = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([first[name] for name in names], np.int64)
 
@@ -107,7 +102,19 @@ def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Call
     array: np.ndarray = np.ndarray(shape, dtype, mmap.mmap(opened, size))
     os.close(opened)
     first, last = (shape[0] * r // machine.size for r in (machine.rank, machine.rank + 1))
-    _fill_together(comm, array, _chunks(array, first, last), fill)
+    step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, array[:1].nbytes)))
+    chunks = ((a, min(a + step, last)) for a in range(first, last, step))
+
+    def fill_some() -> bool:
+        until = time.monotonic() + comm.timeout / _MEETINGS
+        for a, b in chunks:
+            array[a:b] = fill(a, b)
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    while not all(comm.gather_control(together(comm, fill_some))):  # several meetings: a rank that reads from a slow disk is not lost
+        pass
     array.flags.writeable = False
     return array
 
@@ -135,27 +142,6 @@ def _open(pid: int, number: int, size: int, what: str) -> int:
         os.close(opened)
         raise UsageError(f"{path} holds {length} bytes and should be the {size} of {what}; use features replicated")
     return opened
-
-
-def _chunks(array: np.ndarray, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield (a, b) of consecutive rows that are filled at once."""
-    step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, array[:1].nbytes)))
-    return ((a, min(a + step, last)) for a in range(first, last, step))
-
-
-def _fill_together(comm: Comm, array: np.ndarray, chunks: Iterator[tuple[int, int]], fill: Callable[[int, int], np.ndarray]) -> None:
-    """Fill this rank's chunks; collective. Ranks meet several times within a timeout: one that reads from a slow disk is not lost."""
-
-    def fill_some() -> bool:
-        until = time.monotonic() + comm.timeout / _MEETINGS
-        for a, b in chunks:
-            array[a:b] = fill(a, b)
-            if time.monotonic() >= until:
-                return False
-        return True
-
-    while not all(comm.gather_control(together(comm, fill_some))):
-        pass
 
 
 def fair_threads(comm: Comm) -> int:

@@ -164,15 +164,10 @@ class PairwiseAlltoall:
         """Return True once all messages have been sent and received; does not wait."""
         if not self._finished:
             self._finished = self._mpi.Request.Testall(self._requests, self._statuses)
-            if self._finished:
-                self._check_lengths()
+            for (rank, buffer), status in zip(self._incoming, self._statuses, strict=False) if self._finished else ():
+                if (received := status.Get_count(self._mpi.BYTE)) != len(buffer):
+                    self.fault = f"rank {rank} sent {received} bytes where {len(buffer)} were agreed"
         return self._finished
-
-    def _check_lengths(self) -> None:
-        for (rank, buffer), status in zip(self._incoming, self._statuses, strict=False):
-            received = status.Get_count(self._mpi.BYTE)
-            if received != len(buffer):
-                self.fault = f"rank {rank} sent {received} bytes where {len(buffer)} were agreed"
 
 
 def ask(library: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> CudaAware:

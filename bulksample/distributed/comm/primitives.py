@@ -177,24 +177,21 @@ class Primitives(Unpicklable, ABC):
         return np.asarray(self.machine_of != self.machine_of[self.rank])
 
     def count(self, kind: str, messages: int, sent: int, between_machines: int = 0) -> None:
-        """Add messages and bytes that were sent outside the collectives to the tally."""
-        self._count(kind, messages, sent, between_machines)
+        """Add messages and bytes that were sent to the tally."""
+        with _COUNTING:  # communicators of several threads can share a tally
+            before = self.tally[kind]
+            self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))
+            self.between_machines[kind] += between_machines
 
     def count_to_each(self, kind: str, messages: int, each: int) -> None:
         """Count `each` bytes sent to each other rank."""
-        self._count(kind, messages, (self.size - 1) * each, int(np.count_nonzero(self.elsewhere)) * each)
+        self.count(kind, messages, (self.size - 1) * each, int(np.count_nonzero(self.elsewhere)) * each)
 
     def _count_collective(self, kind: str) -> None:
         """Count a collective in which this rank takes part; a rank alone has none."""
         if self.size > 1:
             with _COUNTING:
                 self.collectives[kind] += 1
-
-    def _count(self, kind: str, messages: int, sent: int, between_machines: int) -> None:
-        with _COUNTING:  # communicators of several threads can share a tally
-            before = self.tally[kind]
-            self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))
-            self.between_machines[kind] += between_machines
 
 
 def tree_sum(terms: Iterable[Term]) -> Term:

@@ -98,20 +98,16 @@ class ProcessComm(Comm):
         if within is None:
             self._channel.send_all("left")
             self.watch.wait(self._channel.all_left, "the other ranks to leave")
-        elif not self._all_leave_within(within, reason):
-            return False
+        else:
+            until = time.monotonic() + within
+            while not self._channel.all_left(reason):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.01)
         self.closed = True
         self._sentinel.report("left")
         sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
-        return True
-
-    def _all_leave_within(self, seconds: float, reason: str) -> bool:
-        until = time.monotonic() + seconds
-        while not self._channel.all_left(reason):
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
         return True
 
     def left_before(self, reason: str) -> bool:

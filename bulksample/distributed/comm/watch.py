@@ -101,12 +101,12 @@ class Watch:
         with self._lock:
             ring = list(self._ring)
             older = [entry for entry in self._waiting.values() if entry.number < ring[0].number]
-        runs = (list(run) for _, run in groupby(older + ring, lambda entry: (entry.what, entry.thread, entry.seconds is None)))
-        return "\n".join(f"  {_slowest(run)}" + f", the slowest of #{run[0].number} to #{run[-1].number}" * (len(run) > 1) for run in runs)
-
-
-def _slowest(run: list[Collective]) -> Collective:
-    return max(run, key=lambda entry: entry.seconds or 0.0)
+        runs = (run for _, run in groupby(older + ring, lambda entry: (entry.what, entry.thread, entry.seconds is None)))
+        lines = []
+        for run in map(list, runs):
+            slowest = max(run, key=lambda entry: entry.seconds or 0.0)
+            lines.append(f"  {slowest}" + f", the slowest of #{run[0].number} to #{run[-1].number}" * (len(run) > 1))
+        return "\n".join(lines)
 
 
 def end_process(report: str) -> None:

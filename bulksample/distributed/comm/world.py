@@ -64,7 +64,8 @@ def world(timeout: float = 300.0) -> Comm:
         return _world
     launch = launched()
     check_launch(launch)
-    if not launch.variable and (mpi := _begun_mpi()) is not None:
+    mpi = sys.modules.get("mpi4py.MPI")  # begun with several ranks by this program, also by a launcher without known variables
+    if not launch.variable and mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.size > 1:
         launch = Launch("mpirun", mpi.COMM_WORLD.size, "MPI", mpi.COMM_WORLD.rank)
     _world = _launched(launch, timeout) if launch.variable else SerialComm()
     if not launch.variable and (reason := unheard()):
@@ -86,12 +87,6 @@ def check_timeout(timeout: Any) -> None:
     """Raise `UsageError` for anything but seconds that a wait may take."""
     if not is_timeout(timeout):
         raise UsageError(f"timeout: got {timeout!r}; use a positive number of seconds, below {_LONGEST_SECONDS:g}")
-
-
-def _begun_mpi() -> Any:
-    """Return the module mpi4py.MPI if this program has begun MPI with several ranks, also by a launcher without known variables."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    return mpi if mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.size > 1 else None
 
 
 def _launched(launch: Launch, timeout: float) -> Comm:

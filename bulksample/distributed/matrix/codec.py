@@ -63,16 +63,13 @@ class Entrywise(Codec):
             piece = rows[first : first + _PIECE]
             out[first : first + _PIECE] = self._encode(piece)
             if self.dtype.itemsize < piece.itemsize:
-                self._refuse_overflow(piece, out[first : first + _PIECE])
+                lost = np.isinf(self._decode(out[first : first + _PIECE])) & np.isfinite(piece)
+                if lost.any():
+                    raise DataError(f"codec {self.name} cannot hold {piece[lost][0]}: it becomes infinite; use codec fp32")
         return out
 
     def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
         return self._decode(rows)
-
-    def _refuse_overflow(self, before: np.ndarray, after: np.ndarray) -> None:
-        lost = np.isinf(self._decode(after)) & np.isfinite(before)
-        if lost.any():
-            raise DataError(f"codec {self.name} cannot hold {before[lost][0]}: it becomes infinite; use codec fp32")
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,6 @@ def _to_bfloat16(rows: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(rows), quiet, rounded).astype(np.uint16)
 
 
-def _from_bfloat16(rows: np.ndarray) -> np.ndarray:
-    return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 def _to_single(rows: np.ndarray) -> np.ndarray:
     return rows.astype(np.float32, copy=False)
 
@@ -141,7 +134,7 @@ CODECS: dict[str, Codec] = {
     for codec in (
         Entrywise("fp32", np.dtype(np.float32), _to_single, _to_single),
         Entrywise("fp16", np.dtype(np.float16), _to_half, _to_single),
-        Entrywise("bf16", np.dtype(np.uint16), _to_bfloat16, _from_bfloat16),
+        Entrywise("bf16", np.dtype(np.uint16), _to_bfloat16, lambda rows: (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)),
         Rounded("int8", 8),
         Rounded("int4", 4),
         Rounded("int2", 2),

@@ -86,7 +86,11 @@ def load_edge_rows(
     """
     folder = Path(directory)
     try:
-        return _edges(open_rows(folder, vertices), features)
+        stored = open_rows(folder, vertices)
+        starts, of_edges = stored.first_entries(), stored.edge_features() if features else None
+        if of_edges is not None and not np.isfinite(of_edges).all():
+            raise DataError("edge features must be finite")
+        return starts, of_edges
     except DataError as error:
         raise DataError(f"{folder.name}: {error}") from error
 
@@ -102,17 +106,11 @@ def _block(stored: StoredRows, with_features: bool, label: str | None, target: s
     labels, classes = _labels(stored, label, target)
     if label and labels is not None:
         masks = {split: mask & has_label(labels) for split, mask in masks.items()}
-    return GraphBlock(
-        vertices=frozen(stored.vertices, np.int32),
-        adjacency=_adjacency(stored),
-        weight_unit=manifest.weight_unit,
-        features=_features(stored) if with_features else None,
-        labels=labels,
-        num_classes=classes,
-        masks=masks,
-        name=manifest.name,
-        read_bytes=stored.read_bytes,
-    )
+    adjacency = stored.matrix("", "weights", manifest.vertices, "adjacency")
+    if adjacency.values is not None and adjacency.values.min(initial=0) < 0:
+        raise DataError("weights must not be negative")
+    features, vertices = _features(stored) if with_features else None, frozen(stored.vertices, np.int32)
+    return GraphBlock(vertices, adjacency, manifest.weight_unit, features, labels, classes, masks, manifest.name, stored.read_bytes)
 
 
 def _labels(stored: StoredRows, label: str | None, target: str | None) -> tuple[np.ndarray | None, int]:
@@ -129,13 +127,6 @@ def _labels(stored: StoredRows, label: str | None, target: str | None) -> tuple[
     return labels, outputs_of(labels if labels.ndim > 1 else as_labels(load_column(stored.folder, role), "class", name), name=name)
 
 
-def _adjacency(stored: StoredRows) -> CSR:
-    adjacency = stored.matrix("", "weights", stored.manifest.vertices, "adjacency")
-    if adjacency.values is not None and adjacency.values.min(initial=0) < 0:
-        raise DataError("weights must not be negative")
-    return adjacency
-
-
 def _features(stored: StoredRows) -> np.ndarray | CSR | None:
     if "features_values" in stored.manifest.arrays:
         return stored.matrix("features_", "features_values", stored.manifest.num_features, "features")
@@ -143,11 +134,3 @@ def _features(stored: StoredRows) -> np.ndarray | CSR | None:
     if features is not None and not np.isfinite(features).all():
         raise DataError("features must be finite")
     return features
-
-
-def _edges(stored: StoredRows, with_features: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    starts = stored.first_entries()
-    features = stored.edge_features() if with_features else None
-    if features is not None and not np.isfinite(features).all():
-        raise DataError("edge features must be finite")
-    return starts, features

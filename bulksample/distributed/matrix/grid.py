@@ -79,7 +79,9 @@ class ProcessGrid:
 
 def position_in_grid(comm: Comm, replication: int, order: Order) -> tuple[int, int]:
     """Return the process row and the process column of this rank; needs no communication."""
-    at = _position(comm) if 1 < replication < comm.size else comm.rank
+    at = comm.rank
+    if 1 < replication < comm.size and not uneven(comm):  # ranks are counted machine by machine
+        at = int(np.flatnonzero(np.argsort(comm.machine_of, kind="stable") == comm.rank)[0])
     if order == "rows" or replication == 1:
         return divmod(at, replication)
     column, row = divmod(at, comm.size // replication)
@@ -108,11 +110,6 @@ def choose_order(comm: Comm, asked: str, adds_in_rows: bool = False) -> Order:
     if asked == "auto":
         return "rows" if adds_in_rows or different or not comm.machine_of.any() else "columns"
     return "rows" if asked == "rows" else "columns"
-
-
-def _position(comm: Comm) -> int:
-    """Return the number of this rank when ranks are counted machine by machine; its rank if machines have unequal numbers of ranks."""
-    return comm.rank if uneven(comm) else int(np.flatnonzero(np.argsort(comm.machine_of, kind="stable") == comm.rank)[0])
 
 
 class CommPool(Generic[T]):

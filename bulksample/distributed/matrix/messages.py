@@ -210,21 +210,16 @@ class Reply(NamedTuple):
         if self.slots is not None:
             counts, used = read_slots(rows.counts, rows.arrays[0])
             rows = RaggedRows(rows.rows, counts, [array[used] for array in rows.arrays])
-        return in_request_order(self.order, rows)
+        counts, starts = np.empty(len(self.order), np.int64), np.empty(len(self.order), np.int64)
+        counts[self.order], starts[self.order] = rows.counts, row_pointers(rows.counts)[:-1]
+        entry = runs(starts, counts)
+        return [row_pointers(counts), *(array[entry] for array in rows.arrays)]
 
 
 def exchange_replies(comm: Comm, replies: Sequence[Reply]) -> list[list[np.ndarray]]:
     """Send rows back to the ranks that requested them, and return for each request its replies; see `Reply.received`."""
     found = start_ragged_rows(comm, [reply.to_send() for reply in replies]).wait()
     return [reply.received(rows) for reply, rows in zip(replies, found, strict=True)]
-
-
-def in_request_order(order: np.ndarray, replies: RaggedRows) -> list[np.ndarray]:
-    """Sort the replies to rows that were sorted by owner back into the order of the rows: row pointers, then each array."""
-    counts, starts = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
-    counts[order], starts[order] = replies.counts, row_pointers(replies.counts)[:-1]
-    entry = runs(starts, counts)
-    return [row_pointers(counts), *(array[entry] for array in replies.arrays)]
 
 
 def merge_columns(pieces: RaggedRows, rows: int) -> list[np.ndarray]:

@@ -206,7 +206,12 @@ class OwnerRelations(PartitionedRelations):
         if not form.relations:
             return drawn
         column = self.grid.column_comm
-        self._counts.gather(form.counted(self.layouts), self._count_own)
+
+        def count_own(name: Hashable) -> np.ndarray:
+            place, by_weight = cast(tuple[int, bool], name)
+            return count_drawable(self.held[place].matrix, by_weight)
+
+        self._counts.gather(form.counted(self.layouts), count_own)
         routed = {t: route_rows(frontiers[t], self.layouts[t], form.named) for t in form.types}
         requested = request_hop(column, form, routed)
         replies = []
@@ -219,11 +224,6 @@ class OwnerRelations(PartitionedRelations):
         for one, (pointers, columns, *more) in zip(form.relations, exchange_replies(column, replies), strict=True):
             drawn[one.place] = RowPicks(pointers, columns, more[0] if form.entries else None, more[-1] if one.sends_times else None)
         return drawn
-
-    def _count_own(self, name: Hashable) -> np.ndarray:
-        """Count the edges that this rank's rows of a relation may draw, by the name of the table."""
-        place, by_weight = cast(tuple[int, bool], name)
-        return count_drawable(self.held[place].matrix, by_weight)
 
     def _slots(self, one: DrawnRelation, requested: RequestedRows, routed: RoutedRows) -> ReplySlots:
         """Return the slots of the rows that are requested of this rank, and of its own."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -139,18 +138,18 @@ def shared_assignment(
     UsageError, DataError, BackendUnavailable
         On every rank, with the message of rank 0.
     """
-    made = checked_on_rank_0(comm, lambda: _made_or_read(how, n, parts, seed, whole))
+
+    def make_or_read() -> Partition:
+        if how in PARTITIONERS:
+            adjacency, train = whole()
+            return make(how, adjacency, parts, seed, train=train)
+        read = Partition.load(how)
+        if (read.n, read.parts) != (n, parts):
+            raise DataError(f"{how} has {read.parts} parts of {read.n} vertices; use one with p / c = {parts} parts of {n} vertices")
+        return read
+
+    made = checked_on_rank_0(comm, make_or_read)
     return comm.broadcast(np.empty(n, np.int32) if made is None else made.assignment.copy(), "topology")
-
-
-def _made_or_read(how: str, n: int, parts: int, seed: int, whole: Callable[[], tuple[CSR, np.ndarray | None]]) -> Partition:
-    if how in PARTITIONERS:
-        adjacency, train = whole()
-        return make(how, adjacency, parts, seed, train=train)
-    made = Partition.load(how)
-    if (made.n, made.parts) != (n, parts):
-        raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")
-    return made
 
 
 def block_bounds(n: int, parts: int) -> np.ndarray:
@@ -241,7 +240,10 @@ def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
     adjacency.validate("adjacency")
     if parts == 1 or parts >= n:
         return block_rows(n, 1) if parts == 1 else Partition(parts, np.arange(n, dtype=np.int32))
-    pymetis = _import_pymetis()
+    try:
+        import pymetis
+    except ImportError as error:
+        raise BackendUnavailable(f"METIS was asked for, but pymetis cannot be used: {error}; pip install pymetis") from error
     pattern = _undirected(adjacency)
     width = np.dtype(pymetis.zero_copy_dtype()) if hasattr(pymetis, "zero_copy_dtype") else np.dtype(np.int32)
     if pattern.nnz > np.iinfo(width).max:
@@ -280,14 +282,6 @@ def _undirected(adjacency: CSR) -> CSR:
     keep = rows != columns
     rows, columns = rows[keep], columns[keep].astype(np.int64)
     return CSR.from_edges(np.concatenate([rows, columns]), np.concatenate([columns, rows]), adjacency.shape)
-
-
-def _import_pymetis() -> Any:
-    try:
-        import pymetis
-    except ImportError as error:
-        raise BackendUnavailable(f"METIS was asked for, but pymetis cannot be used: {error}; pip install pymetis") from error
-    return pymetis
 
 
 def _check_parts(parts: int) -> None:

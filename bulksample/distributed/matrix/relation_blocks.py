@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...adjacency import By, Entries, fingerprint_of
+from ...adjacency import By, fingerprint_of
 from ...backends.base import Backend
 from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks
 from ...backends.relation_hops import expand_hops
@@ -25,9 +25,7 @@ from ...backends.relational import HeteroExpansion, RelationLaw, Trees
 from ...data.held_out_links import EdgeEnds
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation
-from ...graph.selection import Selection
 from ...graph.vertex_table import check_adjacency
-from ...rng import Draw
 from ...sparse import CSR, frozen, row_pointers, runs
 from .block_rows import InBlockRows
 from .layout import TypeLayouts
@@ -140,17 +138,10 @@ class PartitionedRelations(InBlockRows, HeldRelations):
         """Bytes of this rank's rows of all relations."""
         return sum(one.nbytes for one in self.held) + self.blocks.nbytes()
 
-    def check_whole(self) -> NoReturn:
+    def check_whole(self, *_: Any, **__: Any) -> NoReturn:
         raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
 
-    def left_multiply(self, q: Selection, entries: Entries) -> NoReturn:
-        self.check_whole()
-
-    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> NoReturn:
-        self.check_whole()
-
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> NoReturn:
-        self.check_whole()
+    left_multiply = sample_rows = restrict = check_whole
 
     @cached_property
     def fingerprint(self) -> str:

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...adjacency import By
 from ...backends.base import Backend
 from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...backends.relational import RelationLaw
@@ -95,18 +94,12 @@ class RowsRelations(PartitionedRelations):
             among = np.flatnonzero(kinds == t)
             local = frontiers[t]._replace(vertices=np.searchsorted(own[among], places[t]).astype(np.int32))
             for one, (rows, firsts) in zip(form.into(t), self._unpacked(form, t, fetched, among, rules), strict=True):
-                out[one.place] = self._draw_local(rows, firsts, local, laws[one.place], rules)
+                picks, entries = draw_rows(self.backend, rows, local, laws[one.place], rules.moving), None
+                if firsts is not None and picks.entries is not None:  # positions in the whole adjacency, of which row r begins at firsts[r]
+                    shift = (firsts - rows.matrix.indptr[:-1])[local.vertices]
+                    entries = picks.entries + np.repeat(shift, np.diff(picks.pointers))
+                out[one.place] = picks._replace(entries=entries)
         return out
-
-    def _draw_local(
-        self, rows: RelationMatrix, firsts: np.ndarray | None, local: Frontier, law: RelationLaw, rules: HopRules
-    ) -> RowPicks:  # fmt: skip
-        """Draw from fetched rows; entries are positions in the whole adjacency, of which row r begins at ``firsts[r]``."""
-        picks = draw_rows(self.backend, rows, local, law, rules.moving)
-        if firsts is None or picks.entries is None:
-            return picks._replace(entries=None)
-        shift = np.repeat((firsts - rows.matrix.indptr[:-1])[local.vertices], np.diff(picks.pointers))
-        return picks._replace(entries=picks.entries + shift)
 
     def _packed(self, form: RowForm, rows: np.ndarray) -> CSR:
         """Pack rows of this rank's block, each into words; `rows` are places from its first one on."""
@@ -134,17 +127,15 @@ class RowsRelations(PartitionedRelations):
             of_row = counts[:, i]
             sources = reader.take(of_row)
             weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.weights, one.times))
-            matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), self.graph.relations[one.place].adjacency.shape[1]))
-            made.append((self._relation(one.place, matrix, times, rules.by), None if firsts is None else firsts[:, i]))
+            relation, own = self.graph.relations[one.place], self.relations(rules.by)[one.place]
+            stamps = self.graph.type(relation.source).times
+            if rules.by == "vertices" and stamps is not None:
+                times = np.array(stamps[sources])
+            matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), relation.adjacency.shape[1]))
+            rows = RelationMatrix(own.source, own.destination, matrix, times, own.parallel)
+            made.append((rows, None if firsts is None else firsts[:, i]))
         reader.finish("rows of relations of another length than their counts say")
         return made
-
-    def _relation(self, place: int, rows: CSR, times: np.ndarray | None, by: By | None) -> RelationMatrix:
-        """Return fetched rows of a relation, with the times that count."""
-        own, stamps = self.relations(by)[place], self.graph.type(self.graph.relations[place].source).times
-        if by == "vertices" and stamps is not None:
-            times = np.array(stamps[rows.indices])
-        return RelationMatrix(own.source, own.destination, rows, times, own.parallel)
 
 
 def _sections(form: RowForm, kind: int, held: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:

@@ -157,13 +157,16 @@ class RowsAdjacency(BlockRowAdjacency):
         routed = route(q, self._shares)
         members = request_rows(self.grid.row_comm, q, routed)
         q_row = to_places(members.rows, self.layout)
-        products = [self._empty(len(q_row))]
+        none = CSR(np.zeros(len(q_row) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (len(q_row), self.n))
+        products = [none]
         for first, needed, rows in self._rows.stages(np.unique(q_row.vertices), self._extract(self.with_entries(entries))):
             here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
             places = np.searchsorted(needed, q_row.vertices[here])
             q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
             products.append(self.backend.spgemm(q_k, rows))
-        own = _sum(products)
+        triples = [(m.row_of_entry(), m.indices, m.entries()) for m in products]
+        row, columns, values = (np.concatenate(arrays) for arrays in zip(*triples, strict=True))
+        own = CSR.from_edges(row, columns, none.shape, values)  # the sum: canonical, and stores no zeros
         expected = np.where(routed.rows > 0, len(q), 0)
         answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, own.indptr, [own.indices, own.entries()], expected)
         row = runs(np.zeros(len(answers.rows)), answers.rows)
@@ -186,14 +189,3 @@ class RowsAdjacency(BlockRowAdjacency):
 
     def _extract(self, block: CSR) -> Extract:
         return partial(self.backend.extract_rows, block)
-
-    def _empty(self, rows: int) -> CSR:
-        return CSR(np.zeros(rows + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (rows, self.n))
-
-
-def _sum(parts: list[CSR]) -> CSR:
-    """Add integer matrices of one shape; the sum is canonical and stores no zeros."""
-    rows, columns, values = (
-        np.concatenate(arrays) for arrays in zip(*[(m.row_of_entry(), m.indices, m.entries()) for m in parts], strict=True)
-    )
-    return CSR.from_edges(rows, columns, parts[0].shape, values)

@@ -65,7 +65,9 @@ def _verify_files(folder: Path, arrays: Callable[[], Mapping[str, ArrayEntry]], 
     files = _files([theirs for _, theirs, _ in gathered])
     own = _share(files, comm.size)[comm.rank]
     sums = Sums(folder)
-    _tell(comm, folder, sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown))
+    size = sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown)
+    if comm.rank == 0 and size > _TOLD_BYTES:
+        print(f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; check none leaves it out", file=sys.stderr)
     intact = _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
     if [other for _, _, other in gathered].index(place) != comm.rank:
         return  # the lowest rank of a machine writes the cache
@@ -134,8 +136,3 @@ def _raise(faults: list[list[str]]) -> None:
     """Raise `DataError` with all faults, each once."""
     if found := dict.fromkeys(fault for theirs in faults for fault in theirs):
         raise DataError("\n".join(found))
-
-
-def _tell(comm: Comm, folder: Path, size: int) -> None:
-    if comm.rank == 0 and size > _TOLD_BYTES:
-        print(f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; check none leaves it out", file=sys.stderr)

@@ -37,8 +37,7 @@ from .device_comms import choose_tensor_comm
 from .device_features import DeviceFeatures, DeviceTypeFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
-from .device_rows import block_on_device
-from .device_share import DeviceShare
+from .device_rows import DeviceShare, block_on_device
 from .streams import open_streams
 
 _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}

@@ -49,7 +49,7 @@ class GroupTensorComm(TensorComm):
             weakref.finalize(self, self._order.close, wait=False)
 
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
-        _count_allreduce(self._comm, tensor, kind)
+        self._comm.count_allreduce(kind, len(tensor), tensor.element_size())
         self._wait(self._started(lambda: self._group.allreduce([tensor])), f"allreduce {kind} {tuple(tensor.shape)}")
 
     def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
@@ -107,7 +107,7 @@ class MpiTensorComm(TensorComm):
 
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
         comm, counts = self._comm, [len(range(r, len(tensor), self._comm.size)) for r in range(self._comm.size)]
-        _count_allreduce(comm, tensor, kind)
+        comm.count_allreduce(kind, len(tensor), tensor.element_size())
         shares = self._start(torch.split(tensor, counts), [counts[comm.rank]] * comm.size, kind).wait()
         total = tree_sum(shares)
         tensor.copy_(self._start([total] * comm.size, counts, kind).whole()[0])
@@ -163,11 +163,6 @@ def _agreed(comm: Comm, parts: Sequence[torch.Tensor], kind: str, incoming: Sequ
         return counts
     comm.count_alltoall(*about)
     return list(incoming)
-
-
-def _count_allreduce(comm: Comm, tensor: torch.Tensor, kind: str) -> None:
-    """Count the messages and bytes that `Comm.allreduce` would."""
-    comm.count_allreduce(kind, len(tensor), tensor.element_size())
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

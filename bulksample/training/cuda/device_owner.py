@@ -14,7 +14,7 @@ import torch
 
 from ...adjacency import Entries, LayerLaw
 from ...backends.base import check_fanout, drawn_from
-from ...backends.cuda.bulk import DeviceBulk, OpenBulk, cut_to, hop_after_hop, put_seeds
+from ...backends.cuda.bulk import cut_to, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
 from ...backends.cuda.draws import DevicePicks, DrawnEdges, LayerEntries, draw_rows, smallest
 from ...backends.cuda.layers import weighed_edges
@@ -58,8 +58,14 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         their lengths. Messages that travel over the host are copied to it besides.
         """
         with self._cuda.streams.sample.on("expand"), memory_errors():
-            bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return split_bulk(self._cuda, bulk, seeds, only_new)
+            fanouts, k = [check_fanout(fanout) for fanout in fanouts], len(seeds)
+            entries = self.grid.rows * self.block.nnz  # about nnz(A)
+            found = most_found(len(seeds.vertices), fanouts, entries, k)
+
+            def draw(q: DeviceSelection, reads: BulkReads, hop: int) -> DrawnEdges:
+                return self._drawn(q, reads, fanouts[hop], draws[hop])
+
+            return self._expanded(seeds, Numbering(self._cuda.kernels, np.full(k, self.n), found), draw, len(fanouts), only_new)
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
@@ -72,29 +78,40 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         travel over the host are copied to it besides.
         """
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
-            bulk = self._layered_bulk(seeds, drawn, [check_fanout(fanout) for fanout in fanouts], draws, only_new, (debias, renormalise))
-            return split_bulk(self._cuda, bulk, seeds, only_new)
+            device, k, weighing = self._cuda.kernels, len(seeds), (debias, renormalise)
+            fanouts = [check_fanout(fanout) for fanout in fanouts]
+            most = fanouts if isinstance(drawn, LayerLaw) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
+            found = sum(max(s, 0) for s in most)
+            bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
+            numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * found, bounds)
+
+            def draw(q: DeviceSelection, reads: BulkReads, hop: int) -> DrawnEdges:
+                routed = self.messages.route(q, reads)
+                if isinstance(drawn, LayerLaw):
+                    picked, coming = self._picked(routed.selection, reads, drawn, fanouts[hop], draws[hop])
+                else:
+                    picked, coming = DevicePicks(*(device.put(part) for part in drawn[hop])), None
+                return self._edges(routed, reads, picked, coming, weighing)
+
+            return self._expanded(seeds, numbering, draw, len(fanouts), only_new)
+
+    def _expanded(
+        self, seeds: Selection, numbering: Numbering, draw: Callable[[DeviceSelection, BulkReads, int], DrawnEdges], hops: int,
+        only_new: bool,
+    ) -> list[Expansion]:  # fmt: skip
+        """Take a bulk through its hops, of which ``draw(frontier, reads, hop)`` draws one."""
+        cuda, reads = self._cuda, BulkReads(self._cuda, self.messages.over)
+        rows, tensor = put_seeds(cuda.kernels, seeds), cuda.tensor
+        minibatches = tensor(rows.minibatches)
+
+        def drawn(frontier: HeldVertices, hop: int) -> DrawnEdges:
+            q = DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
+            return draw(q, reads, hop)
+
+        bulk = hop_after_hop(cuda.kernels, numbering, rows, drawn, hops, only_new, bounded=True)
+        return split_bulk(cuda, cut_to(bulk, reads.read(tensor(bulk.counts))), seeds, only_new)
 
     # ---- node-wise
-
-    def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
-        device, k = self._cuda.kernels, len(seeds)
-        entries = self.grid.rows * self.block.nnz  # about nnz(A)
-        numbering = Numbering(device, np.full(k, self.n), most_found(len(seeds.vertices), fanouts, entries, k))
-        rows, reads = put_seeds(device, seeds), BulkReads(self._cuda, self.messages.over)
-        minibatches = self._cuda.tensor(rows.minibatches)
-
-        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            return self._drawn(self._selection(minibatches, frontier), reads, fanouts[hop], draws[hop])
-
-        return self._closed(hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new, bounded=True), reads)
-
-    def _closed(self, bulk: OpenBulk, reads: BulkReads) -> DeviceBulk:
-        return cut_to(bulk, reads.read(self._cuda.tensor(bulk.counts)))
-
-    def _selection(self, minibatches: torch.Tensor, frontier: HeldVertices) -> DeviceSelection:
-        tensor = self._cuda.tensor
-        return DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
 
     def _drawn(self, q: DeviceSelection, reads: BulkReads, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
@@ -130,28 +147,6 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         return lambda places: torch.as_tensor(law.edges_drawn(counts[places.long()].long()))
 
     # ---- layer-wise
-
-    def _layered_bulk(
-        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
-        weighing: tuple[bool, bool],
-    ) -> DeviceBulk:  # fmt: skip
-        device, k = self._cuda.kernels, len(seeds)
-        most = fanouts if isinstance(drawn, LayerLaw) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
-        found = sum(max(s, 0) for s in most)
-        bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
-        numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * found, bounds)
-        rows, reads = put_seeds(device, seeds), BulkReads(self._cuda, self.messages.over)
-        minibatches = self._cuda.tensor(rows.minibatches)
-
-        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            routed = self.messages.route(self._selection(minibatches, frontier), reads)
-            if isinstance(drawn, LayerLaw):
-                picked, coming = self._picked(routed.selection, reads, drawn, fanouts[hop], draws[hop])
-            else:
-                picked, coming = DevicePicks(*(device.put(part) for part in drawn[hop])), None
-            return self._edges(routed, reads, picked, coming, weighing)
-
-        return self._closed(hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new, bounded=True), reads)
 
     def _picked(
         self, q: DeviceSelection, reads: BulkReads, law: LayerLaw, fanout: int, draw: Draw

@@ -3,7 +3,7 @@
     Y = A X,    dX = A^T dY        one warp sums a row in the order of its entries, so a product repeats to the bit
 
 Without weights, a sum has the bits of the native back end on the host. Attention and pooling over the edges of a block are here as well,
-as `nn.segments` defines them.
+as `nn.segments` defines them, and exact inference (`DeviceShare`), in which rows still travel between ranks over the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import torch
 from ...backends.cuda import products as kernels
 from ...graph.minibatch import Block
 from ...nn.aggregate import SparseRows, matrix_of
+from ...nn.layers import Input, Layer
 from ...nn.segments import attention_pattern, segment_max
+from ...views.inference_share import InferenceShare, Neighborhood
 from .cuda_context import CudaContext
 
 _CHUNK_NUMBERS = 2**28  # of gathered rows held at once by pooling
@@ -171,3 +173,52 @@ def _largest(matrix: SparseRows, sent: torch.Tensor) -> tuple[torch.Tensor, torc
     entry = torch.arange(entries, device=sent.device)[:, None].expand_as(gathered).masked_fill(gathered != top[row], entries)
     first = torch.full_like(top, entries, dtype=torch.int64).scatter_reduce_(0, row[:, None].expand_as(entry), entry, "amin")
     return top, torch.cat([column, column.new_full((1,), no_source)])[first]
+
+
+class DeviceShare(InferenceShare):
+    """A share that copies each range of rows to the device when it is computed."""
+
+    def __init__(self, cuda: CudaContext, share: InferenceShare) -> None:
+        self._cuda, self._share, self.chunk_numbers = cuda, share, share.chunk_numbers
+        self.n, self.edges, self.rows, self.indptr, self.sparse = share.n, share.edges, share.rows, share.indptr, share.sparse
+        self.vertices, self.comm, self.first, self.holds_features, self.gathered = (
+            share.vertices, share.comm, share.first, share.holds_features, share.gathered,
+        )  # fmt: skip
+        self.degrees, self.labels, self.masks = cuda.put(share.degrees), share.labels, share.masks
+
+    def places(self, vertices: np.ndarray) -> np.ndarray:
+        return self._share.places(vertices)
+
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._share.entries(at)
+
+    def put(self, rows: torch.Tensor) -> torch.Tensor:
+        placed: torch.Tensor = self._cuda.put(rows)
+        return placed
+
+    def block_of(self, rows: np.ndarray) -> tuple[Block, np.ndarray]:
+        block, places = super().block_of(rows)
+        return block_on_device(self._cuda, block), places
+
+    def features(self, first: int, last: int) -> Input:
+        return rows_on_device(self._cuda, self._share.features(first, last))
+
+    def distribute(self, sent: torch.Tensor) -> Neighborhood:
+        return self._copied(self._share.distribute(sent))
+
+    def distribute_features(self, layer: Layer) -> Neighborhood:
+        return self._copied(self._share.distribute_features(layer))
+
+    def steps(self, width: int) -> list[tuple[int, int]]:
+        return self._share.steps(width)
+
+    def _copied(self, neighborhood: Neighborhood) -> Neighborhood:
+        last: list[torch.Tensor] = []  # the last rows on the host and on the device: ranges often share one tensor, copied once
+
+        def on_device(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
+            block, sent, own = neighborhood(a, b)
+            if not last or last[0] is not sent:
+                last[:] = [sent, self._cuda.put(sent)]
+            return block_on_device(self._cuda, block), last[1], own
+
+        return on_device

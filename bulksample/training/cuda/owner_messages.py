@@ -254,7 +254,7 @@ class OwnerMessages:
 
 
 def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> list[torch.Tensor]:
-    """Put the owners' answers into the order of the rows; see `distributed.matrix.messages.in_request_order`."""
+    """Put the owners' answers into the order of the rows; see `distributed.matrix.messages.Reply.received`."""
     own, start, came = torch.empty_like(ends[:-1]), torch.empty_like(ends[:-1]), len(arrays[0])
     own[order], start[order] = ends.diff(), ends[:-1]
     pointers = pointers_of(own)
