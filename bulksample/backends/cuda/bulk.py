@@ -18,13 +18,13 @@ from .tables import FoundVertices, HeldVertices, Numbering, beyond
 
 
 class DeviceHop(NamedTuple):
-    """The edges that the rows of a frontier drew in one hop, in local numbers, on the device."""
+    """The edges that the rows of a frontier drew in one hop, in local numbers, on the device; before `ends` are known, perhaps more."""
 
     frontier: Any  # int64, shape (k + 1,): rows of each mini-batch
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32, shape (E,)
-    ends: np.ndarray  # int64, shape (k + 1,), on the host: edges of each mini-batch
     weights: Any = None  # float32, shape (E,), or None: the mean
+    ends: Any = None  # int64, shape (k + 1,), on the host: edges of each mini-batch
 
 
 class DeviceBulk(NamedTuple):
@@ -80,7 +80,7 @@ def hop_after_hop(
     with device.phase("seeds"):
         held, seed_rows = numbering.number(asked.none, asked.seeds, ends[0])
         held = held if bounded or not count else _settled(device, held)
-    frontier, hops, before = held, list[_OpenHop](), 0
+    frontier, hops, before = held, list[DeviceHop](), 0
     for hop in range(count):
         with device.phase(f"hop {hop}"):
             drawn = draw(frontier, hop)
@@ -90,7 +90,7 @@ def hop_after_hop(
             grown, local = numbering.number(
                 held, FoundVertices(_ends(device, drawn, frontier), drawn.columns, None, drawn.slots), ends[hop + 1]
             )
-            hops.append(_OpenHop(frontier.pointers, drawn.pointers, local, drawn.weights))
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local, drawn.weights))
             if hop + 1 < count:
                 grown = grown if bounded else _settled(device, grown)
                 room = min(grown.size, len(drawn.columns)) if bounded else grown.size - held.size
@@ -99,22 +99,13 @@ def hop_after_hop(
     return OpenBulk(counts, seed_rows, held, hops, k, only_new)
 
 
-class _OpenHop(NamedTuple):
-    """A hop before its counts are known on the host; its arrays may be longer than they say."""
-
-    frontier: Any
-    pointers: Any
-    columns: Any
-    weights: Any
-
-
 class OpenBulk(NamedTuple):
     """A bulk before its counts are known on the host."""
 
     counts: Any  # int64: for each step k + 1 pointers of the vertices held, and k + 1 of those found
     seed_rows: Any
     held: HeldVertices
-    hops: list[_OpenHop]
+    hops: list[DeviceHop]
     k: int
     only_new: bool
 
@@ -149,7 +140,7 @@ def cut_to(bulk: OpenBulk, found: np.ndarray, array_of: Callable[[Any], Any] = l
         total = int(edges[-1])
         weights = None if hop.weights is None else array_of(hop.weights[:total])
         frontier, pointers, columns = (array_of(array) for array in (hop.frontier, hop.pointers[: rows + 1], hop.columns[:total]))
-        hops.append(DeviceHop(frontier, pointers, columns, edges, weights))
+        hops.append(DeviceHop(frontier, pointers, columns, weights, edges))
     size = int(ends[-1][-1])
     held = HeldVertices(array_of(bulk.held.pointers), array_of(bulk.held.vertices[:size]), size)
     return DeviceBulk(array_of(bulk.seed_rows), held, hops, ends)

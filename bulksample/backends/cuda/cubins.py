@@ -39,7 +39,8 @@ def compiled(file: Path, architecture: str) -> Path:
     text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
     flags = [option for option in options(architecture) if not option.startswith("-I")]  # a cache may move with its checkout
     asked = b"\0".join([*text, repr((FORMAT, flags, nvrtc.getVersion())).encode()])
-    name, folder = f"{file.stem}-{_digest(asked)}", _cache_folder()
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name, folder = f"{file.stem}-{_digest(asked)}", cache_home / "bulksample"
     for entry in sorted(folder.glob(f"{name}-*.cubin")):
         if _is_intact(entry):
             return entry
@@ -91,10 +92,6 @@ def _machine_code(file: Path, architecture: str) -> bytes:
         raise RuntimeError(f"NVRTC refuses {file.name} for sm_{architecture}: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bulksample"
 
 
 @cache

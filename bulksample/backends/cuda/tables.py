@@ -19,7 +19,7 @@ meets few vertices of a large graph. These are predictions; `bench/run.py gpu` m
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -74,28 +74,13 @@ class TableBytes(NamedTuple):
     left: int  # from then until they are numbered
 
 
-class Structure(Protocol):
-    """A table that maps (mini-batch, vertex) to a slot: `Direct` or `Hash`."""
-
-    @property
-    def standing(self) -> HashTables | None:
-        """The tables that all hops share, if they do; without `vertices` they are direct."""
-
-    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None: ...
-
-    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
-
-        `known` is true if the held vertices are those held and found in the last call.
-        """
-
-    @staticmethod
-    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
-        """Bound the memory that `enter` takes beside its arguments; `most` bounds the vertices of all mini-batches, if known before."""
-
-
 class Direct:
-    """A table with one word for each vertex of the graph in each of k mini-batches. Held vertices stay entered from hop to hop."""
+    """A table with one word for each vertex of the graph in each of k mini-batches. Held vertices stay entered from hop to hop.
+
+    `standing` are the tables that all hops share, if they do; without `vertices` they are direct.
+    """
+
+    standing: HashTables | None
 
     def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
         assert not pairs, "trees and vertices are numbered by hash tables"
@@ -104,14 +89,20 @@ class Direct:
         self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), FREE, np.uint32))
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
+        """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
+
+        `known` is true if the held vertices are those held and found in the last call.
+        """
+        assert self.standing is not None
         return _entered(self._device, self._k, held, found, self.standing, known)
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
+        """Bound the memory that `enter` takes beside its arguments; `most` bounds the vertices of all mini-batches, if known before."""
         return TableBytes(4 * n * k, 0, 0)
 
 
-class Hash:
+class Hash(Direct):
     """One hash table for each mini-batch, at most half full; rebuilt for each hop unless `most` bounds its vertices beforehand.
 
     With `pairs` it maps (mini-batch, tree, vertex), and a slot takes twice the memory.
@@ -127,7 +118,7 @@ class Hash:
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         if self.standing is not None:
-            return _entered(self._device, self._k, held, found, self.standing, known)
+            return super().enter(held, found, known)
         extent = self._device.empty(self._k + 1, np.int64)
         self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
         made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n, self._words)
@@ -144,7 +135,7 @@ class Hash:
 Name = Literal["direct", "hash"]
 
 
-STRUCTURES: dict[Name, type[Structure]] = {"direct": Direct, "hash": Hash}
+STRUCTURES: dict[Name, type[Direct]] = {"direct": Direct, "hash": Hash}
 
 
 def chosen(n: int, k: int, expected: int, free: int) -> Name:

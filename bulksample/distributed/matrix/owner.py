@@ -80,7 +80,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         self, requests: Requests, routed: RoutedRows, ends: np.ndarray, arrays: list[np.ndarray], slots: ReplySlots | None = None
     ) -> list[np.ndarray]:
         """Send rows back to the ranks that requested them; return row pointers and arrays in the order of the own rows."""
-        return exchange_replies(self._column, [Reply(ends, arrays, requests.counts, routed.order, routed.rows, slots)])[0]
+        return exchange_replies(self._column, [Reply(ends, arrays, requests.counts, routed.order, routed.runs.rows, slots)])[0]
 
     def slots(self, vertices: np.ndarray, law: RowLaw) -> np.ndarray:
         """Return the slot of the row of each vertex in a reply: int64, shape (R,).
@@ -99,21 +99,18 @@ class OwnerAdjacency(BlockRowAdjacency):
         The first call is collective: each rank of the process column sends its number of entries, 8 bytes, to all others.
         """
         if self._all_entries is None:
-            self._all_entries = int(self._of_all(self.block.nnz).sum())
+            self._all_entries = int(self._column.allgather(np.array([self.block.nnz]), "topology").sum())
         return is_padded(fanout, self._all_entries, self.n)
 
     def _gather(self, law: RowLaw) -> bool:
         """Gather the counts of rows that a draw needs; return the name of their table, True if edges of weight zero are not counted."""
         if self._longest is None:
-            self._longest = int(self._of_all(int(self.block.degrees.max(initial=0))).max())
+            own = int(self.block.degrees.max(initial=0))
+            self._longest = int(self._column.allgather(np.array([own]), "topology").max())
         by_weight = self.weighted and law.reads_weights
         wanted = Counted(by_weight, self.layout, law.width_of_counts(self._longest))
         self._counts.gather([wanted], lambda _: count_drawable(self.block, by_weight))
         return by_weight
-
-    def _of_all(self, number: int) -> np.ndarray:
-        """Return the numbers of all ranks of the process column; collective."""
-        return self._column.allgather(np.array([number]), "topology")
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         """Send rows to their owners, with the columns of their mini-batches; receive 4 bytes a row, and 4 an edge, 12 with shares."""
@@ -220,7 +217,9 @@ class OwnerRelations(PartitionedRelations):
             picks = self._draw_requested(one.place, requested[t], laws[one.place], rules, form)
             arrays = [picks.columns, *([picks.entries] if form.entries else []), *([picks.times] if one.sends_times else [])]
             slots = None if form.ragged else self._slots(one, requested[t], routed[t])
-            replies.append(Reply(picks.pointers, cast(list[np.ndarray], arrays), requested[t].rows, routed[t].order, routed[t].rows, slots))
+            replies.append(
+                Reply(picks.pointers, cast(list[np.ndarray], arrays), requested[t].rows, routed[t].order, routed[t].runs.rows, slots)
+            )
         for one, (pointers, columns, *more) in zip(form.relations, exchange_replies(column, replies), strict=True):
             drawn[one.place] = RowPicks(pointers, columns, more[0] if form.entries else None, more[-1] if one.sends_times else None)
         return drawn

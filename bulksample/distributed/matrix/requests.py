@@ -56,11 +56,6 @@ class RoutedRows(NamedTuple):
     order: np.ndarray  # int64, shape (R,): rows of the selection sorted by owner, stable
     runs: Runs
 
-    @property
-    def rows(self) -> np.ndarray:
-        """Number of rows of each owner: int64, shape (owners,)."""
-        return self.runs.rows
-
 
 class RequestedRows(NamedTuple):
     """Rows of one type that all ranks request, in rank order."""

@@ -167,7 +167,7 @@ class RowsAdjacency(BlockRowAdjacency):
         triples = [(m.row_of_entry(), m.indices, m.entries()) for m in products]
         row, columns, values = (np.concatenate(arrays) for arrays in zip(*triples, strict=True))
         own = CSR.from_edges(row, columns, none.shape, values)  # the sum: canonical, and stores no zeros
-        expected = np.where(routed.rows > 0, len(q), 0)
+        expected = np.where(routed.runs.rows > 0, len(q), 0)
         answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, own.indptr, [own.indices, own.entries()], expected)
         row = runs(np.zeros(len(answers.rows)), answers.rows)
         return CSR.from_edges(np.repeat(row, answers.counts), answers.arrays[0], (len(q), self.n), answers.arrays[1])

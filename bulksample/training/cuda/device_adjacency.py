@@ -40,7 +40,10 @@ def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: 
     """
     vertices, seed_rows = cuda.tensor(bulk.held.vertices), cuda.tensor(bulk.seed_rows)
     frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
-    hops = [Hop(cuda.tensor(hop.pointers), cuda.tensor(hop.columns), _or_none(cuda, hop.weights)) for hop in bulk.hops]
+    hops = [
+        Hop(cuda.tensor(hop.pointers), cuda.tensor(hop.columns), None if hop.weights is None else cuda.tensor(hop.weights))
+        for hop in bulk.hops
+    ]
     counts, ends = np.stack([np.diff(held) for held in bulk.ends], axis=1).tolist(), bulk.ends[-1].tolist()
     expansions = []
     for j in range(len(seeds)):
@@ -49,10 +52,6 @@ def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: 
         own_seed_rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
         expansions.append(Expansion(own_seed_rows, vertices[ends[j] : ends[j + 1]], counts[j], nested(parts) if only_new else parts))
     return expansions
-
-
-def _or_none(cuda: CudaContext, array: Any) -> Any:
-    return None if array is None else cuda.tensor(array)
 
 
 def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:

@@ -99,7 +99,7 @@ def test_replies_in_slots_take_one_collective(slot, drawn):
         counts = np.minimum(got.rows.vertices, drawn)
         columns = np.concatenate([np.empty(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)])
         before, slots = dict(comm.collectives), ReplySlots(slot(got.rows.vertices), slot(q.vertices[routed.order]))
-        reply = Reply(row_pointers(counts), [columns], got.counts, routed.order, routed.rows, slots)
+        reply = Reply(row_pointers(counts), [columns], got.counts, routed.order, routed.runs.rows, slots)
         ((ends, picks),) = exchange_replies(comm, [reply])
         assert {kind: n - before[kind] for kind, n in comm.collectives.items() if n > before[kind]} == {"topology": 1}
         return [picks[ends[i] : ends[i + 1]].tolist() for i in range(len(q.vertices))]
