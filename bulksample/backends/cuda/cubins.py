@@ -21,10 +21,7 @@ _EMPTY_ON_DISK = 8  # SHT_NOBITS: a section without bytes in the file
 
 
 def options(architecture: str) -> list[str]:
-    """Return the options of NVRTC. Products and sums are not fused and small numbers stay, so a device rounds as the host does.
-
-    Lines of the source stay in the cubin for profilers and compute-sanitizer.
-    """
+    """Return the options of NVRTC: numbers are rounded as on the host, and lines of the source stay in the cubin for profilers."""
     return ["-std=c++17", "--fmad=false", "--ftz=false", "-lineinfo", f"-I{kernel_directory()}", f"-arch=sm_{architecture}"]
 
 

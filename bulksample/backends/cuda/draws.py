@@ -57,10 +57,7 @@ def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
 
 
 def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw, read: Read | None = None) -> DrawnEdges:
-    """Draw as `Backend.sample_rows` defines.
-
-    Waits once, by `read` if it is given, where rows take all neighbors, or more than 32 by key.
-    """
+    """Draw as `Backend.sample_rows` defines; waits once (by `read`) where rows take all neighbors, or more than 32 by key."""
     if fanout == -1:
         return copied(device, a, rows, read)[0]
     keyed, weighed, counts = draw.law in KEYED, draw.law is Law.WEIGHTED, None
@@ -170,10 +167,7 @@ class Extents(NamedTuple):
 
 
 def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | None = None, picked: Any = None) -> Extents:
-    """Count the entries of Q A, and wait for their number and that of its rows.
-
-    `picked` are the row pointers of the picks; by default all entries are picked.
-    """
+    """Count the entries of Q A; wait for their number and that of its rows. `picked` are the row pointers of the picks: all by default."""
     pointers, ends = all_pointers(device, a, rows)
     numbers = pointers[-1:] if ends is None else ends[-2:]
     found = device.get(numbers).tolist() if read is None else read(numbers, pointers if picked is None else picked)

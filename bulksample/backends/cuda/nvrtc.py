@@ -56,10 +56,7 @@ def on_device() -> Cuda:
 
 
 def local_rank() -> int:
-    """Return the number of this process on its machine, as the launcher says it.
-
-    Ranks take devices in turn, and share them if there are more ranks.
-    """
+    """Return the number of this process on its machine, as the launcher says it. Ranks take devices in turn, and may share them."""
     for name in _LOCAL_RANKS:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])

@@ -122,10 +122,7 @@ NO_CACHE = Cache(None, None)
 def gather(
     device: CudaDevice, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
 ) -> Any:
-    """Gather H[rows], shape (len(rows), width), laid out flat, from the n * width numbers of `features`.
-
-    `held` and `wanted` are the types before and after; rounding is to nearest, ties to even.
-    """
+    """Gather H[rows], laid out flat; types are `held` before and `wanted` after, rounded to nearest, ties to even."""
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
     if held != wanted:
         lanes = _lanes(width)

@@ -237,10 +237,7 @@ def _scratch(drawn: Drawn, long: Sequence[bool], rows: int) -> int:
 
 
 def peak_bytes(bound: BulkBounds, disjoint: bool, drawn: Sequence[Drawn], long: Sequence[bool]) -> int:
-    """Bound the device bytes of a bulk of these sizes, all arrays together and the scratch of the hop that takes most.
-
-    `drawn` are the fanouts and laws of each hop, `long` tells of each relation whether it has hubs.
-    """
+    """Bound the device bytes of a bulk: all arrays, and the scratch of the hop that takes most. `long` says which relations have hubs."""
     vertices, edges = 8 if disjoint else 4, EDGE + NUMBERED + (4 if disjoint else 0)
     total = (16 if disjoint else 8) * _SLOTS * int(bound.most.sum()) + (vertices + NUMBERED) * int(bound.seeds.sum())
     for hop in bound.hops:

@@ -139,10 +139,7 @@ STRUCTURES: dict[Name, type[Direct]] = {"direct": Direct, "hash": Hash}
 
 
 def chosen(n: int, k: int, expected: int, free: int) -> Name:
-    """Choose a direct table if it is smaller than hash tables and takes at most an eighth of the free memory; else hash tables.
-
-    `expected` bounds the vertices found over the life of the numbering, repetitions included.
-    """
+    """Choose a direct table if it is smaller than hash tables for `expected` vertices, and an eighth of the free memory at most."""
     return "direct" if 4 * n * k <= min(HASHED // 2 * expected, free // TABLE_SHARE) else "hash"
 
 

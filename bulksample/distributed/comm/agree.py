@@ -73,10 +73,7 @@ def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
 
 
 def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:
-    """Raise `UsageError` on every rank if ranks begin an iteration at other positions; collective.
-
-    `coming` is the epoch, the step, and the first mini-batch of the steps, as `Position.coming` tells them.
-    """
+    """Raise `UsageError` on every rank if ranks begin at another epoch, step or mini-batch, `Position.coming`; collective."""
     names = ("the epoch that they begin", "the step at which they begin", "the mini-batches of the epoch that are used")
     remedy = "load the same state on every rank, and begin and end every epoch on all of them"
     agree(comm, dict(zip(names, coming, strict=True)), remedy=remedy)
@@ -134,10 +131,7 @@ def _raise_faults(everyone: list[list[str]], fault: _Fault) -> None:
 
 
 def fingerprint(graph: Graph) -> str:
-    """Return 16 hex digits that identify a graph without reading all of it.
-
-    The hash covers the size and dtype of every array, and up to eight evenly spaced slices of 256 KiB of each.
-    """
+    """Return 16 hex digits that identify a graph, of the size and dtype of each array and up to eight even slices of 256 KiB of it."""
     arrays: dict[str, np.ndarray | None] = {"labels": graph.labels, **{f"{k} mask": v for k, v in graph.masks.items()}}
     for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):
         if isinstance(matrix, CSR):

@@ -37,10 +37,7 @@ PREFIXES = (
 
 
 class Launch(NamedTuple):
-    """Launcher, number of ranks, and rank of this process. `variable` gave `ranks`; it is empty without a launcher.
-
-    A launcher that tells the rank alone gives the least number of ranks that there can be.
-    """
+    """Launcher, number of ranks (the least that there can be if the launcher tells none), the variable that gave it, and this rank."""
 
     launcher: str = "alone"
     ranks: int = 1
@@ -88,10 +85,7 @@ def launched() -> Launch:
 
 
 def unheard() -> str:
-    """Return why a process that seems to be alone may be one of several ranks; empty if nothing says so.
-
-    torch.distributed is asked only if this program has begun it.
-    """
+    """Return why a process that seems alone may be one of several, or ""; torch.distributed is asked only if this program began it."""
     present = [name for name in _OF_TORCH if name in os.environ]
     several = any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > least for name, least in (("RANK", 0), ("WORLD_SIZE", 1)))
     if several and 1 < len(present) < len(_OF_TORCH):

@@ -145,10 +145,7 @@ def _open(pid: int, number: int, size: int, what: str) -> int:
 
 
 def fair_threads(comm: Comm) -> int:
-    """Return the number of processors for this rank: those of its affinity mask, divided by the ranks with the same mask.
-
-    This is right whether a launcher gives all ranks of a machine the same mask or binds each rank to its own processors.
-    """
+    """Return the processors of this rank: those of its affinity mask, bound or not, divided by the ranks with the same mask."""
     mask = processor_ids()
     processors = [socket.gethostname(), mask]
     return max(1, len(mask) // comm.gather_control(processors).count(processors))

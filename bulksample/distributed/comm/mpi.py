@@ -88,10 +88,7 @@ class MpiComm(ProcessComm):
         return self.start_bytes(parts, buffers, kind)
 
     def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
-        """Begin an all-to-all of one-dimensional byte buffers in host or device memory, of agreed lengths; no bytes are counted.
-
-        This rank's own part stays where it is.
-        """
+        """Begin an all-to-all of byte buffers of agreed lengths, on host or device, but of the own part; no bytes are counted."""
         self._alltoalls += 1
         incoming = sum(len(buffer) for r, buffer in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
@@ -171,10 +168,7 @@ class PairwiseAlltoall:
 
 
 def ask(library: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> CudaAware:
-    """Query a library that is loaded and initialized: the MPI library, or a module linked with it, such as mpi4py's.
-
-    Switches that turn the support off are looked up in `environment`.
-    """
+    """Query a loaded and initialized MPI library, or a module linked with it, such as mpi4py's; `environment` may turn the support off."""
     try:
         query = getattr(ctypes.CDLL(os.fspath(library)), SYMBOL)
     except OSError as error:
@@ -198,10 +192,7 @@ def forget_names() -> None:
 
 
 def sweep(old: float = _OLD_SECONDS) -> list[Path]:
-    """Unlink this user's shared memory files that no process maps; ranks killed while MPI started leave such files.
-
-    Returns the files that were unlinked; those younger than `old` seconds are kept.
-    """
+    """Unlink this user's files in shared memory, older than `old` seconds, that no process maps, as killed ranks leave; return them."""
     candidates = [path for path in SHARED_MEMORY.glob("mpich_shm_*") if _is_old(path, old)]
     in_use = set().union(*(_mapped(process) for process in Path("/proc").glob("[0-9]*"))) if candidates else set()
     unused = [path for path in candidates if path not in in_use]

@@ -95,10 +95,7 @@ def _group(comm: Comm, host: tuple[float, float], rounds: int, bytes_sent: int) 
 
 
 def _seconds(comm: Comm, part_bytes: int, rounds: int) -> float:
-    """Return the seconds of an all-to-all of parts of so many bytes: those of the slowest rank, the mean of the rounds after one more.
-
-    The mean of several adds up to the time of many, where the median leaves out what a busy machine delays.
-    """
+    """Return the seconds of an all-to-all: of the slowest rank, the mean of the rounds, as a median leaves out delays of a busy machine."""
     parts, times = [np.zeros(part_bytes, np.uint8)] * comm.size, []
     for _ in range(rounds + 1):
         comm.barrier()

@@ -140,10 +140,7 @@ def announce(what: str, timeout: float, after: float, speaks: bool = True) -> Ab
 
 
 def set_alarm(seconds: float) -> None:
-    """Let the kernel end this process after so many seconds, even if a library never returns to Python; 0 cancels.
-
-    Does nothing if the program has its own handler for SIGALRM.
-    """
+    """Let the kernel end this process after so many seconds, even inside a library; 0 cancels. A program's own SIGALRM handler stays."""
     if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

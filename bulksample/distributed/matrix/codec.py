@@ -31,10 +31,7 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, rows: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
-        """Encode float32 or float16 rows. `names` (int32, shape (m,)) are the ids from which rounding noise is drawn.
-
-        Raises `DataError` if the codec cannot represent a number.
-        """
+        """Encode float32 or float16 rows, with rounding noise by `names` (int32, (m,)); raises `DataError` for numbers that do not fit."""
 
     @abstractmethod
     def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:

@@ -165,10 +165,7 @@ def _edges(graph: Graph) -> tuple[CSR, np.ndarray]:
 
 
 class StackedPlaces:
-    """One numbering of the vertices of all types: block row by block row, and type by type within a block row.
-
-    Block row i holds the places ``bounds[i]:bounds[i + 1]``.
-    """
+    """One numbering of all types' vertices, by block row and type within it: block row i holds the places ``bounds[i]:bounds[i + 1]``."""
 
     def __init__(self, layouts: Sequence[Layout]) -> None:
         self._layouts, sizes = layouts, np.stack([np.diff(layout.bounds) for layout in layouts], axis=1)

@@ -130,10 +130,7 @@ class RaggedRows(NamedTuple):
 
 
 class RowsToSend(NamedTuple):
-    """Consecutive rows of different lengths for all ranks, and what is known of those that they send to this one.
-
-    Where both sides know the entries of each row that will come, `counts` are given on all ranks, and entries alone travel.
-    """
+    """Consecutive rows of different lengths for all ranks, and what is known of theirs: if all know `counts`, entries travel alone."""
 
     rows: np.ndarray  # integers, shape (size,): rows for each rank
     ends: np.ndarray  # int64, shape (sum of rows + 1,): row pointers
@@ -223,10 +220,7 @@ def exchange_replies(comm: Comm, replies: Sequence[Reply]) -> list[list[np.ndarr
 
 
 def merge_columns(pieces: RaggedRows, rows: int) -> list[np.ndarray]:
-    """Merge pieces of the same rows from all ranks: row pointers, then each array. The first array ascends within each row.
-
-    Every rank has sent a piece of all `rows`, or of none.
-    """
+    """Merge pieces of all `rows`, or of none, from each rank: row pointers, then each array. The first array ascends within each row."""
     row = np.repeat(runs(np.zeros(len(pieces.rows)), pieces.rows), pieces.counts)
     columns = pieces.arrays[0]
     order = np.argsort(row * (int(columns.max(initial=0)) + 1) + columns, kind="stable")  # ascending pieces: a merge

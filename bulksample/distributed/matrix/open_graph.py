@@ -61,18 +61,12 @@ class OpenBlock:
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
     def labels(self, split: str | None) -> np.ndarray:
-        """Return the labels of `seeds(split)`, as the block holds them.
-
-        Collective in the process column: each member sends its labels and 4 bytes per seed to every other member.
-        """
+        """Return the labels of `seeds(split)`; collective: each member of the column sends labels and 4 bytes per seed to each other."""
         mask = self.own_seeds(split)
         return self._labels(slice(None) if mask is None else mask)
 
     def labels_of(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the labels of distinct vertices, in ascending order of the vertices.
-
-        Collective in the process column: each member sends its labels and 4 bytes per vertex to every other member.
-        """
+        """Return the labels of distinct vertices, by ascending vertex; collective, and moves as much as `labels`."""
         return self._labels(np.isin(self.block.vertices, vertices, assume_unique=True))
 
     def _labels(self, own: np.ndarray | slice) -> np.ndarray:
@@ -126,23 +120,18 @@ def open_block(
 
 
 class OpenForSampling(NamedTuple):
-    """A graph for sampling: its adjacency, the seeds of a split, the bytes that this rank read (0 of a graph that is mapped whole), and the
-    places of the seeds in part order.
-    """
+    """A graph for sampling, as `open_for_sampling` returns it."""
 
     adjacency: Adjacency
-    seeds: np.ndarray
-    read_bytes: int
-    places: np.ndarray
+    seeds: np.ndarray  # of the split
+    read_bytes: int  # of this rank; 0 of a graph that is mapped whole
+    places: np.ndarray  # of the seeds in part order
 
 
 def open_for_sampling(
     directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
 ) -> OpenForSampling:  # fmt: skip
-    """Open the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`.
-
-    Call `verify_together` first to compare the files with their hashes.
-    """
+    """Open the adjacency of a stored graph and the seeds of a split, without features; call `verify_together` first to compare hashes."""
     if not placement.partitioned:
         graph = store.load(directory, features=False, check="none")
         seeds = graph.seeds(split) if split else graph.default_seeds()

@@ -40,10 +40,7 @@ class PlacementOptions(Protocol):
 
 @dataclass(frozen=True)
 class Placement:
-    """The distribution of the topology and of the features over ranks, and the policy of products with the adjacency.
-
-    Raises `UsageError` if a name is unknown, or an argument describes block rows and there are none.
-    """
+    """Where topology and features lie; raises `UsageError` for unknown names, and arguments of block rows where there are none."""
 
     topology: str = "replicated"  # or "partitioned": rank (i, j) of the process grid reads only block row i of p / c
     replication: int = 1  # c, the ranks that hold each block row of the topology; 1 if nothing is partitioned
@@ -123,10 +120,7 @@ class Placement:
         return self.exchange == "rows-oblivious"
 
     def on_devices(self, comm: Comm) -> Placement:
-        """Return the placement for ranks with a device each: features of ``machine`` are in block rows over the ranks of a machine.
-
-        Raises `UsageError` on every rank if machines do not have equally many ranks.
-        """
+        """Return the placement for ranks with a device each: ``machine`` is in block rows over its ranks, equally many on each machine."""
         if self.features != "machine":
             return self
         if different := uneven(comm):

@@ -136,10 +136,7 @@ class RankGraph(Unpicklable):
         return grids(self.comm, *self.placement.feature_shape(self.comm), own_tally=False)
 
     def part_order(self, vertices: np.ndarray, kind: str = NODE) -> np.ndarray:
-        """Return the place of each vertex of a type in the order of the block rows, of the features if these are partitioned.
-
-        If nothing is in block rows: in the order of the folder of parts that was opened, or else the id.
-        """
+        """Return the places of vertices of a type in the block rows (of features, if partitioned) or the folder of parts, or the ids."""
         blocks = self.blocks or self.rows
         if blocks is not None:
             return blocks.of[kind].part_order(vertices)

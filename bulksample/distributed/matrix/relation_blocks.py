@@ -48,10 +48,7 @@ class RelationBlock(NamedTuple):
 
 
 def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
-    """Read the rows of some destinations, ascending, and no others, of a relation in memory or mapped from a store.
-
-    Raises `DataError` if these rows are malformed.
-    """
+    """Read the rows of some destinations alone, ascending, of a relation in memory or mapped; raises `DataError` if they are malformed."""
     matrix, gapless = relation.adjacency, len(members) > 0 and int(members[-1]) - int(members[0]) + 1 == len(members)
     rows: Any = slice(int(members[0]), int(members[-1]) + 1) if gapless else members
     starts, ends = (np.array(part[rows], np.int64) for part in (matrix.indptr[:-1], matrix.indptr[1:]))
@@ -177,10 +174,7 @@ class PartitionedRelations(InBlockRows, HeldRelations):
         ]  # fmt: skip
 
     def references(self, name: str) -> np.ndarray:
-        """Count the edges of all relations that begin in each vertex of a type: int64, shape (n,); collective.
-
-        An all-reduce in the process column, of 8 bytes a vertex.
-        """
+        """Count the edges of all relations from each vertex of a type: int64, shape (n,); an all-reduce in the column, 8 bytes a vertex."""
         count = self.graph.type(name).count
         own = [block.matrix.indices for relation, block in zip(self.graph.relations, self.held, strict=True) if relation.source == name]
         counted = sum((np.bincount(indices, minlength=count) for indices in own), np.zeros(count, np.int64))

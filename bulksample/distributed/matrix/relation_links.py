@@ -102,10 +102,7 @@ class _RowPointers(NamedTuple):
 
 
 class PlainRows(HeldRelations):
-    """A block row of a plain graph as `PartitionedLinks` reads it; making one is collective.
-
-    Each rank sends every other member of the process column 8 bytes for each of its rows (kind "topology").
-    """
+    """A block row of a plain graph for `PartitionedLinks`; making one sends 8 bytes for each row to the others of the process column."""
 
     def __init__(self, opened: OpenBlock) -> None:
         n, a = opened.block.n, opened.block.adjacency

@@ -70,10 +70,7 @@ class RowForm(NamedTuple):
 
 
 class RowsRelations(PartitionedRelations):
-    """Relations in block rows that send rows to the ranks that draw; `expand_trees` is collective over the grid.
-
-    An `oblivious` one sends whole block rows instead of the requested rows; it serves as a baseline for measurements.
-    """
+    """Relations in block rows that send rows, or whole block rows (`oblivious`, a baseline), to ranks that draw; collective."""
 
     def __init__(
         self, graph: Graph, backend: Backend, blocks: TypeLayouts, held: Sequence[RelationBlock], oblivious: bool = False

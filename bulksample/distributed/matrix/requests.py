@@ -90,10 +90,7 @@ def _routed(q: Selection, order: np.ndarray, sizes: np.ndarray) -> RoutedRows:
 
 
 def request_rows(comm: Comm, q: Selection, routed: RoutedRows, columns: Selection | None = None) -> Requests:
-    """Send each row to its owner, and `columns` (of the same mini-batches) to all ranks that own one; return what was received.
-
-    Rows have names on all ranks or on none.
-    """
+    """Send each row to its owner, with `columns` of the same mini-batches; return what came. Rows have names on all ranks or on none."""
     runs, more = routed.runs, list[Section]()
     if columns is not None:
         used = runs.rows > 0

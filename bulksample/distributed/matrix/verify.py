@@ -116,10 +116,7 @@ def _share(files: dict[tuple[str, Mark], tuple[list[int], bool]], ranks: int) ->
 
 
 def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> set[tuple[str, Mark]]:
-    """Hash the own share; return the names and marks of the files that a rank found intact. Raises `DataError` on all.
-
-    Ranks meet several times within a deadline, until all have finished.
-    """
+    """Hash the own share, meeting several times in a deadline; return name and mark of intact files. Raises `DataError` on all ranks."""
     finished = False
     while True:
         until = time.monotonic() + comm.timeout / _MEETINGS

@@ -44,10 +44,7 @@ _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
 
 
 class CudaComputeContext(ComputeContext):
-    """Place the model, the features and, if it samples, the graph on a GPU.
-
-    If `synchronous`, the host waits for the GPU at the end of every phase: slower, but each phase is charged with its own seconds.
-    """
+    """Place the model, the features and, if it samples, the graph on a GPU; if `synchronous`, the host waits at the end of phases."""
 
     ahead = has_device = True
     synchronous = False
@@ -98,10 +95,7 @@ class CudaComputeContext(ComputeContext):
             torch.cuda.synchronize(self.where)
 
     def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler) -> Adjacency:
-        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over`.
-
-        Other adjacencies in block rows stay on the host: their rows travel there, and the GPU takes single calls.
-        """
+        """Move the adjacency to the GPU if that samples; of block rows only those of owners, which exchange through `over`."""
         if adjacency.collective:
             self._placement["samples_by"] = "host"
         if adjacency.backend is not self.cuda.engine:

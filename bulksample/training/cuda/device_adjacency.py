@@ -34,10 +34,7 @@ from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
 
 
 def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: bool) -> list[Expansion]:
-    """Split a bulk into its mini-batches, as `backends.hops.cut` does on the host; waits for nothing.
-
-    If only new vertices are expanded, the `Hop` of a hop holds the rows of all hops up to it.
-    """
+    """Split a bulk into mini-batches as `backends.hops.cut` does, without waiting; with `only_new`, hops hold the rows of earlier ones."""
     vertices, seed_rows = cuda.tensor(bulk.held.vertices), cuda.tensor(bulk.seed_rows)
     frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
     hops = [

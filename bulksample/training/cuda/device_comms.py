@@ -95,10 +95,7 @@ class GroupTensorComm(TensorComm):
 
 
 class MpiTensorComm(TensorComm):
-    """Pass the device addresses of tensors to a CUDA-aware MPI library. Sums equal those of `HostTensorComm` bit for bit.
-
-    MPI does not know CUDA streams: the host waits before it sends.
-    """
+    """Pass device addresses to a CUDA-aware MPI library once the host has waited for the stream. Sums are those of `HostTensorComm`."""
 
     name = "mpi"
 
@@ -135,10 +132,7 @@ class MpiTensorComm(TensorComm):
 
 
 def choose_tensor_comm(comm: Comm, where: torch.device, device_comm: str) -> TensorComm:
-    """Choose how tensors travel between the devices of the ranks of `comm`; collective, with the same answer on every rank.
-
-    Raises `UsageError` on all ranks if `device_comm` names NCCL or MPI and some rank cannot use it.
-    """
+    """Choose how tensors travel between devices; collective, alike on all ranks. Raises `UsageError` if one cannot use `device_comm`."""
     if comm.size == 1 or device_comm == "host":
         return HostTensorComm(comm, "one rank" if comm.size == 1 else "as asked for")
     not_nccl, aware = why_not_nccl(comm, where), comm.cuda_aware

@@ -88,10 +88,7 @@ class CachedRows:
 
 
 class DeviceFeatures(FeatureSource):
-    """Dense features of a graph that this rank holds whole, gathered by the device; see `CachedRows`.
-
-    A mini-batch of N vertices reads and writes N rows; rows that are not on the device cross the bus.
-    """
+    """Dense features that this rank holds whole, gathered by the device; rows that are not there cross the bus. See `CachedRows`."""
 
     is_sparse = False
 

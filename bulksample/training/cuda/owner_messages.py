@@ -34,10 +34,7 @@ class BulkReads:
         self._checks.append((promised, list(came), of))
 
     def read(self, numbers: torch.Tensor) -> np.ndarray:
-        """Wait for int64 numbers, 1-d, and return them; compare what was to be checked.
-
-        Raises `PeerLost` if another rank sent less or more than it promised, or if messages do not arrive before the deadline.
-        """
+        """Wait for int64 numbers, 1-d, and return them; raise `PeerLost` if what is to be checked is not as promised, or does not come."""
         checks, self._checks = self._checks, []
         self._over.settle()
         together = torch.cat([numbers, *(promised for promised, _, _ in checks)])
@@ -264,10 +261,7 @@ def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> 
 
 
 def merged(rows: int, n: int, ends: torch.Tensor, columns: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
-    """Merge the pieces of so many rows from all ranks, or no pieces; columns ascend.
-
-    See `distributed.matrix.messages.merge_columns`.
-    """
+    """Merge the pieces of so many rows from all ranks, or no pieces; columns ascend. See `distributed.matrix.messages.merge_columns`."""
     parts = (len(ends) - 1) // max(1, rows)
     row = row_of_entry(ends, len(columns)) % max(1, rows)
     order = (row * n + columns).argsort()
