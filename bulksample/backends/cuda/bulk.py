@@ -87,9 +87,11 @@ def hop_after_hop(
             if drawn.rows is not None:
                 before = drawn.rows + (before if only_new else 0)
                 held = HeldVertices(held.pointers, held.vertices[:before], before)
-            grown, local = numbering.number(
-                held, FoundVertices(_ends(device, drawn, frontier), drawn.columns, None, drawn.slots), ends[hop + 1]
-            )
+            found = drawn.ends  # the edges before each mini-batch
+            if found is None:
+                found = device.empty(k + 1, np.int64)
+                device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, found)
+            grown, local = numbering.number(held, FoundVertices(found, drawn.columns, None, drawn.slots), ends[hop + 1])
             hops.append(DeviceHop(frontier.pointers, drawn.pointers, local, drawn.weights))
             if hop + 1 < count:
                 grown = grown if bounded else _settled(device, grown)
@@ -114,15 +116,6 @@ def _settled(device: CudaDevice, held: HeldVertices) -> HeldVertices:
     """Wait for the number of vertices held."""
     size = int(device.get(held.pointers[-1:])[0])
     return HeldVertices(held.pointers, held.vertices[:size], size)
-
-
-def _ends(device: CudaDevice, drawn: DrawnEdges, frontier: HeldVertices) -> Any:
-    """Return the edges before each mini-batch, on the device."""
-    if drawn.ends is not None:
-        return drawn.ends
-    ends, k = device.empty(len(frontier.pointers), np.int64), len(frontier.pointers) - 1
-    device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, ends)
-    return ends
 
 
 def close(device: CudaDevice, bulk: OpenBulk, array_of: Callable[[Any], Any] = lambda array: array) -> DeviceBulk:

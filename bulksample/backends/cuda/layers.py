@@ -135,7 +135,11 @@ class _LayerHop(NamedTuple):
         else:
             pointers = all_pointers(self.device, a, rows)[0] if pointers is None else pointers
             picked = self._from_row(rows.minibatches, draw)
-        return self._edges(rows, picked, self._kept(a, rows, pointers, entries, kept, picked))
+        met = self._kept(a, rows, pointers, entries, kept, picked)
+        return weighed_edges(
+            self.device, rows, met.pointers, met.columns, picked, self.how.debias, self.how.renormalise, ends=met.ends,
+            entries=met.entries, values=self.arrays.values, row_sums=self.arrays.row_sums, numbers=self.numbers,
+        )  # fmt: skip
 
     def _race(self, a: DeviceCSR, rows: FrontierRows, entries: int, draw: Draw) -> tuple[Any, DevicePicks]:
         """Draw SAMPLE(NORM(Q A), s); returns the pointers of Q A as well."""
@@ -164,13 +168,6 @@ class _LayerHop(NamedTuple):
             return keep_met(self.device, a, rows, pointers, entries, kept, self.table, picked.pointers)
         made = table_of(self.device, rows.k, picked.pointers, picked.columns, len(picked.columns), self.how.n)
         return keep_met(self.device, a, rows, pointers, entries, kept, made)
-
-    def _edges(self, rows: FrontierRows, picked: DevicePicks, kept: Restricted) -> DrawnEdges:
-        arrays, how = self.arrays, self.how
-        return weighed_edges(
-            self.device, rows, kept.pointers, kept.columns, picked, how.debias, how.renormalise, ends=kept.ends, entries=kept.entries,
-            values=arrays.values, row_sums=arrays.row_sums, numbers=self.numbers,
-        )  # fmt: skip
 
 
 def weighed_edges(

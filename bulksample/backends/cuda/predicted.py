@@ -109,18 +109,15 @@ def bulk_bytes(
         numbered = tables.left + (NUMBERING + 4) * found + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         s = fanouts[hop - 1] if hop else 0
-        scratch = _scratch(rows, s) + (slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0)
+        scratch = slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0
+        if s > FEW:  # rows are drawn by blocks
+            scratch += 4 * min(rows, DRAWING_BLOCKS) * set_words(s)
         peak = max(peak, kept + before + 4 * found + 4 * rows + max(scratch, tables.entering, numbered))
         drawing = max(drawing, 4 * found + 4 * rows + scratch)
         kept, before = kept + (4 * found if hop else 0), vertices + 4 * found
     small = 8192 * (len(places) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
     peak = max(peak, kept + vertices + drawing)  # a bulk that is enqueued in one call has room for its result from the start
     return BulkBytes(int(_SLACK * (peak + tables.standing)) + small, int(_SLACK * (kept + vertices)) + 8192)
-
-
-def _scratch(rows: int, s: int) -> int:
-    """Return the scratch bytes of rows that are drawn by blocks, which have more than `draws.FEW` picks each."""
-    return 4 * min(rows, DRAWING_BLOCKS) * set_words(s) if s > FEW else 0
 
 
 class LayerBounds(NamedTuple):

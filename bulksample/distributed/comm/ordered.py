@@ -75,7 +75,13 @@ class CollectiveOrder:
     def _serve(self) -> None:
         try:
             while self._has_work():
-                self._start(self._next(self._turn()))
+                turn = np.array([self._arrived[0]], np.int64)  # rank 0 takes what arrived first there
+                call = self._next(int(self._comm.broadcast(turn, "control")[0]))
+                try:
+                    call.result = call.start()
+                except BaseException as error:  # raised where it was asked for
+                    call.error = error
+                call.done.set()
         except BaseException as error:  # whoever waits is told
             self._failure = error
         with self._changed:
@@ -91,11 +97,6 @@ class CollectiveOrder:
             self._changed.wait_for(lambda: self._ended or bool(self._arrived))
             return bool(self._arrived)
 
-    def _turn(self) -> int:
-        """Agree on whose turn it is: rank 0 takes what arrived first there."""
-        turn = np.array([self._arrived[0]], np.int64)
-        return int(self._comm.broadcast(turn, "control")[0])
-
     def _next(self, turns: int) -> _Call:
         """Wait for the collective whose turn it is, which may come later here."""
         until = time.monotonic() + self._comm.timeout
@@ -106,10 +107,3 @@ class CollectiveOrder:
                 )
             self._arrived.remove(turns)
             return self._waiting[turns].popleft()
-
-    def _start(self, call: _Call) -> None:
-        try:
-            call.result = call.start()
-        except BaseException as error:  # raised where it was asked for
-            call.error = error
-        call.done.set()

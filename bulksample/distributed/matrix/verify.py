@@ -36,7 +36,11 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     if check == "none":
         return
     folder = Path(directory)
-    _verify_files(folder, lambda: _arrays(folder), comm, check, features)
+
+    def arrays() -> Mapping[str, ArrayEntry]:  # that lie in the folder itself
+        return load_parts(folder).arrays if is_parts(folder) else graph_manifest(folder, plain=False).arrays
+
+    _verify_files(folder, arrays, comm, check, features)
     counts = comm.gather_control(len(load_parts(folder).parts) if is_parts(folder) else 0)
     if min(counts) != max(counts):
         raise UsageError(f"the ranks were given folders of {min(counts)} and of {max(counts)} parts; give all of them one folder")
@@ -74,11 +78,6 @@ def _verify_files(folder: Path, arrays: Callable[[], Mapping[str, ArrayEntry]], 
     intact |= {file for file, (_, unknown) in files.items() if not unknown}
     marks = {name: Mark(*mark) for name, (mark, _) in seen.items()}
     remember(folder, {name: (mark, entries[name].sha256) for name, mark in marks.items() if (name, mark) in intact})
-
-
-def _arrays(folder: Path) -> Mapping[str, ArrayEntry]:
-    """Return the arrays that lie in the folder itself."""
-    return load_parts(folder).arrays if is_parts(folder) else graph_manifest(folder, plain=False).arrays
 
 
 def _seen(

@@ -88,7 +88,9 @@ class DeviceRemoteFeatures(FeatureSource):
         """Send the ids of all fetches; return the ids that others request for each, in rank order, and how many each rank requests."""
         of_owner = zip(*[torch.split(one.ids[one.away], one.counts) for one in named], strict=True)
         counts = zip(*[one.counts for one in named], strict=True)
-        parts = [self._message(pieces, own) for pieces, own in zip(of_owner, counts, strict=True)]
+        # how many ids are of each fetch but the last, then the ids; nothing for a rank that is asked for none
+        heads_of = [self._cuda.put(np.array(own[:-1] if any(own) else (), np.int32)) for own in counts]
+        parts = [torch.cat([head, *pieces]) for head, pieces in zip(heads_of, of_owner, strict=True)]
         messages, heads = self._over.start_alltoall(parts, "topology").wait(), len(named) - 1
         used = [len(message) > 0 for message in messages]
         told = torch.cat([message[: heads * one] for message, one in zip(messages, used, strict=True)]).tolist()
@@ -101,11 +103,6 @@ class DeviceRemoteFeatures(FeatureSource):
         if len(together):
             self._exchange.check_own(*(int(end) for end in torch.aminmax(together)))
         return [(torch.cat(pieces), list(own)) for pieces, own in zip(zip(*ids, strict=True), zip(*sizes, strict=True), strict=True)]
-
-    def _message(self, pieces: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
-        """Return the request to one rank: how many ids are of each fetch but the last, then the ids."""
-        told = counts[:-1] if any(counts) else ()
-        return torch.cat([self._cuda.put(np.array(told, np.int32)), *pieces])
 
     def _start(self, named: DeviceNamedRows, requested: tuple[torch.Tensor, list[int]]) -> Fetching:
         with self._cuda.streams.fetch.on("fetch"):
