@@ -21,7 +21,6 @@ from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
 from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
 from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
-from bulksample.distributed.matrix.relation_rows import RowForm
 from bulksample.distributed.matrix.reply_slots import count_drawable
 from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, route_rows
 from bulksample.graph import Graph
@@ -36,7 +35,7 @@ class RecordedHop(NamedTuple):
     """The rows that one rank's mini-batches expand in a hop, and what they draw."""
 
     form: HopForm  # of the policy owner
-    row_form: RowForm  # of the policies that send rows
+    row_form: HopForm  # of the policies that send rows
     frontiers: Sequence[Frontier]  # by type
     edges: Sequence[np.ndarray]  # of each relation of `form`, int64, shape (rows of its destination type,): the slots; drawn, if ragged
 
@@ -69,7 +68,7 @@ class HopRecorder(LocalAdjacency):
         rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries is not False)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
-            forms = self.form(facts, laws[hop], rules), RowForm.of(self.graph, facts, laws[hop], rules)
+            forms = self.form(facts, laws[hop], rules), HopForm.of(facts, laws[hop], rules)
             pairs = zip(relations, laws[hop], strict=True)
             drawn = [draw_rows(self.backend, one, frontiers[one.destination], law, trees.moving) for one, law in pairs]
             edges = [
@@ -132,12 +131,12 @@ def predict_row_hops(
     return sent
 
 
-def _words_of_rows(form: RowForm, graph: Graph, stacked: StackedPlaces) -> np.ndarray:
+def _words_of_rows(form: HopForm, graph: Graph, stacked: StackedPlaces) -> np.ndarray:
     """Return the words of the row of each place: int64, shape (n,)."""
     words = np.zeros(graph.n, np.int64)
     for relation in form.relations:
         degrees = graph.relations[relation.place].adjacency.degrees
-        each = 1 + 2 * relation.weights + 2 * relation.times
+        each = 1 + 2 * relation.by_weight + 2 * relation.edge_times
         words[stacked.places(relation.destination, np.arange(len(degrees)))] += 1 + 2 * form.entries + each * degrees
     return words
 

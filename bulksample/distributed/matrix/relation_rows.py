@@ -17,7 +17,6 @@ Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural net
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,45 +27,9 @@ from ...graph import Graph
 from ...sparse import CSR, row_pointers, runs
 from .layout import StackedPlaces, TypeLayouts
 from .messages import MessageReader, Section, pack
-from .relation_blocks import HopRules, PartitionedRelations, RelationBlock, RelationFacts
-from .reply_slots import RowLaw
+from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
+from .requests import HopForm
 from .spgemm15d import StagedRows
-
-
-class SentRelation(NamedTuple):
-    """A relation whose rows travel in a hop."""
-
-    place: int
-    destination: int
-    weights: bool
-    times: bool
-
-
-class RowForm(NamedTuple):
-    """The contents of the rows that travel in a hop, the same on every rank."""
-
-    relations: tuple[SentRelation, ...]
-    entries: bool
-
-    @staticmethod
-    def of(graph: Graph, facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> RowForm:
-        """Choose the relations that draw, and what of their edges is read."""
-        sent = []
-        for place, (relation, fact, law) in enumerate(zip(graph.relations, facts, map(RowLaw.of, laws), strict=True)):
-            weighs = fact.weighted and law.reads_weights
-            times = rules.by == "edges" and relation.times is not None
-            if law.most_drawn(fact.longest):
-                sent.append(SentRelation(place, fact.destination, weighs, times))
-        return RowForm(tuple(sent), rules.entries)
-
-    def into(self, kind: int) -> list[SentRelation]:
-        """Return the relations that end in a type."""
-        return [relation for relation in self.relations if relation.destination == kind]
-
-    @property
-    def types(self) -> list[int]:
-        """Types in which relations end, ascending."""
-        return sorted({relation.destination for relation in self.relations})
 
 
 class RowsRelations(PartitionedRelations):
@@ -80,7 +43,7 @@ class RowsRelations(PartitionedRelations):
         self._rows = StagedRows(self.grid, backend, self._stacked.bounds, graph.n, oblivious=oblivious)
 
     def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
-        form, out = RowForm.of(self.graph, self.facts(rules.by), laws, rules), list[RowPicks | None]([None] * len(laws))
+        form, out = HopForm.of(self.facts(rules.by), laws, rules), list[RowPicks | None]([None] * len(laws))
         if not form.relations:
             return out
         places = {t: self._stacked.places(t, frontiers[t].vertices) for t in form.types}
@@ -98,7 +61,7 @@ class RowsRelations(PartitionedRelations):
                 out[one.place] = picks._replace(entries=entries)
         return out
 
-    def _packed(self, form: RowForm, rows: np.ndarray) -> CSR:
+    def _packed(self, form: HopForm, rows: np.ndarray) -> CSR:
         """Pack rows of this rank's block, each into words; `rows` are places from its first one on."""
         kinds, local = self._stacked.located(rows + self._stacked.bounds[self.grid.row])
         lengths, packed = np.zeros(len(rows), np.int64), list[tuple[np.ndarray, np.ndarray]]()
@@ -113,7 +76,7 @@ class RowsRelations(PartitionedRelations):
         return CSR(pointers, words, None, (len(rows), self.n))
 
     def _unpacked(
-        self, form: RowForm, kind: int, fetched: CSR, among: np.ndarray, rules: HopRules
+        self, form: HopForm, kind: int, fetched: CSR, among: np.ndarray, rules: HopRules
     ) -> list[tuple[RelationMatrix, np.ndarray | None]]:  # fmt: skip
         """Return for each relation into a type its fetched rows, and the first entry of each in the whole adjacency."""
         relations, made = form.into(kind), list[tuple[RelationMatrix, np.ndarray | None]]()
@@ -123,7 +86,7 @@ class RowsRelations(PartitionedRelations):
         for i, one in enumerate(relations):
             of_row = counts[:, i]
             sources = reader.take(of_row)
-            weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.weights, one.times))
+            weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.by_weight, one.edge_times))
             relation, own = self.graph.relations[one.place], self.relations(rules.by)[one.place]
             stamps = self.graph.type(relation.source).times
             if rules.by == "vertices" and stamps is not None:
@@ -135,7 +98,7 @@ class RowsRelations(PartitionedRelations):
         return made
 
 
-def _sections(form: RowForm, kind: int, held: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:
+def _sections(form: HopForm, kind: int, held: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:
     """Return the sections of rows of one type: each row is a message."""
     blocks = [(one, held[one.place]) for one in form.into(kind)]
     degrees = np.stack([block.matrix.degrees[rows] for _, block in blocks], axis=1)
@@ -146,7 +109,7 @@ def _sections(form: RowForm, kind: int, held: Sequence[RelationBlock], rows: np.
         sections.append(Section(np.stack(firsts, axis=1).reshape(-1), heads))
     for (one, block), counts in zip(blocks, degrees.T, strict=True):
         at = runs(block.matrix.indptr[:-1][rows], counts)
-        for array, there in ((block.matrix.indices, True), (block.matrix.values, one.weights), (block.times, one.times)):
+        for array, there in ((block.matrix.indices, True), (block.matrix.values, one.by_weight), (block.times, one.edge_times)):
             if there and array is not None:
                 sections.append(Section(array[at], counts))
     return sections

@@ -148,7 +148,8 @@ class DrawnRelation(NamedTuple):
     longest: int  # edges of its longest row
     by_weight: bool  # edges of weight zero are not drawn
     padded: bool  # all rows have one slot
-    sends_times: bool
+    sends_times: bool  # with what it draws
+    edge_times: bool  # its edges have times of their own, and these count
 
     @property
     def width(self) -> int:
@@ -162,7 +163,7 @@ class DrawnRelation(NamedTuple):
 
 
 class HopForm(NamedTuple):
-    """The form of the messages of a hop, the same on every rank."""
+    """The form of the messages of a hop, the same on every rank: of requests and replies, or of the rows that travel."""
 
     types: tuple[int, ...]  # types whose rows are requested
     relations: tuple[DrawnRelation, ...]
@@ -186,9 +187,14 @@ class HopForm(NamedTuple):
             padded = is_padded(width, fact.edges, fact.rows)
             ragged |= fact.timed and (rules.ends or rules.starts) and not padded
             by_weight = fact.weighted and law.reads_weights
-            drawn.append(DrawnRelation(place, fact.destination, law, fact.longest, by_weight, padded, rules.moving and fact.timed))
+            times = rules.moving and fact.timed, rules.by == "edges" and fact.timed
+            drawn.append(DrawnRelation(place, fact.destination, law, fact.longest, by_weight, padded, *times))
         types = tuple(sorted({one.destination for one in drawn}))
         return HopForm(types, tuple(drawn), ragged, rules.ends, rules.starts, rules.moving, rules.entries)
+
+    def into(self, kind: int) -> list[DrawnRelation]:
+        """Return the relations that end in a type."""
+        return [relation for relation in self.relations if relation.destination == kind]
 
     def counted(self, layouts: Sequence[Layout]) -> list[Counted]:
         """Return the counts that slots need, given the block rows of each type."""
