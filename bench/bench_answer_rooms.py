@@ -21,8 +21,7 @@ from bulksample import Stream, backends, samplers
 from bulksample.backends.relational import RelationLaw
 from bulksample.data.hetero import hetero, papers
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
-from bulksample.distributed.matrix.requests import HopForm
+from bulksample.distributed.matrix.requests import HopForm, HopRules, RelationFacts
 from bulksample.graph import Graph
 from bulksample.graph.seed_list import SeedList
 from bulksample.samplers.time_rule import TimeRule

@@ -236,7 +236,7 @@ def _rows_sent(
         returned  (1 - 1 / c) p sum of V_t (4 + 4 W_t)     lengths and rows, in process rows
 
     A bulk has one mini-batch. A larger one sends less, since each row travels once for all of them. Rows travel whole, so fanouts count
-    only through V_t (`distributed.matrix.relation_rows`).
+    only through V_t (`distributed.matrix.spgemm15d`).
     """
     counts, sent, others = {kind.name: kind.vertices for kind in manifest.types}, 0.0, p // c - 1
     words = _words_of_rows(manifest)

@@ -3,7 +3,7 @@
 One rank's draws are those of all ranks, so `HopRecorder` records the frontiers and the draws of each hop on one rank that holds the whole
 graph. `predict_hops` predicts the messages of the policy `owner`, which `matrix.requests` describes, and `predict_counts` the
 counts of rows that travel before (`matrix.reply_slots`). `predict_row_hops` predicts the messages of `rows` and `rows-oblivious`
-(`matrix.relation_rows`), and `predict_links` those of `matrix.relation_links`.
+(`matrix.spgemm15d`), and `predict_links` those of `matrix.relation_links`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from bulksample.backends.relation_hops import expand_hops
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
 from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
-from bulksample.distributed.matrix.relation_blocks import HopRules, RelationFacts
 from bulksample.distributed.matrix.reply_slots import count_drawable
-from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, route_rows
+from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, HopRules, RelationFacts, route_rows
 from bulksample.graph import Graph
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.sparse import CSR

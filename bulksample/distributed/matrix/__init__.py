@@ -9,12 +9,11 @@ placement                where topology and features lie
 open_graph               opens a stored graph on all ranks, replicated or in block rows
 rank_graph               `RankGraph`: a stored graph as one rank holds it, for loaders
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
-owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
+owner, spgemm15d         the two policies of both: owners draw from their rows, or rows travel (the 1.5D product)
 requests                 requests for rows of an adjacency, to their owners
 messages                 messages of several sections, rows of different lengths, and replies to requests
 reply_slots              how long replies are, known to all ranks
 relation_blocks          `PartitionedRelations`: relations of a heterogeneous graph in block rows, for samplers
-relation_rows            its policy by which rows travel; `owner` has the other
 feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them; the same for sparse features
 edge_exchange            the same for sampled edges
 codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2

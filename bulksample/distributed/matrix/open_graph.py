@@ -32,8 +32,7 @@ from .owner import OwnerAdjacency, OwnerRelations
 from .partition import PARTITIONERS, Partition
 from .placement import Placement
 from .relation_blocks import PartitionedRelations, RelationBlock
-from .relation_rows import RowsRelations
-from .spgemm15d import RowsAdjacency
+from .spgemm15d import RowsAdjacency, RowsRelations
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,11 +33,12 @@ from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout, TypeLayouts
 from .messages import Reply, ReplySlots, exchange_ragged_rows, exchange_replies, merge_columns
-from .relation_blocks import HopRules, PartitionedRelations, RelationBlock
+from .relation_blocks import PartitionedRelations, RelationBlock
 from .reply_slots import Counted, RowCounts, RowLaw, count_drawable, is_padded
 from .requests import (
     DrawnRelation,
     HopForm,
+    HopRules,
     RequestedRows,
     Requests,
     RoutedRows,
@@ -198,11 +199,8 @@ class OwnerRelations(PartitionedRelations):
     def gathered_bytes(self) -> int:
         return self._counts.nbytes
 
-    def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
-        form, drawn = HopForm.of(self.facts(rules.by), laws, rules), list[RowPicks | None]([None] * len(laws))
-        if not form.relations:
-            return drawn
-        column = self.grid.column_comm
+    def _draw(self, form: HopForm, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
+        column, drawn = self.grid.column_comm, dict[int, RowPicks]()
 
         def count_own(name: Hashable) -> np.ndarray:
             place, by_weight = cast(tuple[int, bool], name)

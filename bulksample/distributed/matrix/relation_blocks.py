@@ -2,7 +2,7 @@
 
 Rank (i, j) of a process grid holds block row i of every type: the rows of its vertices in each relation that ends in the type, with edge
 values and times. Samplers draw hop by hop, by one of two policies: owners of rows draw (`owner`), or rows travel to the rank that
-draws (`relation_rows`). Draws are made by the words that one rank would use, so mini-batches are the same. Messages of a hop hold the rows
+draws (`spgemm15d`). Draws are made by the words that one rank would use, so mini-batches are the same. Messages of a hop hold the rows
 of all relations.
 
 Columns of types (features, labels, masks, times of vertices) are not divided here.
@@ -29,6 +29,7 @@ from ...graph.vertex_table import check_adjacency
 from ...sparse import CSR, frozen, row_pointers, runs
 from .block_rows import InBlockRows
 from .layout import TypeLayouts
+from .requests import HopForm, HopRules, RelationFacts
 
 
 class RelationBlock(NamedTuple):
@@ -88,28 +89,6 @@ class HeldRelations:
         """Return the edges that this rank holds of a relation of the graph, in the ids of their types."""
         block, members = self.held_block(relation), self.blocks.members(relation.destination).astype(np.int64)
         return EdgeEnds(block.matrix.indices.astype(np.int64), members[block.matrix.row_of_entry()], block.times)
-
-
-class RelationFacts(NamedTuple):
-    """A relation as all ranks know it."""
-
-    source: int  # the place of its source type
-    destination: int
-    rows: int  # of the whole adjacency
-    edges: int
-    longest: int  # edges of the longest row
-    timed: bool  # its edges have times that count
-    weighted: bool
-
-
-class HopRules(NamedTuple):
-    """The rules of a draw that hold in all hops of a bulk, the same on every rank."""
-
-    by: By | None
-    ends: bool  # windows of time have ends
-    starts: bool
-    moving: bool  # the end of a window moves with the walk
-    entries: bool  # positions of edges in their adjacencies are asked for
 
 
 class PartitionedRelations(InBlockRows, HeldRelations):
@@ -188,14 +167,15 @@ class PartitionedRelations(InBlockRows, HeldRelations):
         rules = HopRules(by, trees.ends is not None, trees.starts is not None, trees.moving, entries is not False)
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
-            drawn = self._draw(rules, frontiers, laws[hop])
-            return [one or self._nothing(place, rules, frontiers) for place, one in enumerate(drawn)]
+            form = HopForm.of(facts, laws[hop], rules)
+            drawn = self._draw(form, rules, frontiers, laws[hop]) if form.relations else {}
+            return [drawn[place] if place in drawn else self._nothing(place, rules, frontiers) for place in range(len(facts))]
 
         return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
     @abstractmethod
-    def _draw(self, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> Sequence[RowPicks | None]:
-        """Draw a hop: the draws of each relation from the frontier of its destination type; None where no row draws."""
+    def _draw(self, form: HopForm, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
+        """Draw a hop: the draws of each relation of the form from the frontier of its destination type, by its place."""
 
     def _nothing(self, place: int, rules: HopRules, frontiers: Sequence[Frontier]) -> RowPicks:
         relation, empty = self.relations(rules.by)[place], np.empty(0, np.int64)

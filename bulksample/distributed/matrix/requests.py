@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...adjacency import By
 from ...backends.relation_draws import Frontier
 from ...backends.relational import RelationLaw
 from ...errors import PeerLost
@@ -28,7 +29,6 @@ from ...sparse import row_pointers
 from ..comm.base import Comm
 from .layout import Layout
 from .messages import MessageReader, Section, pack, run_sums
-from .relation_blocks import HopRules, RelationFacts
 from .reply_slots import Counted, RowLaw, is_padded
 
 
@@ -137,6 +137,28 @@ def _exchange(
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
     """Replace the vertices of a selection by their places in the layout, minus `first`. Names stay."""
     return Selection(q.minibatches, q.pointers, layout.places(q.vertices) - np.int32(first), q.n, q.names)
+
+
+class RelationFacts(NamedTuple):
+    """A relation as all ranks know it."""
+
+    source: int  # the place of its source type
+    destination: int
+    rows: int  # of the whole adjacency
+    edges: int
+    longest: int  # edges of the longest row
+    timed: bool  # its edges have times that count
+    weighted: bool
+
+
+class HopRules(NamedTuple):
+    """The rules of a draw that hold in all hops of a bulk, the same on every rank."""
+
+    by: By | None
+    ends: bool  # windows of time have ends
+    starts: bool
+    moving: bool  # the end of a window moves with the walk
+    entries: bool  # positions of edges in their adjacencies are asked for
 
 
 class DrawnRelation(NamedTuple):
