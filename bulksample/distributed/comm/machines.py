@@ -42,6 +42,11 @@ def machines_of_ranks(comm: Comm) -> np.ndarray:
     for name in names:
         if name.startswith("!"):
             raise UsageError(name[1:])
+    return numbered(names)
+
+
+def numbered(names: list[str]) -> np.ndarray:
+    """Number names in the order in which they first occur: int64."""
     first = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([first[name] for name in names], np.int64)
 
