@@ -126,11 +126,8 @@ class OwnerAdjacency(BlockRowAdjacency):
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """Compute Q A: send the frontier to all ranks of the process column; receive 12 bytes for each entry of the product."""
         requests, product = self._multiply_own_range(q, entries)
-        columns = self._own[product.indices]
-        expected = self._answered(q)
-        replies = exchange_ragged_rows(self._column, requests.minibatches, product.indptr, [columns, product.entries()], expected)
-        ends, merged, values = merge_columns(replies, len(q))
-        return CSR(ends, merged, values, (len(q), self.n))
+        ends, columns, values = self._merged(q, requests, product.indptr, [self._own[product.indices], product.entries()])
+        return CSR(ends, columns, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """Draw s vertices for each mini-batch, as `Adjacency.sample_layer` defines.
@@ -145,9 +142,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
-        expected = self._answered(q)
-        replies = exchange_ragged_rows(self._column, requests.minibatches, near.pointers, [near.columns, sums[place]], expected)
-        ends, merged, values = merge_columns(replies, len(q))
+        ends, merged, values = self._merged(q, requests, near.pointers, [near.columns, sums[place]])
         return self.backend.smallest_keys(ends, merged, race_weights(values, power), fanout, q.minibatches, draw)
 
     @property
@@ -159,9 +154,10 @@ class OwnerAdjacency(BlockRowAdjacency):
         requests = request_from_all(self._column, q)
         return requests, self.backend.spgemm(to_places(requests.rows, self.layout).per_minibatch(), self._columns_of(entries))
 
-    def _answered(self, q: Selection) -> np.ndarray:
-        """Return how many rows of Q A each member answers: those of all mini-batches, or none for a selection without rows."""
-        return np.full(self._column.size, len(q) if len(q.vertices) else 0)
+    def _merged(self, q: Selection, requests: Requests, ends: np.ndarray, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Send rows of all requested mini-batches back; return those of the own ones, merged from the pieces of all members."""
+        expected = np.full(self._column.size, len(q) if len(q.vertices) else 0)
+        return merge_columns(exchange_ragged_rows(self._column, requests.minibatches, ends, arrays, expected), len(q))
 
     def _columns_of(self, entries: Entries) -> CSR:
         """Return A[:, this rank's columns] with the given entries; the first call is collective and makes it."""
