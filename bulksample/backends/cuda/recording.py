@@ -176,7 +176,7 @@ class Recording:
     def enqueue(
         self, device: CudaDevice, outside: Sequence[Any], inputs: Sequence[tuple[RecordedArray, np.ndarray]], numbers: Sequence[int]
     ) -> Callable[[RecordedArray], Any]:
-        """Enqueue the launches for another bulk by two allocations and one copy, without waiting; return what gives its arrays."""
+        """Enqueue the launches for another bulk: two allocations, one copy, no wait. Returns what turns recorded arrays into its own."""
         kept, scratch = device.empty(self.kept_bytes // 8, np.int64), device.empty(self.scratch_bytes // 8, np.int64)
         given = self._inputs.copy()
         for array, values in inputs:

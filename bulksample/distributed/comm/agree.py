@@ -73,7 +73,7 @@ def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
 
 
 def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:
-    """Raise `UsageError` on every rank if ranks begin at another epoch, step or mini-batch, `Position.coming`; collective."""
+    """Raise `UsageError` on every rank if ranks begin at different positions (epoch, step, mini-batch: `Position.coming`); collective."""
     names = ("the epoch that they begin", "the step at which they begin", "the mini-batches of the epoch that are used")
     remedy = "load the same state on every rank, and begin and end every epoch on all of them"
     agree(comm, dict(zip(names, coming, strict=True)), remedy=remedy)

@@ -37,11 +37,11 @@ PREFIXES = (
 
 
 class Launch(NamedTuple):
-    """Launcher, number of ranks (the least that there can be if the launcher tells none), the variable that gave it, and this rank."""
+    """The launcher of this process, and its place among the ranks."""
 
     launcher: str = "alone"
-    ranks: int = 1
-    variable: str = ""
+    ranks: int = 1  # the least that there can be, of a launcher that tells the rank alone
+    variable: str = ""  # that gave `ranks`; empty without a launcher
     rank: int | None = None
 
     @property

@@ -150,7 +150,7 @@ def _open(pid: int, number: int, size: int, what: str) -> int:
 
 
 def fair_threads(comm: Comm) -> int:
-    """Return the processors of this rank: those of its affinity mask, bound or not, divided by the ranks with the same mask."""
+    """Return this rank's processors: those of its affinity mask, divided by the ranks with the same mask, bound or not."""
     mask = processor_ids()
     processors = [socket.gethostname(), mask]
     return max(1, len(mask) // comm.gather_control(processors).count(processors))

@@ -88,7 +88,7 @@ class MpiComm(ProcessComm):
         return self.start_bytes(parts, buffers, kind)
 
     def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
-        """Begin an all-to-all of byte buffers of agreed lengths, on host or device, but of the own part; no bytes are counted."""
+        """Begin an all-to-all of byte buffers of agreed lengths, on host or device; the own part stays, and no bytes are counted."""
         self._alltoalls += 1
         incoming = sum(len(buffer) for r, buffer in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
@@ -192,7 +192,7 @@ def forget_names() -> None:
 
 
 def sweep(old: float = _OLD_SECONDS) -> list[Path]:
-    """Unlink this user's files in shared memory, older than `old` seconds, that no process maps, as killed ranks leave; return them."""
+    """Unlink this user's shared memory files, older than `old` seconds, that no process maps: killed ranks leave some. Returns them."""
     candidates = [path for path in SHARED_MEMORY.glob("mpich_shm_*") if _is_old(path, old)]
     in_use = set().union(*(_mapped(process) for process in Path("/proc").glob("[0-9]*"))) if candidates else set()
     unused = [path for path in candidates if path not in in_use]

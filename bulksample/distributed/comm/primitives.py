@@ -204,7 +204,7 @@ def tree_sum(terms: Iterable[Term]) -> Term:
 
 
 class TreeSum:
-    """The same sum of terms that come one by one, in log2 of their number: one of 2**i terms waits until the next 2**i are added."""
+    """The same sum of terms that come one after another, of which it holds at most log2: the sum of 2**i terms waits for the next 2**i."""
 
     def __init__(self) -> None:
         self._sums: list[tuple[int, Any]] = []  # the number of terms, and their sum; numbers descend

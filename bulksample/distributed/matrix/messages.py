@@ -130,7 +130,7 @@ class RaggedRows(NamedTuple):
 
 
 class RowsToSend(NamedTuple):
-    """Consecutive rows of different lengths for all ranks, and what is known of theirs: if all know `counts`, entries travel alone."""
+    """Consecutive rows of different lengths for all ranks. Where both sides know the `counts` of rows to come, entries travel alone."""
 
     rows: np.ndarray  # integers, shape (size,): rows for each rank
     ends: np.ndarray  # int64, shape (sum of rows + 1,): row pointers

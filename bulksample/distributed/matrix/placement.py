@@ -40,7 +40,7 @@ class PlacementOptions(Protocol):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where topology and features lie; raises `UsageError` for unknown names, and arguments of block rows where there are none."""
+    """The distribution of topology and features over ranks. Raises `UsageError` for names and arguments that do not fit each other."""
 
     topology: str = "replicated"  # or "partitioned": rank (i, j) of the process grid reads only block row i of p / c
     replication: int = 1  # c, the ranks that hold each block row of the topology; 1 if nothing is partitioned

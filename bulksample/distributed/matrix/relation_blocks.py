@@ -49,7 +49,7 @@ class RelationBlock(NamedTuple):
 
 
 def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
-    """Read the rows of some destinations alone, ascending, of a relation in memory or mapped; raises `DataError` if they are malformed."""
+    """Read the rows of some destinations, ascending, and no others, of a relation; raises `DataError` if they are malformed."""
     matrix, gapless = relation.adjacency, len(members) > 0 and int(members[-1]) - int(members[0]) + 1 == len(members)
     rows: Any = slice(int(members[0]), int(members[-1]) + 1) if gapless else members
     starts, ends = (np.array(part[rows], np.int64) for part in (matrix.indptr[:-1], matrix.indptr[1:]))

@@ -23,7 +23,7 @@ MOST_PADDED = 32  # picks a row
 
 
 def is_padded(fanout: int, entries: int, n: int) -> bool:
-    """Return True if replies of s picks a row are padded, 4 s bytes each: s is at most 32, and twice one more than the mean degree."""
+    """Return True if replies of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree."""
     return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
 
 
@@ -59,7 +59,7 @@ class RowLaw(NamedTuple):
         return int(self.edges_drawn(np.array(longest)))
 
     def width_of_counts(self, longest: int) -> int:
-        """Return 1, 2 or 4: the bytes of a count, cut off at its largest number, that decides `edges_drawn` of rows of `longest` edges."""
+        """Return the bytes (1, 2 or 4) of a count, perhaps cut off, that decides `edges_drawn` of rows of at most `longest` edges."""
         most = longest if self.fanout < 0 else min(longest, 1 if self._replaces else self.fanout)
         return 1 if most < 2**8 else 2 if most < 2**15 else 4
 

@@ -115,7 +115,7 @@ def _share(files: dict[tuple[str, Mark], tuple[list[int], bool]], ranks: int) ->
 
 
 def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> set[tuple[str, Mark]]:
-    """Hash the own share, meeting several times in a deadline; return name and mark of intact files. Raises `DataError` on all ranks."""
+    """Hash the own share, meeting several times in a deadline; return name and mark of intact files. Raises `DataError` on all."""
     finished = False
     while True:
         until = time.monotonic() + comm.timeout / _MEETINGS
