@@ -136,7 +136,7 @@ def _words_of_rows(form: HopForm, graph: Graph, stacked: StackedPlaces) -> np.nd
     for relation in form.relations:
         degrees = graph.relations[relation.place].adjacency.degrees
         each = 1 + 2 * relation.by_weight + 2 * relation.edge_times
-        words[stacked.places(relation.destination, np.arange(len(degrees)))] += 1 + 2 * form.entries + each * degrees
+        words[stacked.places(relation.destination, np.arange(len(degrees)))] += 1 + 2 * form.rules.entries + each * degrees
     return words
 
 
@@ -146,12 +146,12 @@ def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, 
     asked, answered, rows = np.zeros(owners, np.int64), np.zeros(owners, np.int64), np.zeros(owners, np.int64)
     for t in form.types:
         runs = route_rows(hop.frontiers[t], layouts[t]).runs
-        asked += runs.counts * (2 + 2 * form.ends + 2 * form.starts) + runs.rows * (2 if form.named else 1)
+        asked += runs.counts * (2 + 2 * form.rules.ends + 2 * form.rules.starts) + runs.rows * (2 if form.rules.moving else 1)
         rows += runs.rows
     asked += np.where(rows > 0, 2 * len(form.types), 0)
     for relation, edges in zip(form.relations, hop.edges, strict=True):
         owner = layouts[relation.destination].blocks_of(hop.frontiers[relation.destination].vertices)
-        answered += np.bincount(owner, edges, owners).astype(np.int64) * (1 + 2 * form.entries + 2 * relation.sends_times)
+        answered += np.bincount(owner, edges, owners).astype(np.int64) * (1 + 2 * form.rules.entries + 2 * relation.sends_times)
         if form.ragged:
             answered += np.bincount(owner, minlength=owners)
     return ID * asked, ID * answered

@@ -38,7 +38,6 @@ from .reply_slots import Counted, RowCounts, RowLaw, count_drawable, is_padded
 from .requests import (
     DrawnRelation,
     HopForm,
-    HopRules,
     RequestedRows,
     Requests,
     RoutedRows,
@@ -195,7 +194,7 @@ class OwnerRelations(PartitionedRelations):
     def gathered_bytes(self) -> int:
         return self._counts.nbytes
 
-    def _draw(self, form: HopForm, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
+    def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
         column, drawn = self.grid.column_comm, dict[int, RowPicks]()
 
         def count_own(name: Hashable) -> np.ndarray:
@@ -203,19 +202,19 @@ class OwnerRelations(PartitionedRelations):
             return count_drawable(self.held[place].matrix, by_weight)
 
         self._counts.gather(form.counted(self.layouts), count_own)
-        routed = {t: route_rows(frontiers[t], self.layouts[t], form.named) for t in form.types}
+        routed = {t: route_rows(frontiers[t], self.layouts[t], form.rules.moving) for t in form.types}
         requested = request_hop(column, form, routed)
         replies = []
         for one in form.relations:
             t = one.destination
-            picks = self._draw_requested(one.place, requested[t], laws[one.place], rules, form)
-            arrays = [picks.columns, *([picks.entries] if form.entries else []), *([picks.times] if one.sends_times else [])]
+            picks = self._draw_requested(one.place, requested[t], laws[one.place], form)
+            arrays = [picks.columns, *([picks.entries] if form.rules.entries else []), *([picks.times] if one.sends_times else [])]
             slots = None if form.ragged else self._slots(one, requested[t], routed[t])
             replies.append(
                 Reply(picks.pointers, cast(list[np.ndarray], arrays), requested[t].rows, routed[t].order, routed[t].runs.rows, slots)
             )
         for one, (pointers, columns, *more) in zip(form.relations, exchange_replies(column, replies), strict=True):
-            drawn[one.place] = RowPicks(pointers, columns, more[0] if form.entries else None, more[-1] if one.sends_times else None)
+            drawn[one.place] = RowPicks(pointers, columns, more[0] if form.rules.entries else None, more[-1] if one.sends_times else None)
         return drawn
 
     def _slots(self, one: DrawnRelation, requested: RequestedRows, routed: RoutedRows) -> ReplySlots:
@@ -225,14 +224,14 @@ class OwnerRelations(PartitionedRelations):
             return ReplySlots(*(np.full(len(vertices), one.width) for vertices in rows))
         return ReplySlots(*(self._counts.slots(one.table, one.law, layout.places(vertices)) for vertices in rows))
 
-    def _draw_requested(self, place: int, requested: RequestedRows, law: RelationLaw, rules: HopRules, form: HopForm) -> RowPicks:
+    def _draw_requested(self, place: int, requested: RequestedRows, law: RelationLaw, form: HopForm) -> RowPicks:
         """Draw from own rows that other ranks request; entries are positions in the whole adjacency."""
-        relation, block = self.relations(rules.by)[place], self.held[place]
+        relation, block = self.relations(form.rules.by)[place], self.held[place]
         layout, rows = self.layouts[relation.destination], requested.frontier
         first = int(layout.bounds[self.grid.row])
         local = rows._replace(vertices=(layout.places(rows.vertices) - first).astype(np.int32))
-        picks = draw_rows(self.backend, relation, local, law, form.named)
-        if not form.entries or picks.entries is None:
+        picks = draw_rows(self.backend, relation, local, law, form.rules.moving)
+        if not form.rules.entries or picks.entries is None:
             return picks
         shift = block.shift if len(block.shift) == 1 else np.repeat(block.shift[local.vertices], np.diff(picks.pointers))
         return picks._replace(entries=picks.entries + shift)

@@ -168,13 +168,13 @@ class PartitionedRelations(InBlockRows, HeldRelations):
 
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
             form = HopForm.of(facts, laws[hop], rules)
-            drawn = self._draw(form, rules, frontiers, laws[hop]) if form.relations else {}
+            drawn = self._draw(form, frontiers, laws[hop]) if form.relations else {}
             return [drawn[place] if place in drawn else self._nothing(place, rules, frontiers) for place in range(len(facts))]
 
         return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
     @abstractmethod
-    def _draw(self, form: HopForm, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
+    def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
         """Draw a hop: the draws of each relation of the form from the frontier of its destination type, by its place."""
 
     def _nothing(self, place: int, rules: HopRules, frontiers: Sequence[Frontier]) -> RowPicks:

@@ -190,10 +190,7 @@ class HopForm(NamedTuple):
     types: tuple[int, ...]  # types whose rows are requested
     relations: tuple[DrawnRelation, ...]
     ragged: bool
-    ends: bool
-    starts: bool
-    named: bool
-    entries: bool
+    rules: HopRules
 
     @staticmethod
     def of(facts: Sequence[RelationFacts], laws: Sequence[RelationLaw], rules: HopRules) -> HopForm:
@@ -212,7 +209,7 @@ class HopForm(NamedTuple):
             times = rules.moving and fact.timed, rules.by == "edges" and fact.timed
             drawn.append(DrawnRelation(place, fact.destination, law, fact.longest, by_weight, padded, *times))
         types = tuple(sorted({one.destination for one in drawn}))
-        return HopForm(types, tuple(drawn), ragged, rules.ends, rules.starts, rules.moving, rules.entries)
+        return HopForm(types, tuple(drawn), ragged, rules)
 
     def into(self, kind: int) -> list[DrawnRelation]:
         """Return the relations that end in a type."""
@@ -252,7 +249,7 @@ def request_hop(comm: Comm, form: HopForm, routed: dict[int, RoutedRows]) -> dic
     out = {}
     for t, runs in zip(form.types, received, strict=True):
         windows = [np.repeat(column, runs.lengths) for column in runs.windows]
-        ends, starts = windows.pop(0) if form.ends else None, windows.pop(0) if form.starts else None
+        ends, starts = windows.pop(0) if form.rules.ends else None, windows.pop(0) if form.rules.starts else None
         names = runs.vertices if runs.names is None else runs.names
         out[t] = RequestedRows(Frontier(runs.vertices, names, np.repeat(runs.ids, runs.lengths), starts, ends), runs.rows)
     return out

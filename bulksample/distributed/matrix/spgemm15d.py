@@ -55,7 +55,7 @@ from .messages import (
     start_ragged_rows,
 )
 from .relation_blocks import PartitionedRelations, RelationBlock
-from .requests import HopForm, HopRules, request_rows, route, to_places
+from .requests import HopForm, request_rows, route, to_places
 
 Extract = Callable[[np.ndarray], CSR]  # rows of this rank's block, int32 of shape (R,), which may repeat -> a CSR of R rows
 
@@ -226,7 +226,7 @@ class RowsRelations(PartitionedRelations):
         self._stacked = StackedPlaces(self.layouts)
         self._rows = StagedRows(self.grid, backend, self._stacked.bounds, graph.n, oblivious=oblivious)
 
-    def _draw(self, form: HopForm, rules: HopRules, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
+    def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
         places = {t: self._stacked.places(t, frontiers[t].vertices) for t in form.types}
         own = np.unique(np.concatenate(list(places.values())))
         fetched = self._rows.fetch(own, lambda rows: self._packed(form, rows))
@@ -234,8 +234,8 @@ class RowsRelations(PartitionedRelations):
         for t in form.types:
             among = np.flatnonzero(kinds == t)
             local = frontiers[t]._replace(vertices=np.searchsorted(own[among], places[t]).astype(np.int32))
-            for one, (rows, firsts) in zip(form.into(t), self._unpacked(form, t, fetched, among, rules), strict=True):
-                picks, entries = draw_rows(self.backend, rows, local, laws[one.place], rules.moving), None
+            for one, (rows, firsts) in zip(form.into(t), self._unpacked(form, t, fetched, among), strict=True):
+                picks, entries = draw_rows(self.backend, rows, local, laws[one.place], form.rules.moving), None
                 if firsts is not None and picks.entries is not None:  # positions in the whole adjacency, of which row r begins at firsts[r]
                     shift = (firsts - rows.matrix.indptr[:-1])[local.vertices]
                     entries = picks.entries + np.repeat(shift, np.diff(picks.pointers))
@@ -256,21 +256,19 @@ class RowsRelations(PartitionedRelations):
             words[runs(pointers[among], lengths[among])] = of_type
         return CSR(pointers, words, None, (len(rows), self.n))
 
-    def _unpacked(
-        self, form: HopForm, kind: int, fetched: CSR, among: np.ndarray, rules: HopRules
-    ) -> list[tuple[RelationMatrix, np.ndarray | None]]:  # fmt: skip
+    def _unpacked(self, form: HopForm, kind: int, fetched: CSR, among: np.ndarray) -> list[tuple[RelationMatrix, np.ndarray | None]]:
         """Return for each relation into a type its fetched rows, and the first entry of each in the whole adjacency."""
         relations, made = form.into(kind), list[tuple[RelationMatrix, np.ndarray | None]]()
         heads, reader = np.full(len(among), len(relations)), MessageReader(fetched.indices, fetched.degrees[among], fetched.indptr[among])
         counts = reader.take(heads).reshape(-1, len(relations))
-        firsts = reader.take(heads, np.int64).reshape(-1, len(relations)) if form.entries else None
+        firsts = reader.take(heads, np.int64).reshape(-1, len(relations)) if form.rules.entries else None
         for i, one in enumerate(relations):
             of_row = counts[:, i]
             sources = reader.take(of_row)
             weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.by_weight, one.edge_times))
-            relation, own = self.graph.relations[one.place], self.relations(rules.by)[one.place]
+            relation, own = self.graph.relations[one.place], self.relations(form.rules.by)[one.place]
             stamps = self.graph.type(relation.source).times
-            if rules.by == "vertices" and stamps is not None:
+            if form.rules.by == "vertices" and stamps is not None:
                 times = np.array(stamps[sources])
             matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), relation.adjacency.shape[1]))
             rows = RelationMatrix(own.source, own.destination, matrix, times, own.parallel)
@@ -285,7 +283,7 @@ def _sections(form: HopForm, kind: int, held: Sequence[RelationBlock], rows: np.
     degrees = np.stack([block.matrix.degrees[rows] for _, block in blocks], axis=1)
     heads = np.full(len(rows), len(blocks))
     sections = [Section(degrees.astype(np.int32).reshape(-1), heads)]
-    if form.entries:
+    if form.rules.entries:
         firsts = [block.matrix.indptr[:-1][rows] + block.shift_of(rows) for _, block in blocks]
         sections.append(Section(np.stack(firsts, axis=1).reshape(-1), heads))
     for (one, block), counts in zip(blocks, degrees.T, strict=True):
