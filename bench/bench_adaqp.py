@@ -19,8 +19,7 @@ from typing import Any
 from harness import Numbers, some_of
 
 from bulksample.data import store
-from bulksample.data.blockmodel import BlockModel
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import BlockModel, dcsbm
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig

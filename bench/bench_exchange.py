@@ -31,8 +31,7 @@ from oracles.collectives import SENT_KINDS, tallies
 from oracles.sampling import costs_of
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, dcsbm
 from bulksample.distributed.comm.base import Comm, SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid

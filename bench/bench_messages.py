@@ -29,8 +29,7 @@ from oracles.sampling import costs_of
 from ranks import mpirun
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, dcsbm
 from bulksample.distributed.comm.base import Comm, SentCount
 from bulksample.distributed.comm.network_probe import MirrorComm
 from bulksample.distributed.comm.threads import on_threads

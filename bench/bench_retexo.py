@@ -29,8 +29,7 @@ from harness import Data, Names, Numbers, some_of, spread
 
 from bulksample import CSR, Graph
 from bulksample.data import store
-from bulksample.data.blockmodel import BlockModel
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import BlockModel, dcsbm
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.run import train as trained

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bulksample import CSR
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, dcsbm
 from bulksample.data.rmat import rmat
 
 CACHE = Path(os.environ.get("BULKSAMPLE_BENCH_CACHE", "build/bench"))

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from harness import Numbers, some_of
 
 from bulksample.data import store
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, dcsbm
 from bulksample.report.launch import launch as run
 from bulksample.report.launch import starter
 

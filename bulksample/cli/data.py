@@ -83,8 +83,7 @@ def make_dcsbm(
     json_file: JsonOption = None,
 ) -> None:
     """Make a degree-corrected stochastic block model with features that imitates ogbn-products or Reddit."""
-    from ..data.blockmodel import PRESETS
-    from ..data.dcsbm import dcsbm
+    from ..data.dcsbm import PRESETS, dcsbm
 
     given = {
         "classes": classes, "class_skew": class_skew, "degree_spread": degree_spread, "homophily": homophily,

@@ -43,12 +43,8 @@ RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing fo
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder in which to write; when the block ends without an error, it replaces `target`.
 
-    An older folder is removed only after the new one is in place. Missing parents are created. The caller syncs the files.
-
-    Raises
-    ------
-    OSError
-        If a step fails. The target stays as it was; if it could not be put back, the message names the path where it is.
+    An older folder is removed only after the new one is in place. Missing parents are created. The caller syncs the files. Raises OSError
+    if a step fails: the target stays as it was, and if it could not be put back, the message names the path where it is.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
@@ -164,25 +160,22 @@ def replaced(target: Path) -> Path | None:
 
 
 def _settle(left: Path, target: Path, found: re.Match[str]) -> None:
-    """Restore or remove one leftover, unless its process may still need it."""
+    """Restore or remove one leftover, unless its process may still need it: it runs, or on another host changed something lately."""
     restore = found["kind"] == "old" and (not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())))
-    if not _abandoned(left, found, RESTORED_AFTER if restore else _REMOVED_AFTER):
-        return
+    if found["host"] == _host():
+        if _runs(int(found["pid"]), int(found["start"])):
+            return
+    else:
+        paths = [left, *left.iterdir()] if left.is_dir() else [left]
+        changed = max(max(status.st_mtime, status.st_ctime) for status in map(os.lstat, paths))
+        if time.time() - changed <= (RESTORED_AFTER if restore else _REMOVED_AFTER):
+            return
     if restore:
         os.rename(left, target)
     elif left.is_dir():
         shutil.rmtree(left, ignore_errors=True)
     else:
         left.unlink(missing_ok=True)
-
-
-def _abandoned(left: Path, found: re.Match[str], seconds: float) -> bool:
-    """True if the process that wrote this is dead; for one of another host, if nothing has changed for some seconds."""
-    if found["host"] == _host():
-        return not _runs(int(found["pid"]), int(found["start"]))
-    paths = [left, *left.iterdir()] if left.is_dir() else [left]
-    changed = max(max(status.st_mtime, status.st_ctime) for status in map(os.lstat, paths))
-    return time.time() - changed > seconds
 
 
 def _beside(target: Path, kind: str) -> Path:
@@ -200,21 +193,16 @@ def _move(made: Path, target: Path) -> None:
         os.rename(made, target)
     except BaseException as error:  # Ctrl-C as well: while this process lives, no other one puts the old folder back
         if old is not None and old.exists() and made.exists():
-            _put_back(old, target, error)
+            try:
+                os.rename(old, target)
+            except OSError:
+                if isinstance(error, OSError):
+                    raise OSError(error.errno, f"{error.strerror}; the old one is at {old}") from error
+                error.add_note(f"the old one is at {old}")
         raise
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
     sync_folder(target.parent)
-
-
-def _put_back(old: Path, target: Path, reason: BaseException) -> None:
-    """Rename the old folder to its place; if that fails, the error names the path where it is."""
-    try:
-        os.rename(old, target)
-    except OSError:
-        if isinstance(reason, OSError):
-            raise OSError(reason.errno, f"{reason.strerror}; the old one is at {old}") from reason
-        reason.add_note(f"the old one is at {old}")
 
 
 @cache

@@ -1,10 +1,18 @@
-"""Draw graphs from the degree-corrected stochastic block model of `blockmodel`.
+"""Draw graphs from a degree-corrected stochastic block model with features: a stand-in for data sets that cannot be downloaded.
+
+Each vertex has a class c ~ p with p_k ∝ k^-z, a community inside the class, and a weight θ ~ lognormal(0, σ), cut at 350 times its mean. An
+edge joins two vertices, each drawn ∝ θ: the second inside the community of the first with probability h, anywhere otherwise. Features are x
+= a u_class + b v_community + N(0, I) with random unit vectors u and v. Finally each label is replaced by a draw from p with probability ρ,
+so no model can be right about all of them. Such a graph imitates the difficulty of a data set. It is no evidence about the real one.
 
 Only integers and the operations of `ieee` decide edges, labels and splits, so a graph is the same on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,9 +21,8 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
-from .blockmodel import PRESETS, BlockModel
+from .edge_keys import distinct, from_keys, put_keys
 from .ieee import exp, log, normal, unit_open
-from .keys import distinct, from_keys
 from .random_words import RangeLookup, Words, chunks, scaled, threshold
 
 if TYPE_CHECKING:
@@ -24,6 +31,57 @@ if TYPE_CHECKING:
 _CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
 _WEIGHT_STEP = 2.0**20
 _MAX_TOTAL_BITS = 39  # bits of the sum of all weights; `scaled` then stays in 64 bits
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    """All parameters of a block model except its size."""
+
+    classes: int = 47
+    class_skew: float = 0.9  # z; 0 makes classes of equal size
+    degree_spread: float = 1.2  # σ, at most 3
+    homophily: float = 0.9  # h, the share of pairs drawn inside a community
+    communities: int | None = None  # K per class; the default keeps a community about four times the mean degree
+    features: int = 100  # their number f; 0 makes a graph without them
+    class_signal: float = 3.2  # a
+    community_signal: float = 3.2  # b
+    label_noise: float = 0.03  # ρ
+    train: float = 0.08  # shares of the vertices; the rest is the test split
+    val: float = 0.02
+    # α: the training split takes the vertices of highest log θ + log pop + Gumbel / 2, with pop ~ lognormal(0, α) per community, so it
+    # holds few vertices of some communities. None splits uniformly.
+    popularity: float | None = 2.2
+
+    def __post_init__(self) -> None:
+        for name in ("homophily", "label_noise", "train", "val"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is a share: got {getattr(self, name)}; use 0 to 1")
+        if self.train + self.val > 1:
+            raise UsageError(
+                f"train and val leave nothing for the test split: got {self.train} + {self.val}; use shares of at most 1 together"
+            )
+        ranges = {
+            "degree_spread": (0, 3), "class_skew": (0, 10), "classes": (1, 2**16), "features": (0, 2**20), "communities": (1, 2**15),
+            "popularity": (0, 10),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise UsageError(f"{name} is out of range: got {value}; use {low} to {high}")
+
+    def communities_for(self, n: int, degree: int) -> int:
+        """Return K: `communities` if it is set, else the K for which n / (classes K) is about four times the degree."""
+        quarter = 4 * self.classes * max(degree, 1)
+        return self.communities or max(1, (n + quarter // 2) // quarter)
+
+
+PRESETS: Mapping[str, BlockModel] = MappingProxyType({
+    "products": BlockModel(),
+    "reddit": BlockModel(
+        classes=41, class_skew=0.55, degree_spread=1.3, homophily=0.88, communities=1, features=602, class_signal=3.3,
+        community_signal=0.0, label_noise=0.045, train=0.66, val=0.10, popularity=None,
+    ),
+})  # fmt: skip
 
 
 class _Vertices(NamedTuple):
@@ -144,10 +202,7 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
         apart = u != v
         u, v = u[apart], v[apart]
         for row, column in ((u, v), (v, u)):
-            part = keys[filled : filled + len(row)]
-            np.left_shift(row, 32, out=part, dtype=np.int64)
-            part |= column
-            filled += len(row)
+            filled = put_keys(keys, filled, row, column)
     keys = keys[:filled]
     keys.sort()
     return distinct(keys)
@@ -157,8 +212,7 @@ def _directions(words: Words, substream: Substream, count: int, f: int) -> np.nd
     """Draw unit vectors: float64, shape (count, f)."""
     vectors = _normals(words, substream, 0, count, f)
     squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order of additions, a reduction has several
-    unit: np.ndarray = vectors / np.sqrt(squares)
-    return unit
+    return np.asarray(vectors / np.sqrt(squares))
 
 
 def _normals(words: Words, substream: Substream, first: int, count: int, f: int) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Edge features by entry of the adjacency: row i belongs to entry i, whatever order the edges were listed in."""
+"""Features of edges by entry of the adjacency: row i belongs to entry i, whatever order the edges were listed in.
+
+Their means over the edges into each vertex are features of the vertices of sets that have only features of edges, such as ogbn-proteins.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,9 @@ PIECE_ROWS = 2**18  # edges at a time, which bounds temporary arrays
 class EntryRows:
     """The features of the entries of an adjacency, filled from a list of edges one piece at a time.
 
-    Parameters
-    ----------
-    matrix : CSR, shape (n, n)
-        The adjacency that `edges.adjacency` made of this list; row v holds u for an edge u -> v.
-    undirected : bool
-        The entry v -> u takes the row of u -> v too.
-    duplicates : {"sum", "max", "error"}
-        The row of an edge that is listed more than once is the sum or the maximum of its rows.
+    `matrix` is the adjacency that `edges.adjacency` made of this list; row v holds u for an edge u -> v. If `undirected`, the entry v -> u
+    takes the row of u -> v too. The row of an edge that is listed more than once is the sum of its rows, or their maximum if `duplicates`
+    is "max".
     """
 
     def __init__(self, matrix: CSR, undirected: bool = False, duplicates: str = "sum") -> None:
@@ -65,23 +63,10 @@ class EntryRows:
 def edge_rows(
     matrix: CSR, sources: np.ndarray, targets: np.ndarray, rows: Array, *, undirected: bool = False, duplicates: str = "sum"
 ) -> Array:
-    """Return the features of the entries of an adjacency from those of a list of edges.
+    """Return the features of the entries of an adjacency from those of a list of edges, shape (e, d) or (e,); see `EntryRows`.
 
-    Parameters
-    ----------
-    sources, targets : integers, shape (e,)
-    rows : numbers, shape (e, d) or (e,)
-    matrix, undirected, duplicates
-        See `EntryRows`.
-
-    Returns
-    -------
-    float16 if `rows` are that, else float32; shape (nnz, d). Entries of no listed edge are zeros; dropped self loops are left out.
-
-    Raises
-    ------
-    DataError
-        If there is not one row for each edge.
+    They are float16 if `rows` are that, else float32; shape (nnz, d). Entries of no listed edge are zeros; dropped self loops are left out.
+    Raises `DataError` if there is not one row for each edge.
     """
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or len(rows) != len(sources):
@@ -115,23 +100,10 @@ def read_edge_rows(
 def listed_rows(
     features: Iterable[Array], sources: np.ndarray, targets: np.ndarray, name: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Array]]:
-    """Yield the sources, targets and features of consecutive edges.
+    """Yield the sources, targets and features of consecutive edges, whose features come in pieces in the order of `sources` and `targets`.
 
-    Parameters
-    ----------
-    features : iterable of arrays, shape (some, d)
-        The features of consecutive edges, in the order of `sources` and `targets`.
-    name : str
-        Begins a message.
-
-    Raises
-    ------
-    DataError
-        If there is not one finite row of equal width for each edge.
-
-    Notes
-    -----
-    Pages of ends that are mapped from a file are released after use.
+    Pages of ends that are mapped from a file are released after use. Raises `DataError`, which begins with `name`, if there is not one
+    finite row of equal width for each edge.
     """
     first, width = 0, None
     for piece in features:
@@ -155,3 +127,31 @@ def check_finite(name: str, first: int, rows: Array) -> None:
     bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
     if len(bad):
         raise DataError(f"{name}: row {first + bad[0]} is not finite")
+
+
+class EdgeMeans:
+    """The mean of the features of the edges into each vertex, zeros where there is none: the features of OGB's own baseline for
+    ogbn-proteins.
+
+    `add` takes a list of edges one piece at a time, so the memory is that of the result. If `undirected`, each edge also leads back, with
+    the same features. See Hu et al., "Open Graph Benchmark: datasets for machine learning on graphs", 2020, section on ogbn-proteins.
+    """
+
+    def __init__(self, n: int, undirected: bool) -> None:
+        self._undirected = undirected
+        self._sums, self._counts = np.zeros((n, 0)), np.zeros(n, np.int64)
+
+    def add(self, sources: np.ndarray, targets: np.ndarray, rows: np.ndarray) -> None:
+        """Add the features of some edges, shape (some, f); an edge that is listed twice counts twice."""
+        n = len(self._counts)
+        self._sums = self._sums if self._sums.shape[1] else np.zeros((n, rows.shape[1]))
+        for into in (targets, sources) if self._undirected else (targets,):
+            self._counts += np.bincount(into, minlength=n)
+            for column in range(rows.shape[1]):
+                self._sums[:, column] += np.bincount(into, rows[:, column], minlength=n)
+
+    @property
+    def means(self) -> np.ndarray:
+        """The means: float32, shape (n, f)."""
+        means: np.ndarray = (self._sums / np.maximum(self._counts, 1)[:, None]).astype(np.float32)
+        return means

@@ -2,7 +2,7 @@
 
 A key is ``row << 32 | column``, so sorted keys are the canonical matrix. The keys and the result take 12 bytes an entry for a graph
 without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
-More of them are sorted on the disk, see `external_sort`. `add_reverses` turns edges of relations around.
+More of them are sorted on the disk, see `edge_keys`. `add_reverses` turns edges of relations around.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import DataError, UsageError
 from ..graph import Graph, Relation
 from ..mapped import pieces
 from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers
-from . import external_sort
-from .keys import STEP, diagonal, distinct, from_keys
+from . import edge_keys
+from .edge_keys import STEP, diagonal, distinct, from_keys, put_keys
 
 SELF_LOOPS = ("keep", "drop", "error")
 DUPLICATES = ("sum", "max", "error")
@@ -67,7 +67,7 @@ def adjacency(
     tally : EdgeTally, optional
         Receives the number of edges, self loops and repetitions.
     scratch : path, optional
-        Sort edges without weights in files of this folder if there are more than `external_sort.BUCKET`. The columns are then mapped.
+        Sort edges without weights in files of this folder if there are more than `edge_keys.BUCKET`. The columns are then mapped.
 
     Returns
     -------
@@ -95,9 +95,9 @@ def adjacency(
     if len(loops) and self_loops == "error":
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
     total = len(sources) * (1 + undirected) - len(loops) * undirected
-    if scratch is not None and weights is None and total > external_sort.BUCKET:
+    if scratch is not None and weights is None and total > edge_keys.BUCKET:
         kept = len(loops) if self_loops == "keep" else 0
-        made = external_sort.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
+        made = edge_keys.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
         listed = len(sources) - len(loops) + kept
         tally.duplicates += _repeats(made.matrix.nnz, made.loops, listed, undirected, kept)
         if tally.duplicates and duplicates == "error":
@@ -155,15 +155,10 @@ def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np
     keys = np.empty(e + (e - len(_loops(sources, targets)) if undirected else 0), np.int64)
     back = e
     for (start, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
-        part = keys[start : start + len(u)]
-        np.left_shift(v, 32, out=part, dtype=np.int64)
-        part |= u
+        put_keys(keys, start, v, u)
         if undirected:
             there = u != v
-            part = keys[back : back + int(there.sum())]
-            np.left_shift(u[there], 32, out=part, dtype=np.int64)
-            part |= v[there]
-            back += len(part)
+            back = put_keys(keys, back, u[there], v[there])
     return keys
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.lib import format as npy_format
-
 from ..errors import DataError, UsageError
-from ..mapped import pieces
 
-_PIECE = 2**24
+PIECE = 2**24  # bytes
 
 
 def folder_of(given: Any, what: str) -> Path:
@@ -23,28 +17,6 @@ def folder_of(given: Any, what: str) -> Path:
     if isinstance(given, str | os.PathLike):
         return Path(given)
     raise UsageError(f"{what}: got a {type(given).__name__}; use the path of a folder")
-
-
-def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:
-    """Write one `.npy` file by rows, little-endian, and sync it; return its dtype, size in bytes and sha256."""
-    array = np.asanyarray(array, array.dtype.newbyteorder("<"), order="C")
-    digest, size = hashlib.sha256(), 0
-    with open(path, "wb") as stream:
-        for piece in _pieces(array):
-            stream.write(piece)
-            digest.update(piece)
-            size += len(piece)
-        sync(stream)
-    return array.dtype.str, size, digest.hexdigest()
-
-
-def _pieces(array: np.ndarray) -> Iterator[bytes]:
-    """Yield the bytes of a `.npy` file, 16 MiB at a time."""
-    head = io.BytesIO()
-    npy_format.write_array_header_1_0(head, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
-    yield head.getvalue()
-    for _, part in pieces(array.reshape(-1), max(1, _PIECE // max(1, array.dtype.itemsize))):
-        yield part.tobytes()
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -79,7 +51,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
     """Yield the content of a file, 16 MiB at a time; raises `DataError` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
-            while piece := stream.read(_PIECE):
+            while piece := stream.read(PIECE):
                 yield piece
     except OSError as error:
         raise DataError(f"{path.parent.name}/{path.name}: cannot be read: {error.strerror}") from error

@@ -66,9 +66,7 @@ def unit_open(words: np.ndarray) -> np.ndarray:
 def normal(words: np.ndarray) -> np.ndarray:
     """Return standard normal numbers, one for each 32-bit word: float64, between -6.4 and 6.4.
 
-    References
-    ----------
-    Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37, 1988.
+    See Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37, 1988.
     """
     q = unit_open(words) - 0.5
     centre = 0.180625 - q * q

@@ -16,13 +16,11 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..graph.labels import as_labels, outputs_of
 from ..sparse import CSR
-from .edge_means import EdgeMeans
-from .edge_rows import EntryRows, listed_rows
+from .edge_keys import BUCKET
+from .edge_rows import EdgeMeans, EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
-from .external_sort import BUCKET
-from .ogb_raw import RawFiles, read_binary, read_csv
+from .ogb_raw import RawFiles, read_binary, read_csv, read_masks, split_folder
 from .ogb_sets import SETS
-from .ogb_splits import read_masks, split_folder
 
 # True if `ogb` adds the reverse of each edge on loading, because the files list each undirected edge once.
 _ADDS_INVERSE = {name.removeprefix("ogbn-"): one.adds_inverse for name, one in SETS.items()} | {"proteinfunc": True}
@@ -130,7 +128,7 @@ def peak_bytes(n: int, edges: int, undirected: bool, edge_width: int = 0) -> int
 
         max(4 k + 8 min(k, B), (5 + 4 d) k if d) + 8 (n + 1) + 56 n + 0.3 GB
 
-    k are the edges, or twice as many if `undirected`; B is `external_sort.BUCKET`; d is the width of edge features. An entry takes a
+    k are the edges, or twice as many if `undirected`; B is `edge_keys.BUCKET`; d is the width of edge features. An entry takes a
     column of 4 bytes, mapped from a file if there are more than B, so that the system may take its pages back; later a mark and its
     features. A key that is sorted takes 8 bytes, at most B at a time. A vertex takes a row pointer, labels, masks and temporaries.
     Features of vertices and the listed edges are read in pieces.

@@ -26,8 +26,7 @@ from ..sparse import MAX_VERTICES
 from .columns import Array, make_relation, make_type, named
 from .edges import EdgeTally
 from .npy import regular_size
-from .ogb_raw import column_table, float_table, integer_table, single_number
-from .ogb_splits import read_masks, split_folder
+from .ogb_raw import column_table, float_table, integer_table, read_masks, single_number, split_folder
 
 _TIME = "node_year"
 _LONGEST = 2**20  # bytes of a table of names

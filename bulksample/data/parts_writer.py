@@ -6,8 +6,6 @@ Within a part vertices ascend, so pieces that come in the order of ids need no s
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import os
 import shutil
@@ -16,55 +14,23 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from numpy.lib import format as npy_format
 
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..mapped import forget
 from ..sparse import row_pieces, row_pointers, runs
 from .atomic import new_folder
-from .files import sync, sync_folder, write_synced
+from .files import sync_folder, write_synced
 from .manifest import Manifest, PlainLayout, layout_of, load_manifest
 from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .npy import open_npy
 from .parts_manifest import PartManifest, PartsManifest, PartSummary
 from .result_places import holding
 from .store import check_target
-from .store_files import open_array
+from .store_files import NpyAppender, open_array
 
 _PIECE_BYTES = 2**26
 _PIECE_ENTRIES = 2**22
 _MATRICES = {"": ("indices", "weights", "edge_features"), "features_": ("features_indices", "features_values")}
-
-
-class NpyAppender:
-    """A `.npy` file of a known shape that is written piece by piece; between pieces it is closed, so thousands may be under way."""
-
-    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        self._path, self._dtype, self._shape = path, dtype.newbyteorder("<"), shape
-        self._digest, self._size = hashlib.sha256(), 0
-        head = io.BytesIO()
-        npy_format.write_array_header_1_0(head, {"descr": self._dtype.str, "fortran_order": False, "shape": shape})
-        self._write(head.getvalue())
-        self._whole = self._size + math.prod(shape) * self._dtype.itemsize
-
-    def append(self, rows: np.ndarray) -> None:
-        """Write further rows. Raises OSError."""
-        if len(rows):
-            self._write(np.ascontiguousarray(rows, self._dtype).tobytes())
-
-    def finish(self) -> ArrayEntry:
-        """Sync the file and return its entry of a manifest; raises `DataError` if rows are missing."""
-        if self._size != self._whole:
-            raise DataError(f"{self._path.name}: {self._size} bytes were written of {self._whole}; the store has changed meanwhile")
-        with open(self._path, "ab") as stream:
-            sync(stream)
-        return ArrayEntry(file=self._path.name, dtype=self._dtype.str, shape=self._shape, bytes=self._size, sha256=self._digest.hexdigest())
-
-    def _write(self, data: bytes) -> None:
-        with open(self._path, "ab") as stream:
-            stream.write(data)
-        self._digest.update(data)
-        self._size += len(data)
 
 
 def write_parts(

@@ -35,18 +35,17 @@ class Words:
         while count:  # the index is 32 bits wide; the upper bits of an item go to the third word of the counter
             high, low = divmod(first, 2**32)
             length = min(count, 2**32 - low)
-            parts.append(self._block(substream, low, length, column, high))
+            parts.append(self._block(substream.tag(), low, length, column, high))
             first, count = first + length, count - length
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, 4), np.uint32), *parts])
 
-    def _block(self, substream: Substream, low: int, count: int, column: int, high: int) -> np.ndarray:
-        word = substream.tag()
+    def _block(self, word: int, low: int, count: int, column: int, high: int) -> np.ndarray:
         if self.backend is not None:
             return self.backend.random_words(self.seed, word, low, count, vertex=column, minibatch=high)
         made = np.empty((count, 4), np.uint32)
-        for start in range(0, count, PIECE):
-            index = np.arange(start, min(start + PIECE, count)) + low
-            made[start : start + PIECE] = philox(counters(index, column, high, word), self.seed)
+        for start, length in chunks(count, PIECE):
+            index = np.arange(start, start + length) + low
+            made[start : start + length] = philox(counters(index, column, high, word), self.seed)
         return made
 
     def permutation(self, substream: Substream, n: int, column: int = 0) -> np.ndarray:
@@ -82,15 +81,10 @@ def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
 
 
 class RangeLookup:
-    """Find which of n consecutive ranges holds a number, for many numbers.
+    """Find which of n consecutive ranges holds a number, for many numbers: range i is ``running[i] .. running[i + 1] - 1``.
 
-    A guide holds the first candidate for each of about 4 n equal steps. A lookup takes two reads and a few moves;
-    a binary search in a large table would miss the cache at every level.
-
-    Parameters
-    ----------
-    running : int64, shape (n + 1,)
-        Range i is ``running[i] .. running[i + 1] - 1``; the array rises strictly from 0.
+    `running`, int64 of shape (n + 1,), rises strictly from 0. A guide holds the first candidate for each of about 4 n equal steps. A lookup
+    takes two reads and a few moves; a binary search in a large table would miss the cache at every level.
     """
 
     def __init__(self, running: np.ndarray) -> None:

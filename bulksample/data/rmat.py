@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
-from .keys import distinct, from_keys
+from .edge_keys import distinct, from_keys, put_keys
 from .random_words import Words, chunks, threshold
 
 if TYPE_CHECKING:
@@ -77,7 +77,14 @@ def rmat(
     ----------
     Chakrabarti, Zhan, Faloutsos, "R-MAT: a recursive model for graph mining", SDM 2004. Graph500 specification.
     """
-    _check(scale, edge_factor, edges, (a, b, c), chunk)
+    if not 0 <= scale <= MAX_SCALE:
+        raise UsageError(f"scale {scale} is out of range; use 0 to {MAX_SCALE}")
+    if edge_factor < 0 or (edges is not None and edges < 0):
+        raise UsageError(f"the number of edges must not be negative: got {edge_factor if edges is None else edges}")
+    if not (min(a, b, c) >= 0 and a + b + c <= 1):
+        raise UsageError(f"a, b and c must be probabilities with a sum of at most 1: got {(a, b, c)}; use such as 0.57, 0.19, 0.19")
+    if chunk < 1:
+        raise UsageError(f"chunk must be positive: got {chunk}")
     n = 1 << scale
     pairs = edge_factor * n if edges is None else edges
     words = Words(seed, backend)
@@ -94,10 +101,7 @@ def rmat(
         if names is not None:
             u, v = names[u], names[v]
         for row, column in ((v, u),) if directed else ((v, u), (u, v)):
-            part = keys[filled : filled + len(row)]
-            np.left_shift(row, 32, out=part, dtype=np.int64)
-            part |= column
-            filled += len(row)
+            filled = put_keys(keys, filled, row, column)
     keys = keys[:filled]
     keys.sort()
     return Graph(from_keys(distinct(keys), n), name=f"rmat-{scale}").validate()
@@ -116,14 +120,3 @@ def _ends(words: Words, scale: int, limits: list[int], first: int, count: int) -
         v <<= 1
         v |= past_a ^ past_b ^ past_c  # in the second or the fourth quadrant
     return u, v
-
-
-def _check(scale: int, edge_factor: int, edges: int | None, quadrants: tuple[float, float, float], chunk: int) -> None:
-    if not 0 <= scale <= MAX_SCALE:
-        raise UsageError(f"scale {scale} is out of range; use 0 to {MAX_SCALE}")
-    if edge_factor < 0 or (edges is not None and edges < 0):
-        raise UsageError(f"the number of edges must not be negative: got {edge_factor if edges is None else edges}")
-    if not (min(quadrants) >= 0 and sum(quadrants) <= 1):
-        raise UsageError(f"a, b and c must be probabilities with a sum of at most 1: got {quadrants}; use such as 0.57, 0.19, 0.19")
-    if chunk < 1:
-        raise UsageError(f"chunk must be positive: got {chunk}")

@@ -22,7 +22,7 @@ from ..sparse import CSR
 from .atomic import check_writable, new_folder
 from .columns import named
 from .describe import summary
-from .files import folder_of, write_npy, write_synced
+from .files import folder_of, write_synced
 from .held_out_links import FILE as LINKS
 from .held_out_links import HeldOutLinks
 from .manifest import Manifest, layout_of, manifest_of
@@ -30,7 +30,7 @@ from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .parts import check_parts, folders_of, gathered, parts_info
 from .parts_manifest import graph_manifest, is_parts, load_parts
 from .result_places import check_ending, holding
-from .store_files import check_size, check_sums, open_array, wanted
+from .store_files import check_size, check_sums, open_array, wanted, write_npy
 
 Arrays = dict[str, np.ndarray]
 
@@ -70,7 +70,7 @@ def save(
     arrays = arrays_of(graph)
     try:
         with holding(target), new_folder(target) as made:
-            entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
+            entries = {role: write_npy(made / file_of(role), array) for role, array in arrays.items()}
             layout = signed(layout_of(Manifest.of(graph, entries)))
             write_synced(made / FILE, layout.dumps())
             if beside is not None:
@@ -110,7 +110,7 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         Read the features; with False their files may be missing.
     check : {"auto", "full", "none"}
         Hashes to check. "auto": of the files that are opened for the first time since they changed; the user's cache remembers the
-        size, times and inode of each file (see `data.verified`). "full": of every file, and that features are finite. "none": no
+        size, times and inode of each file (see `data.store_files`). "full": of every file, and that features are finite. "none": no
         hashes. In each case the manifest is checked, the size and header of every file, and all values that kernels rely on: row
         pointers, columns, weights, labels, splits.
     structure : bool
@@ -247,12 +247,6 @@ def _column_arrays(kind: VertexType) -> Arrays:
         arrays[f"extra.{name}"] = column
     arrays["times"] = kind.times
     return {role: array for role, array in arrays.items() if array is not None}
-
-
-def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
-    """Write one array and return its entry of the manifest."""
-    dtype, size, sha256 = write_npy(path, array)
-    return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
 
 
 def _graph(schema: Manifest, arrays: Arrays) -> Graph:

@@ -1,33 +1,81 @@
-"""The files of a store: compare their sizes and hashes with the manifest, and map them into memory."""
+"""The files of a store: write them, compare their sizes and hashes with the manifest, and map them into memory.
+
+A cache remembers which files were compared, so a store is hashed when it is first opened after it changed. It is the user's: one small JSON
+file for each store in ``$XDG_CACHE_HOME/bulksample/verified``, by default below ``~/.cache``. It holds the size, mtime, ctime and inode of
+each file when its SHA-256 was computed. An unreadable or unwritable cache costs time alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import math
+import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from ..errors import DataError, UsageError
-from ..mapped import Mark, mark_of
-from .files import pieces_of
+from ..mapped import Mark, mark_of, pieces
+from .atomic import write_file
+from .files import PIECE, pieces_of, sync
 from .manifest_file import ArrayEntry
 from .npy import open_npy, regular_size
-from .verified import is_settled, known_sums, remember
 
 CHECKS = ("auto", "full", "none")
+_MOST_STORES = 256
+_COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon after a change may keep its mtime
 _FEATURES = re.compile(r"((types|relations)\.\d+\.)?(edge_)?features")
 
 
-def check_sums(folder: Path, entries: Iterable[ArrayEntry], check: str) -> None:
-    """Compare files with their SHA-256 and remember those that are intact; raises `DataError` listing all that differ.
+class NpyAppender:
+    """A `.npy` file of a known shape, written by rows in pieces; between pieces it is closed, so thousands may be under way."""
 
-    Parameters
-    ----------
-    check : {"auto", "full", "none"}
-        Files that changed since they were last hashed, all files, or none.
-    """
+    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        self._path, self._dtype, self._shape = path, dtype.newbyteorder("<"), shape
+        self._digest, self._size = hashlib.sha256(), 0
+        head = io.BytesIO()
+        npy_format.write_array_header_1_0(head, {"descr": self._dtype.str, "fortran_order": False, "shape": shape})
+        self._write(head.getvalue())
+        self._whole = self._size + math.prod(shape) * self._dtype.itemsize
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write further rows. Raises OSError."""
+        if len(rows):
+            self._write(np.ascontiguousarray(rows, self._dtype).tobytes())
+
+    def finish(self) -> ArrayEntry:
+        """Sync the file and return its entry of a manifest; raises `DataError` if rows are missing."""
+        if self._size != self._whole:
+            raise DataError(f"{self._path.name}: {self._size} bytes were written of {self._whole}; the store has changed meanwhile")
+        with open(self._path, "ab") as stream:
+            sync(stream)
+        return ArrayEntry(file=self._path.name, dtype=self._dtype.str, shape=self._shape, bytes=self._size, sha256=self._digest.hexdigest())
+
+    def _write(self, data: bytes) -> None:
+        with open(self._path, "ab") as stream:
+            stream.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+
+def write_npy(path: Path, array: np.ndarray) -> ArrayEntry:
+    """Write one array by rows, sync its file, and return its entry of a manifest."""
+    file, flat = NpyAppender(path, array.dtype, array.shape), np.asanyarray(array, order="C").reshape(-1)
+    for _, part in pieces(flat, max(1, PIECE // max(1, array.dtype.itemsize))):
+        file.append(part)
+    return file.finish()
+
+
+def check_sums(folder: Path, entries: Iterable[ArrayEntry], check: str) -> None:
+    """Compare files with their SHA-256 and remember those that are intact; see `stale`. Raises `DataError` listing all that differ."""
     sums = Sums(folder)
     for _ in sums.compare(stale(folder, entries, check)):
         pass
@@ -37,10 +85,8 @@ def check_sums(folder: Path, entries: Iterable[ArrayEntry], check: str) -> None:
 class Sums:
     """Compares files of a store with the SHA-256 in its manifest, a piece at a time.
 
-    Attributes
-    ----------
-    intact : dict of file names to (Mark, SHA-256), without the files that changed just before or while they were read
-    faults : list of str, a message for each file that differs
+    `intact` holds a mark and the SHA-256 by file name, without the files that changed just before or while they were read; `faults` a
+    message for each file that differs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +123,7 @@ class Sums:
 
 
 def stale(folder: Path, entries: Iterable[ArrayEntry], check: str) -> list[ArrayEntry]:
-    """Return the files to hash: those without a known hash that is the one of the manifest, all, or none. Raises `UsageError`."""
+    """Return the files to hash: those that changed since they were last hashed ("auto"), all ("full") or "none". Raises `UsageError`."""
     if check not in CHECKS:
         raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")
     if check != "auto":
@@ -130,3 +176,46 @@ def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
         return path, ""
     word = "truncated" if size < entry.bytes else "too long"
     return path, f"{what}: is {word}: the manifest says {entry.bytes} bytes, the file has {size}"
+
+
+def is_settled(mark: Mark) -> bool:
+    """Return True if a change from now on changes the mark: the clock of the file system has moved on since the last one."""
+    now = time.time_ns()  # some file systems count whole seconds
+    return all(now - changed > (_FINE if changed % 10**9 else _COARSE) for changed in (mark.mtime_ns, mark.ctime_ns))
+
+
+def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:
+    """Return the files of a store that were hashed: the mark of each, and its SHA-256, by name. Raises nothing."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError):
+        held = json.loads(_cache_file(folder).read_bytes())["files"]
+        return {name: (Mark(*map(int, mark)), str(sum_)) for name, (*mark, sum_) in held.items() if len(mark) == len(Mark._fields)}
+    return {}
+
+
+def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
+    """Add hashed files of a store to the cache: their marks, which were settled before the files were read. Raises nothing."""
+    before = known_sums(folder)
+    held = {name: both for name, both in (before | sums).items() if os.path.exists(folder / name)}
+    if held == before:
+        return
+    entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in held.items()}}
+    with suppress(OSError):
+        write_file(_cache_file(folder), json.dumps(entry))
+        _prune(_cache_file(folder).parent)
+
+
+def _cache_file(folder: Path) -> Path:
+    """Return the cache entry of a store; raises OSError if the user has no home folder."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(root if os.path.isabs(root) else os.path.expanduser("~/.cache"))
+    if not cache.is_absolute():
+        raise FileNotFoundError(f"there is no home folder for a cache: {cache}")
+    name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
+    return cache / "bulksample" / "verified" / f"{name}.json"
+
+
+def _prune(cache: Path) -> None:
+    """Remove the entries written longest ago."""
+    entries = sorted(cache.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[_MOST_STORES:]:
+        path.unlink(missing_ok=True)

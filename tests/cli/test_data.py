@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from bulksample import DataError, UsageError
 from bulksample.cli.data import app
 from bulksample.data import store
-from bulksample.data.blockmodel import PRESETS
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, dcsbm
 from bulksample.data.rmat import rmat
 
 

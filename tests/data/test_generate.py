@@ -11,8 +11,7 @@ from samples import digest
 
 from bulksample import UsageError
 from bulksample.data import dcsbm as model_module
-from bulksample.data.blockmodel import PRESETS, BlockModel
-from bulksample.data.dcsbm import dcsbm
+from bulksample.data.dcsbm import PRESETS, BlockModel, dcsbm
 from bulksample.data.describe import describe
 from bulksample.data.random_words import RangeLookup, Words, chunks, scaled, threshold
 from bulksample.data.rmat import _ends, rmat

@@ -10,7 +10,7 @@ import pytest
 from launch import ROOT
 from waiting import PATIENCE
 
-from bulksample.data.external_sort import BUCKET
+from bulksample.data.edge_keys import BUCKET
 from bulksample.data.ogb import peak_bytes
 
 PAPERS = 111_059_956, 1_615_685_872  # vertices and edges, of the OGB paper, table 1

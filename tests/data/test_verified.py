@@ -10,7 +10,7 @@ from samples import edit_manifest, small_graph
 from waiting import until
 
 from bulksample import DataError
-from bulksample.data import store, store_files, verified
+from bulksample.data import store, store_files
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 def clock(monkeypatch):
     """A clock that stands an hour ahead of that of the file system, so that files changed a while ago."""
     now = [time_ns() + 3600 * 10**9]
-    monkeypatch.setattr(verified.time, "time_ns", lambda: now[0])
+    monkeypatch.setattr(store_files.time, "time_ns", lambda: now[0])
     return now
 
 
@@ -202,7 +202,7 @@ def test_without_a_home_there_is_no_cache(folder, tmp_path, monkeypatch, hashed)
 
 
 def test_the_cache_is_bounded(folder, cache, monkeypatch):
-    monkeypatch.setattr(verified, "_MOST_STORES", 3)
+    monkeypatch.setattr(store_files, "_MOST_STORES", 3)
     cache.mkdir(parents=True)
     for number in range(5):
         (cache / f"{number}.json").write_text("{}")

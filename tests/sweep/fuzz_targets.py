@@ -23,7 +23,7 @@ from samples import as_arrays, sign_manifest
 from bulksample.config.file import read as read_config
 from bulksample.config.file import write as write_config
 from bulksample.config.train import SampleConfig
-from bulksample.data import edgelist, edges, matrixmarket, npz, store, verified
+from bulksample.data import edgelist, edges, matrixmarket, npz, store, store_files
 from bulksample.data.manifest import FORMAT, load_manifest
 from bulksample.data.manifest_file import FILE, VERSION, file_of
 from bulksample.data.npy import read_header
@@ -121,7 +121,7 @@ def store_target(place: Path) -> Attempt:
         for role, content in files.items():
             (folder / file_of(role)).write_bytes(content)
         (folder / FILE).write_text(json.dumps(_manifest(files)))
-        cache = verified._cache_file(folder)
+        cache = store_files._cache_file(folder)
         cache.parent.mkdir(parents=True, exist_ok=True)
         cache.write_bytes(parts[-1] if parts else b"")
         used(store.load(folder))

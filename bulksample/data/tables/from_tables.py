@@ -24,10 +24,9 @@ from ...graph.from_edges import relation_from_edges
 from ...graph.labels import outputs_of
 from ..columns import Array
 from .table_columns import Column, columns_of
-from .table_encoding import Encoded, encode, labels_of, masks_of
+from .table_encoding import Encoded, as_time, check_unit, encode, labels_of, masks_of, times_of
 from .table_keys import PrimaryKeys
 from .table_schema import TableSchema, as_schemas
-from .table_times import as_time, check_unit, times_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...data.manifest_file import ArrayEntry
 from ...data.parts_manifest import graph_manifest, is_parts, load_part, load_parts
-from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
-from ...data.verified import remember
+from ...data.store_files import CHECKS, Sums, file_mark, remember, stale, wanted
 from ...errors import DataError, UsageError
 from ...mapped import Mark
 from ..comm.base import Comm

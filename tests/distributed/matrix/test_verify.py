@@ -12,7 +12,7 @@ from communities import community_graph
 from waiting import PATIENCE
 
 from bulksample import DataError, UsageError
-from bulksample.data import store, store_files, verified
+from bulksample.data import store, store_files
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import verify
 from bulksample.distributed.matrix.verify import verify_together
@@ -24,7 +24,7 @@ _AN_HOUR_LATER = time_ns() + 3600 * 10**9
 def folder(tmp_path, monkeypatch):
     """A store whose files were written a while ago, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verified.time, "time_ns", lambda: _AN_HOUR_LATER)
+    monkeypatch.setattr(store_files.time, "time_ns", lambda: _AN_HOUR_LATER)
     store.save(community_graph(n=60), tmp_path / "g")
     _age(tmp_path / "g")
     return tmp_path / "g"
@@ -156,7 +156,7 @@ def test_a_file_that_settles_while_it_is_read_is_remembered_by_no_rank(folder, h
     """It may have changed after its first bytes were read, within one tick of the clock that its mark counts in."""
     now, read = [max(path.stat().st_ctime_ns for path in folder.iterdir()) + 10**6], store_files.pieces_of
     looked, both = set(), threading.Barrier(2, timeout=PATIENCE)
-    monkeypatch.setattr(verified.time, "time_ns", lambda: now[0])
+    monkeypatch.setattr(store_files.time, "time_ns", lambda: now[0])
 
     def slow(path):
         if threading.get_ident() not in looked:
@@ -175,11 +175,11 @@ def test_a_file_that_settles_while_it_is_read_is_remembered_by_no_rank(folder, h
 
 
 def test_one_rank_of_a_machine_writes_the_cache(folder, monkeypatch):
-    wrote, real = [], verified.write_file
-    monkeypatch.setattr(verified, "write_file", lambda path, text: (wrote.append(path), real(path, text)))
+    wrote, real = [], store_files.write_file
+    monkeypatch.setattr(store_files, "write_file", lambda path, text: (wrote.append(path), real(path, text)))
     messages(4, lambda rank: folder)
     assert len(wrote) == 1
-    assert set(verified.known_sums(folder)) == {path.name for path in folder.glob("*.npy")}
+    assert set(store_files.known_sums(folder)) == {path.name for path in folder.glob("*.npy")}
 
 
 def test_an_unknown_check_is_bad_use(folder):

@@ -1,7 +1,8 @@
-"""Build the matrix of more keys than memory holds: they are divided by rows into buckets of a file, and sorted one bucket at a time.
+"""Edges as 64-bit keys ``row << 32 | column``: sorted and distinct, they are the canonical matrix.
 
-A key is ``row << 32 | column``, as in `keys`. The keys are made twice, once to count and once to write them. The disk holds 8 bytes a
-key and then 4 bytes an entry, in unnamed files that end with the process; memory holds the row pointers and a bucket.
+More keys than memory holds are divided by rows into buckets of a file, and sorted one bucket at a time. They are made twice, once to count
+and once to write them. The disk holds 8 bytes a key and then 4 bytes an entry, in unnamed files that end with the process; memory holds the
+row pointers and a bucket.
 """
 
 from __future__ import annotations
@@ -14,13 +15,55 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..mapped import pieces
 from ..sparse import CSR, row_pointers
-from .keys import COLUMN, STEP, diagonal, distinct
 
+STEP = 2**22  # keys processed at a time, which bounds temporary arrays
+COLUMN = np.int64(2**32 - 1)
 BUCKET = 2**25  # keys, 268 MB
 _BIN_BITS = 16  # of the number of a bin of rows; a bucket consists of whole bins
 
 Keys = Callable[[], Iterable[np.ndarray]]
+
+
+def put_keys(keys: np.ndarray, filled: int, rows: np.ndarray, columns: np.ndarray) -> int:
+    """Write the keys of some edges behind the `filled` ones of an array, without temporary arrays; return how many it then holds."""
+    part = keys[filled : filled + len(rows)]
+    np.left_shift(rows, 32, out=part, dtype=np.int64)
+    part |= columns
+    return filled + len(part)
+
+
+def distinct(keys: np.ndarray) -> np.ndarray:
+    """Move the distinct ones of sorted keys to the front of the array, and return that part as a view."""
+    kept, last = 0, -1  # a key is never negative
+    for start in range(0, len(keys), STEP):
+        part = keys[start : start + STEP]
+        new = np.empty(len(part), bool)
+        new[0] = part[0] != last
+        np.not_equal(part[1:], part[:-1], out=new[1:])
+        last = part[-1]
+        fresh = part[new]
+        keys[kept : kept + len(fresh)] = fresh  # writes never overtake reads
+        kept += len(fresh)
+    return keys[:kept]
+
+
+def from_keys(keys: np.ndarray, n: int, values: np.ndarray | None = None) -> CSR:
+    """Return the n x n matrix with an entry at each of the sorted, distinct keys; `values`, if given, are in their order."""
+    indptr = np.empty(n + 1, np.int64)
+    for start in range(0, n + 1, STEP):
+        rows = np.arange(start, min(start + STEP, n + 1), dtype=np.int64)
+        indptr[start : start + STEP] = np.searchsorted(keys, rows << 32)
+    indices = np.empty(len(keys), np.int32)
+    for start in range(0, len(keys), STEP):
+        np.bitwise_and(keys[start : start + STEP], COLUMN, out=indices[start : start + STEP], casting="unsafe")
+    return CSR(indptr, indices, values, (n, n))
+
+
+def diagonal(keys: np.ndarray) -> int:
+    """Return the number of keys on the diagonal."""
+    return sum(int(((part >> 32) == (part & COLUMN)).sum()) for _, part in pieces(keys, STEP))
 
 
 class Sorted(NamedTuple):
@@ -31,19 +74,10 @@ class Sorted(NamedTuple):
 
 
 def matrix_of(keys: Keys, n: int, folder: Path) -> Sorted:
-    """Return the n x n matrix with an entry at each distinct key.
+    """Return the n x n matrix with an entry at each distinct key; its columns are mapped from an unnamed file in a folder.
 
-    Parameters
-    ----------
-    keys : function that yields int64 arrays
-        Called twice; both times it yields the same keys, in any order.
-    folder : path
-        Where the unnamed files lie. The columns of the matrix are mapped from one of them.
-
-    Raises
-    ------
-    UsageError
-        If the disk is full or the folder cannot be written.
+    `keys` is called twice, and both times yields the same int64 keys, in any order. Raises `UsageError` if the disk is full or the folder
+    cannot be written.
     """
     counts, loops = np.zeros(n, np.int64), 0
     try:
