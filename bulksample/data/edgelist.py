@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
+from .columns import named
 from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
-from .text import tables
+from .text import TextTable, tables
 
 IDS = ("integer", "text")
 _OF_NAMES = "; skip a line of names with skip=1"
@@ -66,37 +69,52 @@ def read(
     if vertices is not None and (ids == "text" or not 0 <= vertices <= MAX_VERTICES):
         raise UsageError(f"got vertices = {vertices} with {ids} ids; use integer ids and 0 to {MAX_VERTICES} vertices")
     path = Path(path)
+    most = None if vertices is None else vertices - 1
+    (sources, targets), weights = pairs_of(path, tables(path, skip, ids=ids, of_names=_OF_NAMES), 0, most, "vertex {} is out of range")
+    if vertices is not None:
+        names = np.arange(vertices)
+    elif len(sources):
+        names, sources, targets = _relabelled(sources, targets, path.name)
+    else:  # such as a download that failed
+        raise DataError(f"{path.name}: lists no edge; use vertices=N for a graph of N vertices without edges")
+    changed = names.dtype.kind == "U" or (len(names) and names[-1] != len(names) - 1)
+    graph = graph_of_edges(
+        path, (sources, targets), len(names), weights, undirected, edge_features, self_loops=self_loops, duplicates=duplicates, ids=names,
+        tally=tally,
+    )  # fmt: skip
+    name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+    return graph.replace(extra={"original_ids": names} if changed else {}, name=name).validate()
+
+
+def pairs_of(
+    path: Path, tables: Iterable[TextTable], first: int, last: int | None, fault: str
+) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
+    """Return the ends of the edges in a file, shape (2, e), and their weights if it has any.
+
+    Raises `DataError`, which names the line, for an id outside `first` .. `last`; `fault` says what is wrong with it.
+    """
     pairs: list[np.ndarray] = []
     weights: list[np.ndarray] = []
-    for table in tables(path, skip, ids=ids, of_names=_OF_NAMES):
+    for table in tables:
         pairs.append(table.ids)
-        if vertices is not None and len(bad := np.argwhere(table.ids >= vertices)):
-            row, column = bad[0]
-            raise DataError(
-                f"{path.name}: line {table.lines[row]}: vertex {table.ids[row, column]} is out of range; use 0 to {vertices - 1}"
-            )
+        if last is not None and len(bad := np.argwhere((table.ids < first) | (table.ids > last))):
+            wrong = fault.format(table.ids[tuple(bad[0])])
+            raise DataError(f"{path.name}: line {table.lines[bad[0][0]]}: {wrong}; use {first} to {last}")
         if table.weights is not None:
             weights.append(table.weights)
-    sources, targets = (np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)).T
-    pairs.clear()
-    names = np.arange(vertices) if vertices is not None else None
-    if names is None and not len(sources):  # such as a download that failed
-        raise DataError(f"{path.name}: lists no edge; use vertices=N for a graph of N vertices without edges")
-    if names is None:
-        names, sources, targets = _relabelled(sources, targets, path.name)
-    try:
-        matrix, unit = adjacency(
-            sources, targets, len(names), np.concatenate(weights) if weights else None,
-            undirected=undirected, self_loops=self_loops, duplicates=duplicates, ids=names, tally=tally,
-        )  # fmt: skip
-    except DataError as error:
-        raise DataError(f"{path.name}: {error}") from error
-    of_edges = None
+    return (np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)).T, np.concatenate(weights) if weights else None
+
+
+def graph_of_edges(
+    path: Path, ends: tuple[np.ndarray, np.ndarray], n: int, weights: np.ndarray | None, undirected: bool,
+    edge_features: str | os.PathLike[str] | None, **options: Any,
+) -> Graph:  # fmt: skip
+    """Return the graph of the edges of a file, and of features of edges in another; options are those of `edges.adjacency`."""
+    matrix, unit = named(path.name, lambda: adjacency(*ends, n, weights, undirected=undirected, **options))
+    rows = None
     if edge_features is not None:
-        of_edges = read_edge_rows(edge_features, matrix, sources, targets, undirected, duplicates)
-    changed = names.dtype.kind == "U" or (len(names) and names[-1] != len(names) - 1)
-    extra = {"original_ids": names} if changed else {}
-    return Graph(matrix, weight_unit=unit, extra=extra, name=_stem(path), edge_features=of_edges).validate()
+        rows = read_edge_rows(edge_features, matrix, *ends, undirected, options["duplicates"])
+    return Graph(matrix, weight_unit=unit, edge_features=rows)
 
 
 def _relabelled(sources: np.ndarray, targets: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -117,7 +135,3 @@ def _relabelled(sources: np.ndarray, targets: np.ndarray, what: str) -> tuple[np
         except UnicodeDecodeError as error:
             raise DataError(f"{what}: the id {error.object!r} is not UTF-8") from error
     return names, place[:e], place[e:]
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").rpartition(".")[0] or path.name

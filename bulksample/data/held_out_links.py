@@ -44,26 +44,17 @@ class EdgeEnds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldOutLinks:
-    """Held-out edges of one relation.
+    """Held-out edges of one relation, for val and test: their ends, and negatives of each.
 
-    Parameters
-    ----------
-    relation : (source, name, destination)
-    reverses : tuple of (source, name, destination)
-        The relations that lack the reverse edges. An undirected relation is its own reverse.
-    pairs : dict of int32 arrays of shape (e, 2)
-        Source and destination of each held-out edge, for val and test.
-    negatives : dict of int32 arrays of shape (e, K)
-        Destinations to which the source has no edge in the whole graph, and which exist at the time of the edge.
-    times : dict of int64 arrays of shape (e,), optional
-        The time at which each edge is asked about.
+    `reverses` are the relations that lack the reverse edges; an undirected relation is its own reverse. `negatives` are destinations to
+    which the source has no edge in the whole graph, and which exist at the time of the edge. `times` say when each edge is asked about.
     """
 
     relation: Key
     reverses: tuple[Key, ...]
-    pairs: dict[str, np.ndarray]
-    negatives: dict[str, np.ndarray]
-    times: dict[str, np.ndarray] | None = None
+    pairs: dict[str, np.ndarray]  # int32, shape (e, 2): source and destination
+    negatives: dict[str, np.ndarray]  # int32, shape (e, K)
+    times: dict[str, np.ndarray] | None = None  # int64, shape (e,)
 
     def save(self, folder: str | os.PathLike[str], store: str = "") -> None:
         """Write `links.npz` into the folder of a store with this digest. Raises `UsageError` if it cannot be written."""
@@ -82,14 +73,9 @@ class HeldOutLinks:
 
     @staticmethod
     def read(folder: str | os.PathLike[str]) -> HeldOutLinks:
-        """Read the file that `save` wrote; nothing is unpickled.
+        """Read the file that `save` wrote; nothing is unpickled. Raises `UsageError` if the folder has no held-out edges.
 
-        Raises
-        ------
-        UsageError
-            If the folder has no held-out edges.
-        DataError
-            If the file is damaged, was changed, or belongs to another store than the one beside it.
+        Raises `DataError` if the file is damaged, was changed, or belongs to another store than the one beside it.
         """
         path = Path(folder) / FILE
         if not path.is_file():
@@ -151,8 +137,7 @@ def joined(rows: EdgeEnds, sources: int, source: np.ndarray, destination: np.nda
     keys, wanted = (to * sources + by for by, to in ((rows.sources, rows.destinations), (source, destination)))
     first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
     if times is None or rows.times is None:
-        found: np.ndarray = last > first
-        return found
+        return np.asarray(last > first)
     pair = np.repeat(np.arange(len(wanted)), last - first)
     same = rows.times[runs(first, last - first)] == times[pair]
     return np.bincount(pair[same], minlength=len(wanted)) > 0

@@ -23,17 +23,7 @@ class LinkEnds(NamedTuple):
 class LinkExamples:
     """The edges of a relation that are no loops, on a rank that holds the relation whole.
 
-    Parameters
-    ----------
-    graph : Graph
-    relation : Relation
-    timed : bool
-        Time counts: see `link_times`, also for what is raised.
-
-    Attributes
-    ----------
-    edges : int64, shape (e,)
-        Their positions in the adjacency, ascending.
+    If `timed`, time counts: see `link_times`, also for what is raised. `edges` are their positions in the adjacency, int64 and ascending.
     """
 
     edges: np.ndarray
@@ -83,5 +73,4 @@ def drawn(others: NonNeighbors, sources: np.ndarray, existing: np.ndarray, words
 
 def rows_of(relation: Relation, edges: np.ndarray) -> np.ndarray:
     """Return the destination of each edge, given its position: int64."""
-    rows: np.ndarray = np.searchsorted(relation.adjacency.indptr, edges, side="right") - 1
-    return rows
+    return np.asarray(np.searchsorted(relation.adjacency.indptr, edges, side="right") - 1)

@@ -23,6 +23,7 @@ from . import store
 from .held_out_links import HELD_OUT, HeldOutLinks, ends_of
 from .random_words import Words, scaled
 
+_NEGATIVE_BYTES = 48  # of memory for each negative while it is drawn: its source, place, random words and vertex
 _LEAST = 0.1  # share of the held-out edges whose reverses another relation must hold to be named with them
 
 
@@ -81,7 +82,12 @@ def hold_out(
     DataError
         If edges have times before any destination.
     """
-    check_shares(val, test, negatives)
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
+    if val + test == 0:
+        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
+    if not is_whole(negatives, 1, 2**31 - 1):
+        raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1 to {2**31 - 1}")
     own, words = graph.relation(relation), Words(seed)
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
     event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])
@@ -98,7 +104,8 @@ def hold_out(
         when[event] = stamps  # edges of one event share their time
         candidates = candidates[np.argsort(when[candidates], kind="stable")]
     held, warnings = cut(candidates, val, test, None if when is None else when[candidates], own)
-    check_room(negatives, sum(map(len, held.values())))
+    count = sum(map(len, held.values()))
+    check_free(_NEGATIVE_BYTES * count * negatives, f"{negatives} negatives for each of {count} held-out edges", "use fewer negatives")
     times = None if when is None else {split: when[chosen] for split, chosen in held.items()}
     pairs, drawn, first, others = {}, {}, 0, NonNeighbors(graph, own)
     for split, chosen in held.items():
@@ -160,8 +167,7 @@ def _pair_keys(graph: Graph, relation: Relation, turned: bool = False) -> np.nda
     source, destination = ends_of(relation)
     if turned:
         source, destination = destination, source
-    keys: np.ndarray = destination * graph.type(relation.destination if turned else relation.source).count + source
-    return keys
+    return np.asarray(destination * graph.type(relation.destination if turned else relation.source).count + source)
 
 
 def _distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -205,25 +211,14 @@ def _without(relation: Relation, gone: Sequence[np.ndarray], named: bool) -> Rel
     return replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=ids, times=times, features=features)
 
 
-_NEGATIVE_BYTES = 48  # of memory for each negative while it is drawn: its source, place, random words and vertex
-
-
 def cut(
     ordered: np.ndarray, val: float, test: float, times: np.ndarray | None, relation: Relation
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the events of val and of test: from the beginning of a list, or the latest; and warnings of shares that are far off.
 
-    Parameters
-    ----------
-    ordered : int64, shape (m,)
-        Events; with times, in their order.
-    times : int64, shape (m,), optional
-        Of each event of the list.
-
-    Raises
-    ------
-    UsageError
-        If none is left for training, or a positive share gives none.
+    Edges in the order of time are cut between two times only, so a share may come out larger or smaller than was asked for. `ordered`,
+    int64 of shape (m,), are events; with `times`, int64 of shape (m,), in their order. Raises `UsageError` if none is left for training, or
+    a positive share gives none.
     """
     m = len(ordered)
     counts = {"val": round(val * m), "test": round(test * m)}
@@ -271,18 +266,3 @@ def _first_of_time(times: np.ndarray, at: int) -> int:
 def share_of(count: int, m: int) -> float:
     """Return the share with the fewest digits that gives so many of m edges."""
     return next(share for digits in range(1, 17) if round((share := round(count / m, digits)) * m) == count)
-
-
-def check_shares(val: float, test: float, negatives: int) -> None:
-    """Raise `UsageError` unless some edges are held out and others are left for training, and K is a whole number from 1."""
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
-    if val + test == 0:
-        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
-    if not is_whole(negatives, 1, 2**31 - 1):
-        raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1 to {2**31 - 1}")
-
-
-def check_room(negatives: int, edges: int) -> None:
-    """Raise `UsageError` if K negatives for each of so many edges do not fit into free memory."""
-    check_free(_NEGATIVE_BYTES * edges * negatives, f"{negatives} negatives for each of {edges} held-out edges", "use fewer negatives")

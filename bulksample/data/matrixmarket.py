@@ -17,10 +17,10 @@ import numpy as np
 from ..errors import DataError
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
-from .edge_rows import read_edge_rows
-from .edges import EdgeTally, adjacency
+from .edgelist import graph_of_edges, pairs_of
+from .edges import EdgeTally
 from .npy import regular_size
-from .text import tables
+from .text import opened, tables
 
 _FIELDS = ("pattern", "integer", "real")
 _SYMMETRIES = ("general", "symmetric")
@@ -70,43 +70,26 @@ def read(
     """
     path = Path(path)
     header = _header(path)
-    pairs, weights = [np.empty((0, 2), np.int64)], [np.empty(0)]
-    for table in tables(path, skip=header.lines, columns=(3 if header.weighted else 2,)):
-        pairs.append(table.ids)
-        bad = np.argwhere((table.ids < 1) | (table.ids > header.n))
-        if len(bad):
-            raise DataError(
-                f"{path.name}: line {table.lines[bad[0][0]]}: {table.ids[tuple(bad[0])]} is no row or column; use 1 to {header.n}"
-            )
-        if table.weights is not None:
-            weights.append(table.weights)
-    places = np.concatenate(pairs) - 1
-    if len(places) != header.entries:
-        raise DataError(f"{path.name}: line {header.lines} promises {header.entries} entries; the file has {len(places)}")
-    rows, columns = places[:, 0], places[:, 1]
-    if transpose:
-        rows, columns = columns, rows
-    try:
-        a, unit = adjacency(
-            columns, rows, header.n, np.concatenate(weights) if header.weighted else None,
-            undirected=undirected or header.symmetric, self_loops=self_loops, duplicates=duplicates, tally=tally,
-        )  # fmt: skip
-    except DataError as error:
-        raise DataError(f"{path.name}: {error}") from error
-    of_edges = None
-    if edge_features is not None:
-        of_edges = read_edge_rows(edge_features, a, columns, rows, undirected or header.symmetric, duplicates)
-    name = path.name.removesuffix(".gz").removesuffix(".mtx")
-    return Graph(a, weight_unit=unit, name=name, edge_features=of_edges).validate()
+    blocks = tables(path, skip=header.lines, columns=(3 if header.weighted else 2,))
+    places, weights = pairs_of(path, blocks, 1, header.n, "{} is no row or column")
+    if places.shape[1] != header.entries:
+        raise DataError(f"{path.name}: line {header.lines} promises {header.entries} entries; the file has {places.shape[1]}")
+    if header.weighted and weights is None:
+        weights = np.empty(0)
+    rows, columns = places[::-1] - 1 if transpose else places - 1
+    graph = graph_of_edges(
+        path, (columns, rows), header.n, weights, undirected or header.symmetric, edge_features, self_loops=self_loops,
+        duplicates=duplicates, tally=tally,
+    )  # fmt: skip
+    return graph.replace(name=path.name.removesuffix(".gz").removesuffix(".mtx")).validate()
 
 
 def _header(path: Path) -> _Header:
     """Read the banner and the line of sizes."""
     regular_size(path, path.name)
     try:
-        with open(path, "rb") as stream:
-            compressed = stream.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if compressed else open(path, "rb") as stream:
+        with opened(path) as stream:
+            compressed = isinstance(stream, gzip.GzipFile)
             banner = stream.readline(2**16).decode("ascii", "replace").lower().split()
             line, number = stream.readline(2**16), 2
             while line and (line.startswith(b"%") or not line.strip()):
@@ -126,15 +109,11 @@ def _header(path: Path) -> _Header:
         raise DataError(f"{path.name}: line {number}: the matrix of a graph must be square; its shape is ({rows}, {columns})")
     if rows > MAX_VERTICES:
         raise DataError(f"{path.name}: line {number}: {rows} vertices do not fit int32; use at most {MAX_VERTICES}")
-    _check_vertices(path, number, rows, os.path.getsize(path) * (_GZIP_RATIO if compressed else 1))
-    return _Header(banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number)
-
-
-def _check_vertices(path: Path, line: int, vertices: int, length: int) -> None:
-    """Raise `DataError` if a file of at most `length` bytes of text cannot mean so many vertices, before memory is taken for them."""
-    most = max(_FEW_VERTICES, _VERTICES_PER_BYTE * length)
-    if vertices > most:
+    size = os.path.getsize(path)  # a file cannot mean so many vertices: before memory is taken for them
+    most = max(_FEW_VERTICES, _VERTICES_PER_BYTE * size * (_GZIP_RATIO if compressed else 1))
+    if rows > most:
         raise DataError(
-            f"{path.name}: line {line} promises {vertices} vertices; a file of {os.path.getsize(path)} bytes may have "
+            f"{path.name}: line {number} promises {rows} vertices; a file of {size} bytes may have "
             f"at most {most} ({_VERTICES_PER_BYTE} for each byte of its text): use the number of vertices that there are"
         )
+    return _Header(banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..graph.labels import as_labels, outputs_of
 from ..sparse import CSR
+from .columns import named
 from .edge_keys import BUCKET
 from .edge_rows import EdgeMeans, EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
@@ -92,14 +94,18 @@ def read(
         raise DataError(f"{root}: holds several vertex types; use data.ogb_types.read, or `data import ogb`")
     binary, folder = (raw_folder / "data.npz").exists(), Path(scratch) if scratch else None
     if undirected is None:
-        undirected = _adds_inverse(root, binary)
+        key = root.resolve().name.replace("-", "_").removeprefix("ogbn_")
+        if not binary and key not in _ADDS_INVERSE:
+            raise UsageError(
+                f"{root.name} is none of the known sets ({', '.join(_ADDS_INVERSE)}), so its files do not say if edges have two "
+                "directions; use undirected=True or undirected=False"
+            )
+        undirected = not binary and _ADDS_INVERSE[key]
     raw = read_binary(raw_folder, features, edge_features, folder) if binary else read_csv(raw_folder, features, edge_features)
     if tally is not None:
         tally.ignored = ", ".join(raw.ignored)
-    try:
-        a, _ = adjacency(raw.edges[0], raw.edges[1], raw.n, undirected=undirected, self_loops=self_loops, tally=tally, scratch=folder)
-    except DataError as error:
-        raise DataError(f"{root.name}: edges: {error}") from error
+    options: dict[str, Any] = {"undirected": undirected, "self_loops": self_loops, "tally": tally, "scratch": folder}
+    a, _ = named(f"{root.name}: edges", lambda: adjacency(raw.edges[0], raw.edges[1], raw.n, **options))
     labels = None
     if raw.labels is not None:
         single = raw.labels.ndim == 1 or raw.labels.shape[1] == 1
@@ -112,10 +118,7 @@ def read(
         num_classes=0 if labels is None else outputs_of(labels, name=f"{root.name}: node-label"),
         masks=masks, extra=dict(raw.columns), name=root.name.replace("_", "-"),
     )  # fmt: skip
-    try:
-        return graph.validate()
-    except DataError as error:
-        raise DataError(f"{root.name}: {error}") from error
+    return named(root.name, graph.validate)
 
 
 def is_heterogeneous(root: Path) -> bool:
@@ -136,16 +139,6 @@ def peak_bytes(n: int, edges: int, undirected: bool, edge_width: int = 0) -> int
     k = edges * (2 if undirected else 1)
     entries = max(4 * k + 8 * min(k, BUCKET), (5 + 4 * edge_width) * k if edge_width else 0)
     return entries + 8 * (n + 1) + 56 * n + 3 * 10**8
-
-
-def _adds_inverse(root: Path, binary: bool) -> bool:
-    key = root.resolve().name.replace("-", "_").removeprefix("ogbn_")
-    if not binary and key not in _ADDS_INVERSE:
-        raise UsageError(
-            f"{root.name} is none of the known sets ({', '.join(_ADDS_INVERSE)}), so its files do not say if edges have two directions; "
-            "use undirected=True or undirected=False"
-        )
-    return not binary and _ADDS_INVERSE[key]
 
 
 def _features(

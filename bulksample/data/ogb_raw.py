@@ -1,7 +1,8 @@
-"""Read the raw files of an OGB data set, in either of its two layouts::
+"""Read the raw files of an OGB node property data set, in either of its two layouts, and its splits::
 
 edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, node-feat.csv.gz, node-label.csv.gz, node_*.csv.gz
 data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and node-label.npz (node_label)
+split/SCHEME/{train,valid,test}.csv.gz
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import gzip
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -41,15 +43,11 @@ def read_csv(folder: Path, features: bool, edge_features: bool) -> RawFiles:
 
     Features of edges are read for themselves (`edge_features`), or for the vertices of a set that has no others.
     """
-    n, e = (single_number(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
+    n = single_number(folder / "num-node-list.csv.gz")
     if n > MAX_VERTICES:
         raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; use at most {MAX_VERTICES}")
-    edges = integer_table(folder / "edge.csv.gz", 2)
-    if edges.shape[1] != e:
-        raise DataError(f"edge.csv.gz: has {edges.shape[1]} edges; num-edge-list.csv.gz says {e}")
-    tables_of_nodes = [path for path in sorted(folder.glob("node_*.csv.gz")) if path.is_file()]
-    labels = folder / "node-label.csv.gz"
-    feat, of_edges = folder / "node-feat.csv.gz", folder / "edge-feat.csv.gz"
+    edges = edge_table(folder)
+    labels, feat, of_edges = (folder / f"{name}.csv.gz" for name in ("node-label", "node-feat", "edge-feat"))
     keeps_edges = features and edge_features
     wanted = features and of_edges.exists() and (edge_features or not feat.exists())
     return RawFiles(
@@ -57,9 +55,9 @@ def read_csv(folder: Path, features: bool, edge_features: bool) -> RawFiles:
         edges,
         float_table(feat, np.float32, n) if features and feat.exists() else None,
         float_table(labels, np.float64, n) if labels.exists() else None,
-        {path.name.removesuffix(".csv.gz"): column_table(path, n) for path in tables_of_nodes},
+        column_tables(folder, n),
         tuple(path.name for path in sorted(folder.glob("edge[-_]*.csv.gz")) if not (keeps_edges and path == of_edges)),
-        partial(_float_pieces, of_edges, e) if wanted else None,
+        partial(_float_pieces, of_edges, edges.shape[1]) if wanted else None,
     )
 
 
@@ -115,6 +113,14 @@ def single_number(path: Path) -> int:
     return int(numbers[0, 0])
 
 
+def edge_table(folder: Path) -> np.ndarray:
+    """Read the edges of a graph, and check their number: int64, shape (2, e)."""
+    count, edges = single_number(folder / "num-edge-list.csv.gz"), integer_table(folder / "edge.csv.gz", 2)
+    if edges.shape[1] != count:
+        raise DataError(f"edge.csv.gz: has {edges.shape[1]} edges; num-edge-list.csv.gz says {count}")
+    return edges
+
+
 def integer_table(path: Path, columns: int) -> np.ndarray:
     """Read a table of integers >= 0, a row in every line: int64, shape (columns, rows)."""
     parts, rows = [np.empty((0, columns), np.int64)], 0
@@ -130,14 +136,8 @@ def integer_table(path: Path, columns: int) -> np.ndarray:
 
 def float_table(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
     """Read a table of n rows of real numbers, shape (n, columns); an empty field, which pandas writes for NaN, is NaN."""
-    regular_size(path, path.name)
-    try:
-        with gzip.open(path, "rt", encoding="ascii") as stream:
-            filled = (line if line.strip() else "nan" for line in stream)
-            with np.errstate(over="ignore"):
-                table = np.loadtxt(filled, dtype, delimiter=",", ndmin=2, comments=None)
-    except (ValueError, OSError, EOFError, zlib.error, OverflowError) as error:
-        raise DataError(f"{path.name}: {error}") from error
+    with _lines_of(path) as stream:
+        table = _numbers((line if line.strip() else "nan" for line in stream), dtype)
     if len(table) != n:
         raise DataError(f"{path.name}: has {len(table)} rows; num-node-list.csv.gz says {n}")
     return table
@@ -145,26 +145,41 @@ def float_table(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
 
 def _float_pieces(path: Path, rows: int) -> Iterator[np.ndarray]:
     """Yield pieces of a table of real numbers: float32, shape (some, columns)."""
+    with _lines_of(path) as stream:
+        for first in range(0, rows, PIECE_ROWS):
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # of no rows
+                piece = _numbers(stream, np.float32, max_rows=min(PIECE_ROWS, rows - first))
+            yield piece
+        if stream.readline().strip():
+            raise DataError(f"{path.name}: has more rows than num-edge-list.csv.gz says, {rows}")
+
+
+@contextmanager
+def _lines_of(path: Path) -> Iterator[IO[str]]:
+    """Open a table of numbers; all errors of its reader are a `DataError` that names it."""
     regular_size(path, path.name)
     try:
         with gzip.open(path, "rt", encoding="ascii") as stream:
-            for first in range(0, rows, PIECE_ROWS):
-                with np.errstate(over="ignore"), warnings.catch_warnings(action="ignore", category=UserWarning):  # of no rows
-                    piece = np.loadtxt(stream, np.float32, delimiter=",", ndmin=2, comments=None, max_rows=min(PIECE_ROWS, rows - first))
-                yield piece
-            if stream.readline().strip():
-                raise DataError(f"{path.name}: has more rows than num-edge-list.csv.gz says, {rows}")
+            yield stream
+    except DataError:
+        raise
     except (ValueError, OSError, EOFError, zlib.error, OverflowError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path.name}: {error}") from error
 
 
-def column_table(path: Path, n: int) -> np.ndarray:
-    """Read another table of the vertices, as integers if all entries are whole, like `ogb`."""
-    table = float_table(path, np.float64, n)
-    whole = np.isfinite(table).all() and (np.abs(table) < 2**53).all() and (table == np.rint(table)).all()
-    return _squeezed(table.astype(np.int64) if whole else table.astype(np.float32))
+def _numbers(lines: Iterable[str], dtype: type[np.floating], max_rows: int | None = None) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.loadtxt(lines, dtype, delimiter=",", ndmin=2, comments=None, max_rows=max_rows)
+
+
+def column_tables(folder: Path, n: int) -> dict[str, np.ndarray]:
+    """Read the other tables of the vertices, ``node_*.csv.gz``, as integers if all entries are whole, like `ogb`."""
+    columns = {}
+    for path in sorted(path for path in folder.glob("node_*.csv.gz") if path.is_file()):
+        table = float_table(path, np.float64, n)
+        whole = np.isfinite(table).all() and (np.abs(table) < 2**53).all() and (table == np.rint(table)).all()
+        columns[path.name.removesuffix(".csv.gz")] = _squeezed(table.astype(np.int64) if whole else table.astype(np.float32))
+    return columns
 
 
 def _squeezed(column: np.ndarray) -> np.ndarray:
@@ -175,13 +190,7 @@ _FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
 def split_folder(root: Path, scheme: str | None) -> Path | None:
-    """Return the folder of a scheme of splits; None if the set has no splits.
-
-    Parameters
-    ----------
-    scheme : str, optional
-        Required only if there are several; raises `UsageError` if it is missing or unknown.
-    """
+    """Return the folder of a scheme of splits; None if the set has no splits. Raises `UsageError` if one must be chosen, or is unknown."""
     folder = root / "split"
     schemes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if scheme is None and not schemes:

@@ -55,23 +55,10 @@ def known(name: str) -> bool:
 
 
 def locate(name: str, root: str | os.PathLike[str], download: bool = True, base: str = _BASE) -> Path:
-    """Return the folder of a data set, which holds ``raw`` and ``split``.
+    """Return the folder of a data set, which holds ``raw`` and ``split``, below the folder of all data sets.
 
-    Parameters
-    ----------
-    name : str
-        The name in OGB, such as ``ogbn-arxiv``.
-    root : path
-        The folder of all data sets. A set may be in ogbn_arxiv (as `ogb` names it), ogbn-arxiv or arxiv.
-    download : bool
-        Download a set that is not there.
-
-    Raises
-    ------
-    UsageError
-        If the set is not there and cannot be downloaded.
-    DataError
-        If the download is damaged.
+    A set may be in ogbn_arxiv (as `ogb` names it), ogbn-arxiv or arxiv; one that is not there is downloaded. Raises `UsageError` if it
+    cannot be, and `DataError` if the download is damaged.
     """
     archive, place = SETS[name].archive, Path(root)
     folders = [place / folder for folder in (name.replace("-", "_"), name, archive)]

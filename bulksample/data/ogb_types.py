@@ -16,6 +16,7 @@ import csv
 import gzip
 import os
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..sparse import MAX_VERTICES
 from .columns import Array, make_relation, make_type, named
 from .edges import EdgeTally
 from .npy import regular_size
-from .ogb_raw import column_table, float_table, integer_table, read_masks, single_number, split_folder
+from .ogb_raw import column_tables, edge_table, float_table, read_masks, split_folder
 
 _TIME = "node_year"
 _LONGEST = 2**20  # bytes of a table of names
@@ -73,9 +74,13 @@ def read(
     separate = {} if split is None else _flags(split / "nodetype-has-split.csv.gz", counts)
     types = {}
     for name in sorted(counts):
-        y = _labels(raw, name, counts[name]) if labelled.get(name) else None
-        masks = _masks(split, name, counts[name]) if split is not None and separate.get(name) else {}
-        types[name] = _vertices(raw / "node-feat" / name, name, counts[name], y, masks, features, target)
+        y, masks, n = None, {}, counts[name]
+        if labelled.get(name):
+            table = named(f"node-label/{name}", partial(float_table, raw / "node-label" / name / "node-label.csv.gz", np.float64, n))
+            y = table[:, 0] if table.shape[1] == 1 else table
+        if split is not None and separate.get(name):
+            masks = named(f"split/{split.name}", partial(read_masks, split / name, n))
+        types[name] = _vertices(raw / "node-feat" / name, name, n, y, masks, features, target)
     tally = EdgeTally() if tally is None else tally
     relations = tuple(_relation(raw, types, key, features, tally) for key in sorted(keys))
     return named(root.name, Graph.of(tuple(types.values()), relations, root.name.replace("_", "-")).validate)
@@ -125,20 +130,10 @@ def _flags(path: Path, counts: dict[str, int]) -> dict[str, bool]:
     return {name: word == "True" for name, word in zip(*lines, strict=True)}
 
 
-def _labels(raw: Path, name: str, n: int) -> Array:
-    table = named(f"node-label/{name}", lambda: float_table(raw / "node-label" / name / "node-label.csv.gz", np.float64, n))
-    return table[:, 0] if table.shape[1] == 1 else table
-
-
-def _masks(split: Path, name: str, n: int) -> dict[str, Array]:
-    return named(f"split/{split.name}", lambda: read_masks(split / name, n))
-
-
 def _vertices(folder: Path, name: str, n: int, y: Array | None, masks: dict[str, Array], features: bool, target: str | None) -> VertexType:
     feat = folder / "node-feat.csv.gz"
     x = named(f"node-feat/{name}", lambda: float_table(feat, np.float32, n)) if features and feat.exists() else None
-    tables = sorted(folder.glob("node_*.csv.gz")) if folder.is_dir() else []
-    extra = named(f"node-feat/{name}", lambda: {path.name.removesuffix(".csv.gz"): column_table(path, n) for path in tables})
+    extra = named(f"node-feat/{name}", lambda: column_tables(folder, n))
     times = extra.get(_TIME)
     if times is not None and (times.dtype != np.int64 or times.ndim != 1):
         raise DataError(f"node-feat/{name}: {_TIME}.csv.gz: use one whole number for each vertex")
@@ -148,15 +143,11 @@ def _vertices(folder: Path, name: str, n: int, y: Array | None, masks: dict[str,
 
 def _relation(raw: Path, types: dict[str, VertexType], key: Key, features: bool, tally: EdgeTally) -> Relation:
     folder = raw / "relations" / "___".join(key)
-
-    def edges() -> tuple[Array, Array | None]:
-        count, ends = single_number(folder / "num-edge-list.csv.gz"), integer_table(folder / "edge.csv.gz", 2)
-        if ends.shape[1] != count:
-            raise DataError(f"edge.csv.gz: has {ends.shape[1]} edges; num-edge-list.csv.gz says {count}")
-        feat = folder / "edge-feat.csv.gz"
-        return ends, float_table(feat, np.float32, count) if features and feat.exists() else None
-
-    ends, rows = named(f"relations/{folder.name}", edges)
+    feat = folder / "edge-feat.csv.gz"
+    ends = named(f"relations/{folder.name}", lambda: edge_table(folder))
+    rows = None
+    if features and feat.exists():
+        rows = named(f"relations/{folder.name}", lambda: float_table(feat, np.float32, ends.shape[1]))
     tally.edges_read += ends.shape[1]
     found = sorted(f"{'.'.join(key)}/{path.name}" for path in folder.glob("edge_*.csv.gz"))
     tally.ignored = ", ".join([*([tally.ignored] if tally.ignored else []), *found])

@@ -36,21 +36,11 @@ def sealed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read_sealed(path: Path, names: Iterable[str], writer: str, store: Callable[[], str] | None = None) -> dict[str, np.ndarray]:
-    """Read arrays that `save_sealed` wrote, and compare them with their hash.
+    """Read arrays that `save_sealed` wrote, and compare them with their hash. `names` are all arrays of the file, except the hash.
 
-    Parameters
-    ----------
-    names : iterable of str
-        All arrays of the file, except the hash.
-    writer : str
-        The command that writes such a file, for messages.
-    store : function, optional
-        Returns the digest of the store beside the file. Files of earlier versions name no store and are accepted.
-
-    Raises
-    ------
-    DataError
-        If the file is damaged, lacks an array or the hash, was changed, or belongs to another store.
+    `writer` is the command that writes such a file, for messages. `store` returns the digest of the store beside the file; files of earlier
+    versions name no store and are accepted. Raises `DataError` if the file is damaged, lacks an array or the hash, was changed, or belongs
+    to another store.
     """
     sweep(path.parent)
     with Archive(path) as archive:

@@ -45,24 +45,13 @@ class TextTable(NamedTuple):
 
 
 def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: str = "integer", of_names: str = "") -> Iterator[TextTable]:
-    """Yield the blocks of a text file, plain or gzip.
+    """Yield the blocks of a text file, plain or gzip, behind the `skip` lines at its top.
 
-    Parameters
-    ----------
-    path : path
-    skip : int
-        Lines at the top to ignore.
-    columns : tuple of int
-        The allowed numbers of columns; all lines must have the same number. The third is a weight, the others are ids.
-    ids : {"integer", "text"}
-        Integers are 0 .. 2**63 - 1.
-    of_names : str
-        Advice for the error of a name in line 1 where an integer must be.
+    All lines must have the same number of columns, one of `columns`. The third is a weight, the others are ids: text, or integers 0 ..
+    2**63 - 1. `of_names` is advice for the error of a name in line 1 where an integer must be.
 
-    Raises
-    ------
-    DataError
-        If a line has another number of columns, a token is no id or weight, or compressed data ends early; the message names the line.
+    Raises `DataError` if a line has another number of columns, a token is no id or weight, or compressed data ends early; it names the
+    line.
     """
     regular_size(path, path.name or str(path))
     found = 0
@@ -82,7 +71,7 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
     """Yield the number of the first line and the text of consecutive blocks of whole lines, with a blank for every separator."""
     first = 1
     try:
-        with _opened(path) as stream:
+        with opened(path) as stream:
             while first <= skip and _rest_of_line(path, stream, first):
                 first += 1
             while text := stream.read(_BLOCK):
@@ -93,7 +82,8 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"{path.name}: cannot be read beyond line {first}: {error}") from error
 
 
-def _opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> IO[bytes]:
+    """Open a file of text, plain or gzip."""
     with open(path, "rb") as stream:
         compressed = stream.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
@@ -158,15 +148,11 @@ def _parse_by_hand(
             elif len(token) > _LONGEST_TOKEN:
                 raise DataError(f"{where}: {shown[:40]!r}... is longer than {_LONGEST_TOKEN} bytes")
             elif column == 2:
-                weights.append(_number(token))
+                try:
+                    weights.append(float(token))
+                except ValueError:
+                    weights.append(np.nan)
                 if not 0 <= weights[-1] < np.inf:
                     raise DataError(f"{where}: weight {shown!r} is not a finite number >= 0")
         names.append(tokens[:2])
     return np.array(names, np.int64 if ids == "integer" else np.bytes_), np.array(weights) if found == 3 else None
-
-
-def _number(token: bytes) -> float:
-    try:
-        return float(token)
-    except ValueError:
-        return float("nan")

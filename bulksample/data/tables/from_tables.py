@@ -22,9 +22,10 @@ from ...errors import DataError, UsageError, instead_of
 from ...graph import Graph, Relation, VertexType
 from ...graph.from_edges import relation_from_edges
 from ...graph.labels import outputs_of
+from ...graph.times import UNITS
 from ..columns import Array
 from .table_columns import Column, columns_of
-from .table_encoding import Encoded, as_time, check_unit, encode, labels_of, masks_of, times_of
+from .table_encoding import Encoded, as_time, encode, labels_of, masks_of, times_of
 from .table_keys import PrimaryKeys
 from .table_schema import TableSchema, as_schemas
 
@@ -100,14 +101,22 @@ def read_tables(
     tables: Any, schema: Mapping[str, Any] | None = None, *, reverse: bool, time_unit: str, until: Any, fit_until: Any, name: str,
 ) -> tuple[Graph, dict[str, dict[str, Any]]]:  # fmt: skip
     """Build the graph of tables, with a report of each: its rows, features, categories and left out columns; see `from_tables`."""
-    check_unit(time_unit)
+    if time_unit not in UNITS:
+        raise UsageError(f"time_unit: got {time_unit!r}; use {', '.join(UNITS)}")
     given, own = _of_relbench(tables)
     schemas = as_schemas(schema or own, given)
     last = None if until is None else as_time("until", until, time_unit)
     fit = None if fit_until is None else as_time("fit_until", fit_until, time_unit)
     read = {key: _table(key, table, schemas[key], time_unit, last) for key, table in given.items()}
-    _check_one_kind_of_times(read)
-    encoded = {key: encode(table.columns, table.schema, table.kept, _seen(table, fit)) for key, table in read.items()}
+    timed = [table.columns[table.schema.time] for table in read.values() if table.schema.time is not None]
+    of_kind = {column.kind: column.where for column in timed}
+    if len(of_kind) > 1:  # a year such as 2009 would be 2009 units after 1970
+        found = ", ".join(f"{where} holds {kind}s" for kind, where in of_kind.items())
+        raise DataError(f"times of a graph must be of one kind: {found}; use dates in all tables, or whole numbers in all")
+    encoded = {}
+    for key, table in read.items():
+        seen = table.kept if table.times is None or fit is None else table.kept & (table.times <= fit)  # whose values scale the features
+        encoded[key] = encode(table.columns, table.schema, table.kept, seen)
     types = {key: _vertices(table, encoded[key]) for key, table in read.items()}
     relations = _relations(read, types, reverse)
     graph = Graph.of(tuple(types.values()), tuple(relations), name).validate()
@@ -138,20 +147,6 @@ def _table(name: str, given: Any, schema: TableSchema, unit: str, until: int | N
     times = None if schema.time is None else times_of(columns[schema.time], unit)
     kept = np.ones(count, bool) if times is None or until is None else times <= until
     return Table(name, schema, columns, count, times, kept)
-
-
-def _check_one_kind_of_times(tables: dict[str, Table]) -> None:
-    """Raise `DataError` if some tables have dates and others whole numbers: a year such as 2009 would be 2009 units after 1970."""
-    timed = [table.columns[table.schema.time] for table in tables.values() if table.schema.time is not None]
-    of_kind = {column.kind: column.where for column in timed}
-    if len(of_kind) > 1:
-        found = ", ".join(f"{where} holds {kind}s" for kind, where in of_kind.items())
-        raise DataError(f"times of a graph must be of one kind: {found}; use dates in all tables, or whole numbers in all")
-
-
-def _seen(table: Table, fit: int | None) -> Array:
-    """Return the rows of the graph whose values scale the features: bool, shape (count,)."""
-    return table.kept if table.times is None or fit is None else table.kept & (table.times <= fit)
 
 
 def _vertices(table: Table, encoded: Encoded) -> VertexType:

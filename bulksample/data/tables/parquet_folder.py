@@ -51,13 +51,11 @@ def read(
     root = Path(folder)
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder; use one with Parquet files and a {SCHEMA_FILES[0]}")
-    schemas = read_schema_file(_schema_file(root) if schema is None else schema)
+    if schema is None:
+        found = [root / name for name in SCHEMA_FILES if (root / name).exists()]
+        if len(found) != 1:
+            raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
+        schema = found[0]
+    schemas = read_schema_file(schema)
     files = {name: root / (own.file or f"{name}.parquet") for name, own in schemas.items()}
     return read_tables(files, schemas, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=root.resolve().name)
-
-
-def _schema_file(root: Path) -> Path:
-    found = [root / name for name in SCHEMA_FILES if (root / name).exists()]
-    if len(found) != 1:
-        raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
-    return found[0]

@@ -23,17 +23,10 @@ _INDEX = re.compile(r"__index_level_\d+__")  # how pandas stores an index withou
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of a table.
+    """One column of a table. `where` names table and column; it begins messages.
 
-    Parameters
-    ----------
-    where : str
-        Names table and column; it begins messages.
-    values : array, shape (n,)
-        Booleans, integers, floats, datetime64, text (U, or objects that are str) or other objects. Anything where a value is missing.
-    missing : bool, shape (n,)
-    categories : list, optional
-        If there is one, the values are codes: positions in it.
+    `values`, shape (n,), are booleans, integers, floats, datetime64, text (U, or objects that are str) or other objects: anything where a
+    value is `missing`. If there are `categories`, they are codes: positions in that list.
     """
 
     where: str
@@ -62,30 +55,20 @@ class Column:
 
 
 def columns_of(name: str, table: Any) -> dict[str, Column]:
-    """Return the columns of a table by name, all of one length.
+    """Return the columns of a table by name, all of one length, from any of the kinds that `bulksample.from_tables` takes.
 
-    Parameters
-    ----------
-    name : str
-        The name of the table, for messages.
-    table : pandas.DataFrame, pyarrow.Table, path of a Parquet file, or dict of arrays or lists
-
-    Raises
-    ------
-    UsageError
-        If it is none of these, or a package for it is missing.
-    DataError
-        If columns differ in length, have more than one dimension or share a name, or the file is damaged.
+    Raises `UsageError` if it is none of these, or a package for it is missing; `DataError` if columns differ in length, have more than one
+    dimension or share a name, or the file is damaged.
     """
     if isinstance(table, str | os.PathLike):
         table = read_parquet(Path(table))
     if hasattr(table, "column_names") and hasattr(table, "column"):
-        found = _all(name, [key for key in table.column_names if not _INDEX.fullmatch(key)], table.column, _of_arrow)
+        kept = [at for at, key in enumerate(table.column_names) if not _INDEX.fullmatch(key)]
+        found = _all(name, [table.column_names[at] for at in kept], map(table.column, kept), _of_arrow)
     elif hasattr(table, "iloc") and hasattr(table, "columns"):
-        places = range(len(table.columns))
-        found = _all(name, table.columns, lambda at: table.iloc[:, at], _of_pandas, places)
+        found = _all(name, table.columns, [table.iloc[:, at] for at in range(len(table.columns))], _of_pandas)
     elif isinstance(table, Mapping):
-        found = _all(name, table, table.__getitem__, _of_array)
+        found = _all(name, table, table.values(), _of_array)
     else:
         raise UsageError(
             f"table {name!r}: got a {type(table).__name__}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file"
@@ -96,15 +79,12 @@ def columns_of(name: str, table: Any) -> dict[str, Column]:
     return found
 
 
-def _all(
-    name: str, names: Iterable[Any], read: Callable[[Any], Any], convert: Callable[[str, Any], Column], places: Iterable[Any] | None = None
-) -> dict[str, Column]:
+def _all(name: str, keys: Iterable[Any], columns: Iterable[Any], convert: Callable[[str, Any], Column]) -> dict[str, Column]:
     found: dict[str, Column] = {}
-    keys = list(names)
-    for key, place in zip(keys, keys if places is None else places, strict=True):
-        if str(key) in found:
-            raise DataError(f"table {name!r}: two columns are named {str(key)!r}; use one")
-        found[str(key)] = convert(f"table {name!r}: column {str(key)!r}", read(place))
+    for key, column in zip(map(str, keys), columns, strict=True):
+        if key in found:
+            raise DataError(f"table {name!r}: two columns are named {key!r}; use one")
+        found[key] = convert(f"table {name!r}: column {key!r}", column)
     return found
 
 
@@ -177,7 +157,8 @@ def _of_pandas(where: str, series: Any) -> Column:
     kind = getattr(series.dtype, "kind", "O")
     if kind == "M":
         plain = series.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(series.dtype, "tz", None) is not None else series
-        return Column(where, np.asarray(plain.to_numpy()).astype(f"datetime64[{_unit_of(plain.dtype)}]"), missing)
+        unit = np.datetime_data(plain.dtype)[0] if isinstance(plain.dtype, np.dtype) else plain.dtype.unit
+        return Column(where, np.asarray(plain.to_numpy()).astype(f"datetime64[{unit}]"), missing)
     if isinstance(series.dtype, np.dtype) and kind in "biuf":
         return Column(where, np.asarray(series.to_numpy()), missing)
     if kind in "biuf":  # extension types, which have missing values
@@ -185,11 +166,6 @@ def _of_pandas(where: str, series: Any) -> Column:
         values = series.to_numpy(dtype=plain, na_value=np.zeros(1, plain)[0])
         return Column(where, values, missing | _gaps(values))
     return _of_objects(where, np.asarray(series.to_numpy(), object), missing)
-
-
-def _unit_of(dtype: Any) -> str:
-    """Return the unit of a pandas dtype of times: s, ms, us or ns."""
-    return np.datetime_data(dtype)[0] if isinstance(dtype, np.dtype) else str(dtype.unit)
 
 
 def _of_arrow(where: str, chunks: Any) -> Column:

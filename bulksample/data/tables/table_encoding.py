@@ -1,7 +1,8 @@
-"""Encode the columns of a table as features, codes, labels and splits.
+"""Encode the columns of a table as features, codes, labels, splits and times.
 
 A feature column is ``(value - mean) / deviation`` over the rows that may be seen, and 0 where a value is missing; booleans stay 0 and 1.
-After all columns comes a column for each one with missing values, which is 1 where the value is missing.
+After all columns comes a column for each one with missing values, which is 1 where the value is missing. Dates are counted in a unit since
+1970; whole numbers are times as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...errors import DataError, UsageError, is_whole
 from ...graph.labels import as_labels
-from ...graph.times import UNITS, as_times
+from ...graph.times import as_times
 from ...graph.vertex_table import SPLITS
 from ..columns import Array
 from .table_columns import Column
@@ -24,22 +25,12 @@ from .table_schema import TableSchema
 
 @dataclass(eq=False)
 class Encoded:
-    """The columns of one table.
+    """The columns of one table."""
 
-    Attributes
-    ----------
-    features : list of (name, float32 of shape (n,))
-    extra : dict of arrays of shape (n,)
-        Codes of categories (int64, -1 where missing), and columns that are kept.
-    categories : dict of columns to their categories, in the order of the codes
-    left_out : list of str
-        Columns of text and of other objects that the schema does not name.
-    """
-
-    features: list[tuple[str, Array]] = field(default_factory=list)
-    extra: dict[str, Array] = field(default_factory=dict)
-    categories: dict[str, list[object]] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+    features: list[tuple[str, Array]] = field(default_factory=list)  # name, and float32 of shape (n,)
+    extra: dict[str, Array] = field(default_factory=dict)  # codes of categories (int64, -1 where missing), and columns that are kept
+    categories: dict[str, list[object]] = field(default_factory=dict)  # by column, in the order of the codes
+    left_out: list[str] = field(default_factory=list)  # columns of text and of other objects that the schema does not name
 
     def matrix(self) -> Array | None:
         """Return the features: float32, shape (n, f); None if there is none."""
@@ -47,19 +38,10 @@ class Encoded:
 
 
 def encode(columns: Mapping[str, Column], schema: TableSchema, kept: Array, seen: Array) -> Encoded:
-    """Encode all columns that are no keys, times, labels or splits.
+    """Encode all columns that are no keys, times, labels or splits, and return their `kept` rows.
 
-    Parameters
-    ----------
-    kept : bool, shape (n,)
-        The rows to return.
-    seen : bool, shape (n,)
-        The rows over which means and deviations are taken. The codes of categories are those of all rows.
-
-    Raises
-    ------
-    DataError
-        If a column does not suit its use, or a number is infinite; the message names table, column and row.
+    Means and deviations are taken over the rows `seen`; the codes of categories are those of all rows. Raises `DataError`, naming table,
+    column and row, if a column does not suit its use, or a number is infinite.
     """
     made, gaps = Encoded(), []
     for name, column in columns.items():
@@ -120,6 +102,11 @@ def _as_is(column: Column) -> Array:
         return np.where(column.missing, "", column.values).astype(str)
     if column.kind != "number":
         raise DataError(f"{column.where}: holds {column.kind} values; only numbers and text are kept: use number, category or drop")
+    return _with_gaps(column)
+
+
+def _with_gaps(column: Column) -> Array:
+    """Return a column of numbers, with NaN where one is missing."""
     return np.where(column.missing, np.nan, column.values.astype(np.float64)) if column.missing.any() else column.values
 
 
@@ -130,9 +117,8 @@ def labels_of(column: Column, target: str | None) -> tuple[Array, list[object] |
         return as_labels(codes, target, column.where), names
     if column.kind != "number":
         raise DataError(f"{column.where}: holds {column.kind} values; use numbers, text or categories as labels")
-    values = np.where(column.missing, np.nan, column.values.astype(np.float64)) if column.missing.any() else column.values
     whole = column.values.dtype.kind in "biu" and target is None  # gaps make floats of whole numbers, which stay classes
-    return as_labels(values, "class" if whole else target, column.where), None
+    return as_labels(_with_gaps(column), "class" if whole else target, column.where), None
 
 
 def masks_of(column: Column) -> dict[str, Array]:
@@ -145,19 +131,10 @@ def masks_of(column: Column) -> dict[str, Array]:
     return {split: named == split for split in SPLITS if (named == split).any()}
 
 
-def check_unit(unit: str) -> None:
-    """Raise `UsageError` unless this is a unit of times."""
-    if unit not in UNITS:
-        raise UsageError(f"time_unit: got {unit!r}; use {', '.join(UNITS)}")
-
-
 def times_of(column: Column, unit: str) -> Array:
     """Return the times of a column: int64, shape (n,); see `bulksample.graph.times.as_times`.
 
-    Raises
-    ------
-    DataError
-        If a row has no time (None, NaN or NaT), or times are floats or text. The message names table, column and row.
+    Raises `DataError`, naming table, column and row, if a row has no time (None, NaN or NaT), or times are floats or text.
     """
     if len(gaps := np.flatnonzero(column.missing)):
         column.refuse(gaps[0], "use a time in each row", "no time")

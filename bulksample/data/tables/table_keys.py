@@ -12,17 +12,9 @@ _EXACT = 2.0**53  # floats count whole numbers up to this
 
 
 class PrimaryKeys:
-    """The keys of the rows of one table.
+    """The keys of the rows of one table: whole numbers, text, or other values that can be compared for equality.
 
-    Parameters
-    ----------
-    column : Column
-        Whole numbers, text, or other values that can be compared for equality.
-
-    Raises
-    ------
-    DataError
-        If a key is missing or repeats; the message names table, column and row.
+    Raises `DataError`, naming table, column and row, if a key is missing or repeats.
     """
 
     def __init__(self, column: Column) -> None:
@@ -49,10 +41,7 @@ class PrimaryKeys:
     def rows_of(self, foreign: Column) -> Array:
         """Return the row that each foreign key names, -1 where the key is missing: int64, shape (n,).
 
-        Raises
-        ------
-        DataError
-            If a key is no primary key; the message names table, column and row.
+        Raises `DataError`, naming table, column and row, if a key is no primary key.
         """
         known = np.flatnonzero(~foreign.missing)
         rows = np.full(len(foreign), -1, np.int64)
@@ -63,19 +52,14 @@ class PrimaryKeys:
             raise DataError(
                 f"{foreign.where}: holds {foreign.kind} values, and {self.column.where} {self.column.kind} values; use keys of one type"
             )
-        rows[known] = self._look_up(keys)
-        if len(lost := known[rows[known] < 0]):
-            fits = f"which is no key in {self.column.where}; use a key that is there, or a missing value for no edge"
-            foreign.refuse(lost[0], fits)
-        return rows
-
-    def _look_up(self, keys: Array) -> Array:
         if keys.dtype != np.int64:
-            return np.array([self._row_of.get(key, -1) for key in keys.tolist()], np.int64)
-        if not len(self._sorted):
-            return np.full(len(keys), -1, np.int64)
-        place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        return np.where(self._sorted[place] == keys, self._order[place], -1)
+            rows[known] = [self._row_of.get(key, -1) for key in keys.tolist()]
+        elif len(self._sorted):
+            place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+            rows[known] = np.where(self._sorted[place] == keys, self._order[place], -1)
+        if len(lost := known[rows[known] < 0]):
+            foreign.refuse(lost[0], f"which is no key in {self.column.where}; use a key that is there, or a missing value for no edge")
+        return rows
 
 
 def comparable(column: Column) -> Array:
@@ -85,7 +69,8 @@ def comparable(column: Column) -> Array:
     """
     if column.categories is not None:
         values = np.array([*column.categories, None], object)[column.values]
-        return comparable(Column(column.where, values, column.missing)) if _whole(column.categories) else values
+        whole = column.categories and all(isinstance(one, int) and not isinstance(one, bool) for one in column.categories)
+        return comparable(Column(column.where, values, column.missing)) if whole else values
     kind = column.values.dtype.kind
     if kind == "f":
         numbers = np.where(column.missing, 0, column.values)
@@ -100,7 +85,3 @@ def comparable(column: Column) -> Array:
     if kind == "M":
         return np.array([*column.values.astype("datetime64[us]").tolist(), None], object)[:-1]
     return column.values.astype(object)
-
-
-def _whole(categories: list[object]) -> bool:
-    return bool(categories) and all(isinstance(one, int) and not isinstance(one, bool) for one in categories)

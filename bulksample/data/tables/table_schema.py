@@ -67,22 +67,21 @@ class _Schemas(BaseModel):
 
 
 def as_schemas(given: Mapping[str, Any], tables: Iterable[str]) -> dict[str, TableSchema]:
-    """Return a schema for each table, checked against the names of the tables.
+    """Return a schema for each table, checked against the names of the tables; tables without an entry have no keys.
 
-    Parameters
-    ----------
-    given : dict of tables to `TableSchema`, or dicts with its fields
-        Tables without an entry have no keys.
-
-    Raises
-    ------
-    UsageError
-        If an entry names no table, has an unknown field, or a foreign key names a table that is not there or has no primary key.
+    An entry of `given` is a `TableSchema` or a dict with its fields. Raises `UsageError` if one names no table, has an unknown field, or a
+    foreign key names a table that is not there or has no primary key.
     """
     names = list(tables)
     if stray := [name for name in given if name not in names]:
         raise UsageError(f"schema: {unknown('table', stray[0], names)}")
-    schemas = {name: _as_schema(name, given.get(name, {})) for name in names}
+    schemas: dict[str, TableSchema] = {}
+    for name in names:
+        own = given.get(name, {})
+        try:
+            schemas[name] = own if isinstance(own, TableSchema) else TableSchema.model_validate(own)
+        except ValidationError as error:
+            raise UsageError(f"schema of table {name!r}: {_first_fault(error)}") from None
     for name, schema in schemas.items():
         for column, other in schema.foreign_keys.items():
             where = f"schema of table {name!r}: foreign key {column!r}"
@@ -91,13 +90,6 @@ def as_schemas(given: Mapping[str, Any], tables: Iterable[str]) -> dict[str, Tab
             if schemas[other].primary_key is None:
                 raise UsageError(f"{where}: table {other!r} has no primary_key; name its column of keys")
     return schemas
-
-
-def _as_schema(name: str, given: Any) -> TableSchema:
-    try:
-        return given if isinstance(given, TableSchema) else TableSchema.model_validate(given)
-    except ValidationError as error:
-        raise UsageError(f"schema of table {name!r}: {_first_fault(error)}") from None
 
 
 def _first_fault(error: ValidationError) -> str:
@@ -111,29 +103,20 @@ def _first_fault(error: ValidationError) -> str:
 def read_schema_file(path: str | os.PathLike[str]) -> dict[str, TableSchema]:
     """Read ``tables: {NAME: {primary_key: …, foreign_keys: {…}, time: …}}`` from a YAML or JSON file.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or parsed, or has an unknown field.
+    Raises `DataError` if the file cannot be read or parsed, or has an unknown field.
     """
+    import yaml
+
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        body = json.loads(text) if path.suffix == ".json" else _yaml(text)
+        body = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        return _Schemas.model_validate(body).tables
     except OSError as error:
         raise DataError(f"{path.name}: cannot be read: {error.strerror or error}") from error
+    except yaml.YAMLError as error:
+        raise DataError(f"{path.name}: is not YAML: {error}") from error
+    except ValidationError as error:  # which is a ValueError
+        raise DataError(f"{path.name}: {_first_fault(error)}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path.name}: {error}") from error
-    try:
-        return _Schemas.model_validate(body).tables
-    except ValidationError as error:
-        raise DataError(f"{path.name}: {_first_fault(error)}") from None
-
-
-def _yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"is not YAML: {error}") from error
