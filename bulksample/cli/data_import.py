@@ -55,23 +55,14 @@ def import_npz(
 
 @app.command("edgelist")
 def import_edgelist(
-    path: PathArgument,
-    out: OutOption,
-    undirected: UndirectedOption = False,
+    path: PathArgument, out: OutOption, undirected: UndirectedOption = False,
     ids: Annotated[Ids, typer.Option(help="Kind of the vertex ids.")] = Ids.integer,
     vertices: Annotated[int | None, typer.Option(help="Number of vertices n, to keep ids 0 to n - 1 as they are.")] = None,
-    self_loops: LoopsOption = SelfLoops.keep,
-    duplicates: DuplicatesOption = Duplicates.sum,
-    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
-    features: FeaturesOption = None,
-    labels: LabelsOption = None,
-    edge_features: EdgeFeaturesOption = None,
-    split: SplitOption = None,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    self_loops: LoopsOption = SelfLoops.keep, duplicates: DuplicatesOption = Duplicates.sum,
+    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0, features: FeaturesOption = None,
+    labels: LabelsOption = None, edge_features: EdgeFeaturesOption = None, split: SplitOption = None, target: TargetOption = None,
+    name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Import lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
     from ..data.columns import read_columns
     from ..data.edgelist import read
@@ -87,21 +78,12 @@ def import_edgelist(
 
 @app.command("mtx")
 def import_mtx(
-    path: PathArgument,
-    out: OutOption,
-    undirected: UndirectedOption = False,
+    path: PathArgument, out: OutOption, undirected: UndirectedOption = False,
     transpose: Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")] = False,
-    self_loops: LoopsOption = SelfLoops.keep,
-    duplicates: DuplicatesOption = Duplicates.sum,
-    features: FeaturesOption = None,
-    labels: LabelsOption = None,
-    edge_features: EdgeFeaturesOption = None,
-    split: SplitOption = None,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    self_loops: LoopsOption = SelfLoops.keep, duplicates: DuplicatesOption = Duplicates.sum, features: FeaturesOption = None,
+    labels: LabelsOption = None, edge_features: EdgeFeaturesOption = None, split: SplitOption = None, target: TargetOption = None,
+    name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Import a Matrix Market file, whose matrix is the adjacency."""
     from ..data.columns import read_columns
     from ..data.matrixmarket import read
@@ -138,13 +120,13 @@ def import_ogb(
     """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
     from ..data.edges import add_reverses
     from ..data.ogb import is_heterogeneous, read
-    from ..data.ogb_sets import SETS, known, locate
+    from ..data.ogb_sets import SETS, locate
     from ..data.ogb_types import read as read_hetero
 
-    if not known(source) and not Path(source).exists():
+    if source not in SETS and not Path(source).exists():
         raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
     begin(out, overwrite, json_file)
-    path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
+    path = locate(source, root, download) if source in SETS and not Path(source).is_dir() else Path(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
     if is_heterogeneous(path):
@@ -164,17 +146,14 @@ def import_ogb(
 
 @app.command("parquet")
 def import_parquet(
-    path: Annotated[Path, typer.Argument(help="Folder of Parquet files with a schema file.")],
-    out: OutOption,
+    path: Annotated[Path, typer.Argument(help="Folder of Parquet files with a schema file.")], out: OutOption,
     schema: Annotated[Path | None, typer.Option(help="YAML or JSON file of keys and times. Default: schema.yaml in the folder.")] = None,
     reverse: ReverseOption = True,
     time_unit: Annotated[TimeUnit, typer.Option(help="Unit in which dates become times, counted from 1970.")] = TimeUnit.s,
     until: Annotated[str | None, typer.Option(help="Last date or time; later rows are left out.")] = None,
     fit_until: Annotated[str | None, typer.Option(help="Last date or time whose rows scale the features. Default: all.")] = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Import tables with primary and foreign keys as a heterogeneous graph: rows are vertices, foreign keys are edges."""
     from ..data.tables.parquet_folder import read
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,15 +65,12 @@ def _measured(overwrite: bool, json_file: Path | None) -> None:
 def _installed() -> dict[str, Any]:
     """Return versions, back ends and extras of this installation."""
     return {
-        "version": __version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processors": processors(),
+        "version": __version__, "python": platform.python_version(), "machine": platform.machine(), "processors": processors(),
         "backends": available(),
         **{name: f"missing: {why_not(name)}" if why_not(name) else "available" for name in ("native", "cuda")},
         "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
         "executable": sys.executable,
-    }
+    }  # fmt: skip
 
 
 def _cuda_aware() -> str:
@@ -86,10 +84,7 @@ def _cuda_aware() -> str:
 
 
 def _version(distribution: str) -> str | None:
-    names = {name for name in (distribution, f"{distribution}-cuda13x", f"{distribution}-cuda12x")}
-    for name in sorted(names, key=len):
-        try:
+    for name in (distribution, f"{distribution}-cuda13x", f"{distribution}-cuda12x"):
+        with suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return None

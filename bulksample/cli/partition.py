@@ -34,8 +34,7 @@ def partition(
     A folder of parts takes the place of DIR in train, sample and predict; each rank reads its own part.
     """
     from ..data import store
-    from ..data.parts import describe_parts
-    from ..data.parts_manifest import graph_manifest
+    from ..data.parts_manifest import describe_parts, graph_manifest
     from ..data.parts_writer import check_parts_target, write_parts
     from ..data.result_places import check_ending
     from ..distributed.matrix import partition as makers

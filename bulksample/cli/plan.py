@@ -25,15 +25,9 @@ from .output import Check, CheckOption, JsonOption, OverwriteOption, emit, hold_
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}
 _SENT = {"topol.": "topology", "feat.": "features", "grad.": "gradients"}
 _UNITS = {
-    "memory": "bytes",
-    "process": "bytes",
-    "sampling": "edges/s",
-    "operations": "/s",
-    "latency": "s",
-    "latency_inside": "s",
-    "collective": "s",
-    "message": "s",
-}  # all others: bytes/s
+    "memory": "bytes", "process": "bytes", "sampling": "edges/s", "operations": "/s",
+    **dict.fromkeys(("latency", "latency_inside", "collective", "message"), "s"),
+}  # fmt: skip  # all others: bytes/s
 _SPENT = ("sample", "fetch", "compute", "reduce", "epoch", "evaluate")
 _SIZES = ("vertices", "edges", "feature_width")
 _OF_RELATIONS = ("ranks", "replication", "fanouts", "batch_size", "hidden", "exchange")

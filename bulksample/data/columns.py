@@ -28,10 +28,7 @@ Made = TypeVar("Made")
 def as_array(name: str, value: Any) -> Array:
     """Return a list, a numpy array or a tensor on any device as a numpy array of numbers or booleans.
 
-    Raises
-    ------
-    DataError
-        If it is none of them, or sparse, or of a type that numpy lacks; the message begins with `name`.
+    Raises `DataError`, which begins with `name`, if it is none of them, or sparse, or of a type that numpy lacks.
     """
     if hasattr(value, "tocsr") or "sparse" in str(getattr(value, "layout", "")):
         raise DataError(f"{name}: got a sparse matrix of shape {tuple(value.shape)}; use a dense array: .to_dense() or .toarray()")
@@ -47,19 +44,9 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def typed(name: str, array: Array, kinds: str, ndim: int, dtype: type[np.generic]) -> Array:
-    """Convert an array to `dtype` without changing a value.
+    """Convert an array to `dtype` without changing a value; `kinds` are the accepted kinds of numpy: ``b``, ``i``, ``u``, ``f``.
 
-    Parameters
-    ----------
-    kinds : str
-        The accepted kinds of numpy: ``b``, ``i``, ``u``, ``f``.
-    ndim : int
-        The number of dimensions it must have.
-
-    Raises
-    ------
-    DataError
-        If the kind or the dimensions differ, or an integer does not fit `dtype`; the message begins with `name`.
+    Raises `DataError`, which begins with `name`, if the kind or the dimensions differ, or an integer does not fit `dtype`.
     """
     if array.dtype.kind not in kinds or array.ndim != ndim:
         raise DataError(f"{name}: got {array.dtype} of shape {array.shape}; use {np.dtype(dtype)} with {ndim} dimension(s)")
@@ -78,31 +65,15 @@ def dense_features(name: str, array: Array) -> Array:
 
 
 def with_columns(
-    graph: Graph,
-    x: Any = None,
-    y: Any = None,
-    masks: Mapping[str, Any] | None = None,
-    num_classes: int | None = None,
+    graph: Graph, x: Any = None, y: Any = None, masks: Mapping[str, Any] | None = None, num_classes: int | None = None,
     target: str | None = None,
-) -> Graph:
-    """Return the graph with features, labels and splits.
+) -> Graph:  # fmt: skip
+    """Return the graph with features, labels and splits; columns that are None stay as they are.
 
-    Parameters
-    ----------
-    x : numbers, shape (n, f), optional
-    y : numbers, shape (n,), (n, 1) or (n, t), optional
-        Classes from 0, with -1 for a vertex without a label; or labels of another target, see `bulksample.graph.labels.as_labels`.
-    masks : dict of booleans of shape (n,), optional
-        Keys are ``train``, ``val`` and ``test``. A mask without a vertex is left out.
-    num_classes : int, optional
-        One more than the largest class unless given.
-    target : {"class", "multilabel", "regression"}, optional
-        By default what the dtype, the shape and the values of y are.
-
-    Raises
-    ------
-    DataError
-        If an array has the wrong dtype or length, or the result is not a valid `Graph`.
+    x are numbers of shape (n, f). y are classes from 0, with -1 for a vertex without a label, of shape (n,) or (n, 1); or labels of another
+    target, shape (n, t), see `bulksample.graph.labels.as_labels`; the target is by default what the dtype, the shape and the values of y
+    are. Masks are booleans of shape (n,) for ``train``, ``val`` and ``test``; one without a vertex is left out. `num_classes` is one more
+    than the largest class unless given. Raises `DataError` if an array has the wrong dtype or length, or the result is not a valid `Graph`.
     """
     fields = column_fields(graph.n, x, y, masks, num_classes, target)
     if x is None:
@@ -164,29 +135,16 @@ def read_columns(
     graph: Graph, features: PathLike | None = None, labels: PathLike | None = None, split: PathLike | None = None,
     target: str | None = None,
 ) -> Graph:  # fmt: skip
-    """Return the graph with features, labels and splits read from files. Nothing is unpickled.
+    """Return the graph with features, labels and splits read from files. Nothing is unpickled. Raises `DataError` naming the file.
 
-    Parameters
-    ----------
-    features, labels : path of a `.npy` file, optional
-        Shapes (n, f), and (n,) or (n, t): row v belongs to vertex v. Features stay in their file, mapped, if they are float16 or float32.
-    split : path of an `.npz` file, optional
-        Arrays ``train``, ``val`` and ``test``, or the same names with ``_mask``: booleans of shape (n,) or vertex ids.
-    target : str, optional
-        See `with_columns`.
-
-    Raises
-    ------
-    DataError
-        Naming the file.
+    `features` and `labels` are `.npy` files of shape (n, f), and (n,) or (n, t): row v belongs to vertex v. Features stay in their file,
+    mapped, if they are float16 or float32. `split` is an `.npz` file of arrays ``train``, ``val`` and ``test``, or the same names with
+    ``_mask``: booleans of shape (n,) or vertex ids.
     """
     x, y = (None if path is None else _one_row_each(Path(path), graph) for path in (features, labels))
     masks = None if split is None else _read_split(Path(split), graph.n)
-    try:
-        return with_columns(graph, x=x, y=y, masks=masks, target=target)
-    except DataError as error:
-        names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
-        raise DataError(f"{names}: {error}") from error
+    names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
+    return named(names, lambda: with_columns(graph, x=x, y=y, masks=masks, target=target))
 
 
 def _one_row_each(path: Path, graph: Graph) -> Array:
@@ -199,21 +157,17 @@ def _one_row_each(path: Path, graph: Graph) -> Array:
 
 def _read_split(path: Path, n: int) -> dict[str, Array]:
     """Return the masks of an `.npz` file by split."""
-    masks = {}
+    masks: dict[str, Array] = {}
     with Archive(path) as archive:
         for name in archive.names:
             split = name.removesuffix("_mask")
             if split not in SPLITS or split in masks:
                 raise DataError(f"{path.name}: {name}: is not a split, or is there twice; use {', '.join(SPLITS)}")
-            masks[split] = _as_mask(f"{path.name}: {name}", archive.read(name), n)
+            array = archive.read(name)
+            try:
+                ids = vertex_ids(array, n, f"{path.name}: {name}")
+            except UsageError as error:
+                raise DataError(str(error)) from None
+            masks[split] = np.zeros(n, bool)
+            masks[split][ids] = True
     return masks
-
-
-def _as_mask(name: str, array: Array, n: int) -> Array:
-    try:
-        ids = vertex_ids(array, n, name)
-    except UsageError as error:
-        raise DataError(str(error)) from None
-    mask = np.zeros(n, bool)
-    mask[ids] = True
-    return mask

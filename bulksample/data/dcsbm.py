@@ -94,14 +94,8 @@ class _Vertices(NamedTuple):
 
 
 def dcsbm(
-    n: int,
-    degree: int,
-    model: BlockModel | str = "products",
-    *,
-    seed: int = 0,
-    backend: Backend | None = None,
-    chunk: int = 2**20,
-) -> Graph:
+    n: int, degree: int, model: BlockModel | str = "products", *, seed: int = 0, backend: Backend | None = None, chunk: int = 2**20,
+) -> Graph:  # fmt: skip
     """Draw an undirected graph without self loops.
 
     Parameters

@@ -12,7 +12,7 @@ import numpy as np
 from ..graph import Graph, Relation, VertexType
 from ..graph.labels import has_label, is_known, target_of, unused_classes
 from ..sparse import CSR
-from .manifest import Manifest, RelationEntry, TypeEntry
+from .manifest import Manifest, TypeEntry
 from .manifest_file import ArrayEntry
 
 _STEP = 2**22
@@ -22,8 +22,15 @@ _Figures = dict[str, Any]
 def summary(manifest: Manifest) -> _Figures:
     """Return the entries that `bulksample data info` prints: the schema of the graph."""
     types = {kind.name: _type_entry(kind, manifest.of_type(i)) for i, kind in enumerate(manifest.types)}
-    relations = {" ".join(one.key): _relation_entry(one, manifest.of_relation(i)) for i, one in enumerate(manifest.relations)}
-    parts = {"types": types, "relations": relations}
+    relations = {}
+    for i, one in enumerate(manifest.relations):
+        arrays = manifest.of_relation(i)
+        features = arrays.get("edge_features")
+        relations[" ".join(one.key)] = {
+            "edges": one.edges, "weighted": "weights" in arrays, "times": "times" in arrays,
+            "edge_features": features.shape[1] if features else 0,
+        }  # fmt: skip
+    parts: _Figures = {"types": types, "relations": relations}
     if manifest.plain:
         ((kind,), (relation,)) = types.values(), relations.values()
         parts = {name: value for name, value in {**relation, **kind}.items() if name != "times"}
@@ -45,28 +52,15 @@ def _type_entry(kind: TypeEntry, arrays: dict[str, ArrayEntry]) -> _Figures:
     }
 
 
-def _relation_entry(relation: RelationEntry, arrays: dict[str, ArrayEntry]) -> _Figures:
-    features = arrays.get("edge_features")
-    return {
-        "edges": relation.edges,
-        "weighted": "weights" in arrays,
-        "times": "times" in arrays,
-        "edge_features": features.shape[1] if features else 0,
-    }
-
-
 def describe(graph: Graph, schema: _Figures | None = None) -> _Figures:
     """Return statistics of a graph, added to what `summary` returns of its store. Reads each adjacency once, in pieces.
 
-    Returns
-    -------
-    dict
-        Of a type: the first and last time; the numbers of vertices with a label, and of `isolated` ones, which no edge touches; the sizes
-        of its splits. Of a relation: the first and last time; degrees; the numbers of parallel edges, and of vertices at either end
-        without an edge. Of a relation within one type, which may have been read in the wrong direction: `symmetric`, True if every edge
-        has its reverse; `edges_with_reverse`, the share of such edges; the number of `self_loops`; with classes, the `homophily`, the
-        share of edges within a class among those with a label at both ends (NaN if there is none). In a plain graph vertices without an
-        edge at their end are those `without_in_edges`.
+    Of a type: the first and last time; the numbers of vertices with a label, and of `isolated` ones, which no edge touches; the sizes of
+    its splits. Of a relation: the first and last time; degrees; the numbers of parallel edges, and of vertices at either end without an
+    edge. Of a relation within one type, which may have been read in the wrong direction: `symmetric`, True if every edge has its reverse;
+    `edges_with_reverse`, the share of such edges; the number of `self_loops`; with classes, the `homophily`, the share of edges within a
+    class among those with a label at both ends (NaN if there is none). In a plain graph vertices without an edge at their end are those
+    `without_in_edges`.
     """
     figures = schema or {}
     touched = {kind.name: np.zeros(kind.count, bool) for kind in graph.types}
@@ -145,5 +139,4 @@ def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         middle = (low + high) // 2
         below = open_ & (a.indices[np.minimum(middle, a.nnz - 1)] < columns)
         low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
-    found: np.ndarray = (low < ends) & (a.indices[np.minimum(low, a.nnz - 1)] == columns)
-    return found
+    return np.asarray((low < ends) & (a.indices[np.minimum(low, a.nnz - 1)] == columns))

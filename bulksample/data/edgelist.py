@@ -22,17 +22,9 @@ _OF_NAMES = "; skip a line of names with skip=1"
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    undirected: bool = False,
-    ids: str = "integer",
-    vertices: int | None = None,
-    self_loops: str = "keep",
-    duplicates: str = "sum",
-    skip: int = 0,
-    tally: EdgeTally | None = None,
-    edge_features: str | os.PathLike[str] | None = None,
-) -> Graph:
+    path: str | os.PathLike[str], *, undirected: bool = False, ids: str = "integer", vertices: int | None = None, self_loops: str = "keep",
+    duplicates: str = "sum", skip: int = 0, tally: EdgeTally | None = None, edge_features: str | os.PathLike[str] | None = None,
+) -> Graph:  # fmt: skip
     """Read the graph of an edge list.
 
     Parameters

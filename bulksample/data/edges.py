@@ -38,18 +38,10 @@ class EdgeTally:
 
 
 def adjacency(
-    sources: np.ndarray,
-    targets: np.ndarray,
-    n: int,
-    weights: np.ndarray | None = None,
-    *,
-    undirected: bool = False,
-    self_loops: str = "keep",
-    duplicates: str = "sum",
-    ids: np.ndarray | None = None,
-    tally: EdgeTally | None = None,
+    sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray | None = None, *, undirected: bool = False,
+    self_loops: str = "keep", duplicates: str = "sum", ids: np.ndarray | None = None, tally: EdgeTally | None = None,
     scratch: Path | None = None,
-) -> tuple[CSR, float]:
+) -> tuple[CSR, float]:  # fmt: skip
     """Build the adjacency of the edges u -> v: row v holds column u.
 
     Parameters

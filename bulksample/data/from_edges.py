@@ -16,24 +16,10 @@ from .edges import adjacency
 
 
 def from_edges(
-    source: Any,
-    destination: Any,
-    num_nodes: int | None = None,
-    weights: Any = None,
-    x: Any = None,
-    y: Any = None,
-    *,
-    edge_attr: Any = None,
-    train_mask: Any = None,
-    val_mask: Any = None,
-    test_mask: Any = None,
-    num_classes: int | None = None,
-    target: str | None = None,
-    undirected: bool = False,
-    self_loops: str = "keep",
-    duplicates: str = "sum",
-    name: str = "graph",
-) -> Graph:
+    source: Any, destination: Any, num_nodes: int | None = None, weights: Any = None, x: Any = None, y: Any = None, *,
+    edge_attr: Any = None, train_mask: Any = None, val_mask: Any = None, test_mask: Any = None, num_classes: int | None = None,
+    target: str | None = None, undirected: bool = False, self_loops: str = "keep", duplicates: str = "sum", name: str = "graph",
+) -> Graph:  # fmt: skip
     """Build a graph from its edges, in any order. Arrays may be lists, numpy arrays or torch tensors.
 
     Parameters
@@ -78,7 +64,11 @@ def from_edges(
     masks = {split: as_array(f"{split} mask", mask) for split, mask in masks.items() if mask is not None}
     columns = {"x": x, "y": y, **{f"{split}_mask": mask for split, mask in masks.items()}}
     n = _count(num_nodes, (source, destination), {name: column for name, column in columns.items() if column is not None})
-    real = None if weights is None else _edge_weights(as_array("weights", weights), len(source))
+    real = None if weights is None else as_array("weights", weights)
+    if real is not None:
+        if real.shape not in ((len(source),), (len(source), 1)):
+            raise DataError(f"weights: got shape {real.shape}; use one number for each of the {len(source)} edges")
+        real = typed("weights", real.reshape(-1), "iuf", 1, np.float64)
     matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
     edges = None
     if edge_attr is not None:
@@ -106,9 +96,3 @@ def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: dict[str, 
         if count < least:
             raise DataError(f"{name}: has {count} rows, but an edge names vertex {least - 1}; use one row for each vertex, {least} or more")
     return max(rows.values(), default=least)
-
-
-def _edge_weights(weights: Array, edges: int) -> Array:
-    if weights.shape not in ((edges,), (edges, 1)):
-        raise DataError(f"weights: got shape {weights.shape}; use one number for each of the {edges} edges")
-    return typed("weights", weights.reshape(-1), "iuf", 1, np.float64)

@@ -73,19 +73,10 @@ def parse_relations(words: Sequence[str]) -> list[RelationSize]:
 
 
 def hetero(
-    types: Mapping[str, int],
-    relations: Sequence[RelationSize | tuple[str, str, str, int]],
-    *,
-    power: int = 2,
-    features: int = 0,
-    classes: int = 0,
-    times: int = 0,
-    edge_times: int = 0,
-    parallel: bool = False,
-    seed: int = 0,
-    backend: Backend | None = None,
+    types: Mapping[str, int], relations: Sequence[RelationSize | tuple[str, str, str, int]], *, power: int = 2, features: int = 0,
+    classes: int = 0, times: int = 0, edge_times: int = 0, parallel: bool = False, seed: int = 0, backend: Backend | None = None,
     name: str = "hetero",
-) -> Graph:
+) -> Graph:  # fmt: skip
     """Draw a heterogeneous graph. Destinations of edges are uniform; a source is floor(n u^power) of a uniform u, so few have most edges.
 
     Parameters

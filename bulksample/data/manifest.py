@@ -11,24 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ..errors import DataError, UsageError
 from ..graph import EDGE, NODE, Graph, Key
 from ..graph.vertex_table import SPLITS
 from ..sparse import MAX_VERTICES
-from .manifest_file import (
-    FILE,
-    ArrayEntry,
-    Count,
-    Fits,
-    SignedManifest,
-    check_entry,
-    check_files,
-    check_sparse,
-    is_column_name,
-    read_manifest,
-)
+from .manifest_file import FILE, ArrayEntry, Count, Entry, Fits, SignedManifest, check_entry, check_sparse, is_column_name, read_manifest
 
 FORMAT, TYPED_FORMAT = "bulksample store", "bulksample heterogeneous store"
 _Size = Annotated[int, Field(ge=0, le=MAX_VERTICES)]
@@ -37,10 +26,8 @@ _OF_PLAIN_EDGES = ("indptr", "indices", "weights", "edge_features")
 _NOT_PLAIN = ("times", "edge_ids")
 
 
-class TypeEntry(BaseModel):
+class TypeEntry(Entry):
     """One vertex type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     name: str
     vertices: _Size
@@ -48,10 +35,8 @@ class TypeEntry(BaseModel):
     num_classes: Count
 
 
-class RelationEntry(BaseModel):
+class RelationEntry(Entry):
     """One relation. `parallel` is written only if it is False, as stores of earlier versions do not have it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     source: str
     name: str
@@ -103,18 +88,11 @@ LAYOUTS: dict[str, type[SignedManifest]] = {FORMAT: PlainLayout, TYPED_FORMAT: T
 
 @dataclass(frozen=True)
 class Manifest:
-    """The types and relations of a store, and their arrays.
+    """The types and relations of a store, and their arrays by role, as the file names them.
 
-    Attributes
-    ----------
-    arrays : dict of ArrayEntry
-        By role, as the file names it. Roles of a type: `features`, or `features_indptr`, `features_indices` and `features_values`;
-        `labels`, ``mask.<split>``, `times`, ``extra.<name>``. Roles of a relation: `indptr`, `indices`, `weights`, `edge_ids`, `times`,
-        `edge_features`.
-    plain : bool
-        True for a plain graph: one of one type and one relation.
-    digest : str
-        The sha256 of all fields of the file.
+    Roles of a type: `features`, or `features_indptr`, `features_indices` and `features_values`; `labels`, ``mask.<split>``, `times`,
+    ``extra.<name>``. Roles of a relation: `indptr`, `indices`, `weights`, `edge_ids`, `times`, `edge_features`. A graph is `plain` if it
+    has one type and one relation. The digest is the sha256 of all fields of the file.
     """
 
     name: str
@@ -254,7 +232,10 @@ def check_roles(manifest: Manifest, what: str) -> None:
         elif part is not None:
             fits = _edge_fits(own, counts[part.destination], part.edges)
         check_entry(f"{what}: arrays.{role}", entry, fits)
-    check_files(what, manifest.arrays)
+    files: dict[str, str] = {}
+    for role, entry in manifest.arrays.items():
+        if (other := files.setdefault(entry.file, role)) != role:
+            raise DataError(f"{what}: arrays.{role}: file {entry.file!r} is also the file of {other}")
     for i, kind in enumerate(manifest.types):
         check_sparse(_place(manifest, what, "types", i), manifest.of_type(i), kind.num_features)
     for i, relation in enumerate(manifest.relations):

@@ -33,25 +33,27 @@ Fits = tuple[tuple[str, ...], tuple[int | None, ...]]  # the dtypes of a role (e
 _MAX_BYTES = 2**24
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class ArrayEntry(BaseModel):
-    """One array: a plain `.npy` file in the folder of the store."""
+class Entry(BaseModel):
+    """A part of a manifest; no further fields are accepted, and none is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ArrayEntry(Entry):
+    """One array: a plain `.npy` file in the folder of the store."""
 
     file: str
     dtype: str
     shape: tuple[Count, ...]
     bytes: Count
-    sha256: _Sha256
+    sha256: Sha256
 
 
-class SignedManifest(BaseModel):
+class SignedManifest(Entry):
     """The arrays of a store by role, with a digest of all fields."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     if TYPE_CHECKING:  # the fields stand in the classes, after those that a reader looks for first
         arrays: dict[str, ArrayEntry]
@@ -74,52 +76,26 @@ def signed(manifest: AnyManifest) -> AnyManifest:
     return manifest.model_copy(update={"digest": manifest.content_digest()})
 
 
-def _old_of(directory: Path) -> str:
-    """Return where the old store is, if the writer of a new one has not finished; empty if there is none."""
-    if (old := replaced(directory)) is None:
-        return ""
-    return (
-        f"; a writer on another host is replacing it or was killed, and the old store is at {old}: "
-        f"run the command again {RESTORED_AFTER / 60:.0f} minutes after that, which puts it back"
-    )
-
-
 def _nearest(directory: Path) -> str:
-    """Return "; did you mean …?" with the store of the most similar name, or else what to use."""
+    """Return "; did you mean …?" with the store of the most similar name, or the public data set of such a name; else what a graph is."""
+    from .ogb_sets import SETS
+
     with suppress(OSError):
         stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
         if near := difflib.get_close_matches(directory.name, stores, 1):
             return f"; did you mean {str(directory.with_name(near[0]))!r}?"
-    return _public_set(directory)
-
-
-def _public_set(directory: Path) -> str:
-    """Return how to make a store of the public data set whose name is most similar; else what a graph is."""
-    from .ogb_sets import SETS
-
     if near := difflib.get_close_matches(directory.name.replace("_", "-"), SETS, 1, 0.8):
-        named = "it is a public data set" if near[0] == directory.name else f"did you mean the data set {near[0]}"
-        end = ": import it first, with" if near[0] == directory.name else "? Import it first:"
-        return f"; {named}{end} bulksample data import ogb {near[0]} -o {near[0]}"
+        same = near[0] == directory.name
+        named = "it is a public data set: import it first, with" if same else f"did you mean the data set {near[0]}? Import it first:"
+        return f"; {named} bulksample data import ogb {near[0]} -o {near[0]}"
     return "; a graph is the folder of a store, which `data import` or `data make` writes"
 
 
 def read_manifest(directory: Path, kinds: dict[str, type[SignedManifest]]) -> SignedManifest:
-    """Read the manifest of a store and check every field, and that its digest is that of its content.
+    """Read the manifest of a store and check every field, and that its digest is that of its content; `kinds` are the formats that fit.
 
-    Leftovers of killed writers beside the store are swept first; see `data.atomic`.
-
-    Parameters
-    ----------
-    kinds : dict of formats to classes
-        The formats that fit.
-
-    Raises
-    ------
-    DataError
-        If there is no manifest, or it is damaged or of another version; the message names the field.
-    UsageError
-        If the store holds another kind of graph.
+    Leftovers of killed writers beside the store are swept first; see `data.atomic`. Raises `DataError` if there is no manifest, or it is
+    damaged or of another version, naming the field; `UsageError` if the store holds another kind of graph.
     """
     path = _find(directory)
     what = f"{directory.name}/{FILE}"
@@ -156,7 +132,12 @@ def _find(directory: Path) -> Path:
     if directory.is_file():
         raise DataError(f"{directory}: is a file, not the folder of a store; use the folder that has a {FILE}")
     if not directory.is_dir():
-        raise DataError(f"{directory}: there is no such folder{_old_of(directory) or _nearest(directory)}")
+        if (old := replaced(directory)) is None:
+            raise DataError(f"{directory}: there is no such folder{_nearest(directory)}")
+        raise DataError(
+            f"{directory}: there is no such folder; a writer on another host is replacing it or was killed, and the old store is at {old}: "
+            f"run the command again {RESTORED_AFTER / 60:.0f} minutes after that, which puts it back"
+        )
     path = directory / FILE
     what = f"{directory.name}/{FILE}"
     if not path.exists():
@@ -181,15 +162,6 @@ def check_entry(where: str, entry: ArrayEntry, fits: Fits | None) -> None:
         raise DataError(f"{where}: {entry.bytes} bytes do not hold {entry.dtype} of shape {entry.shape}")
     if not (_NAME.fullmatch(entry.file) and entry.file.endswith(".npy")):
         raise DataError(f"{where}: file {entry.file!r} is not the name of a .npy file in the folder")
-
-
-def check_files(what: str, arrays: dict[str, ArrayEntry]) -> None:
-    """Raise `DataError` if two arrays share a file."""
-    files: dict[str, str] = {}
-    for role, entry in arrays.items():
-        if entry.file in files:
-            raise DataError(f"{what}: arrays.{role}: file {entry.file!r} is also the file of {files[entry.file]}")
-        files[entry.file] = role
 
 
 def check_sparse(what: str, arrays: dict[str, ArrayEntry], num_features: int) -> None:

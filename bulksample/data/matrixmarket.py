@@ -40,15 +40,9 @@ class _Header(NamedTuple):
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    undirected: bool = False,
-    transpose: bool = False,
-    self_loops: str = "keep",
-    duplicates: str = "sum",
-    tally: EdgeTally | None = None,
-    edge_features: str | os.PathLike[str] | None = None,
-) -> Graph:
+    path: str | os.PathLike[str], *, undirected: bool = False, transpose: bool = False, self_loops: str = "keep", duplicates: str = "sum",
+    tally: EdgeTally | None = None, edge_features: str | os.PathLike[str] | None = None,
+) -> Graph:  # fmt: skip
     """Read the graph of a square sparse matrix in a `.mtx` file, plain or gzip.
 
     Parameters

@@ -10,6 +10,7 @@ import ast
 import math
 import os
 import re
+import shutil
 import stat
 import struct
 import tempfile
@@ -119,20 +120,16 @@ def sound(array: np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what}: entry {place} is no boolean")
     if kind == "U" and array.size and array.dtype.itemsize:
         points = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("|", "=") + "u4")
-        wrong = (points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))
-        if wrong.any():
-            place = int(np.flatnonzero(wrong)[0]) // (array.dtype.itemsize // 4)
-            raise DataError(f"{what}: entry {place} is no text")
+        wrong = np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000)))
+        if len(wrong):
+            raise DataError(f"{what}: entry {int(wrong[0]) // (array.dtype.itemsize // 4)} is no text")
     return array
 
 
 class Archive:
     """A reader of the arrays of an `.npz` file, one at a time; use it in a ``with`` statement.
 
-    Raises
-    ------
-    DataError
-        On opening or reading, naming the file and the array.
+    Raises `DataError` on opening or reading, naming the file and the array.
     """
 
     def __init__(self, path: Path) -> None:
@@ -209,8 +206,7 @@ class Archive:
 def _inflated(stream: IO[bytes], header: Header, scratch: Path, what: str) -> np.ndarray:
     """Write the rest of a stream to an unnamed file and map it as an array; the file is deleted with the array."""
     with tempfile.TemporaryFile(dir=scratch) as file:
-        while piece := stream.read(_PIECE):
-            file.write(piece)
+        shutil.copyfileobj(stream, file, _PIECE)
         if file.tell() != header.data_bytes:
             raise DataError(f"{what}: ends after {file.tell()} of {header.data_bytes} bytes")
         file.flush()

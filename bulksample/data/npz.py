@@ -97,12 +97,21 @@ def _vertices(name: str, n: int, arrays: Arrays, times: Array | None, target: st
     for key, column in extra.items():
         if column.ndim == 0:
             raise DataError(f"{key}: must have {n} rows; it is a single number")
-    return VertexType(name, n, _features(arrays), labels, _num_classes(arrays, labels), kept, times, extra)
+    given = _take(arrays, "num_classes", "iu", 0, np.int64)
+    if given is not None and given < 0:
+        raise DataError(f"num_classes: is {int(given)}; use 0 or more")
+    classes = None if given is None else int(given)
+    outputs = classes or 0 if labels is None else outputs_of(labels, classes)
+    return VertexType(name, n, _features(arrays), labels, outputs, kept, times, extra)
 
 
 def _entries(arrays: Arrays) -> Relation:
     """Return the only relation of a plain graph."""
-    _refuse_scipy(arrays)
+    if {"format", "shape", "data"} <= arrays.keys() and arrays["format"].ndim == 0:
+        raise DataError(
+            "format: this is a sparse matrix of scipy.sparse.save_npz, without features and labels; write it with scipy.io.mmwrite, and "
+            "use `data import mtx`"
+        )
     indptr = _take(arrays, "indptr", "iu", 1, np.int64)
     indices = _take(arrays, "indices", "iu", 1, np.int32)
     if indptr is None or indices is None:
@@ -169,15 +178,6 @@ def _relation(types: dict[str, VertexType], key: Key, own: Arrays) -> Relation:
     return make_relation(types[key[0]], key[1], types[key[2]], (ends[0], ends[1]), own.get("edge_weight"), times, features)
 
 
-def _refuse_scipy(arrays: Arrays) -> None:
-    """Raise `DataError` for the file of a sparse matrix."""
-    if {"format", "shape", "data"} <= arrays.keys() and arrays["format"].ndim == 0:
-        raise DataError(
-            "format: this is a sparse matrix of scipy.sparse.save_npz, without features and labels; write it with scipy.io.mmwrite, and "
-            "use `data import mtx`"
-        )
-
-
 def _take(arrays: Arrays, name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> Array | None:
     """Convert the named array to `dtype` without changing a value; None if the file has no such array."""
     return None if name not in arrays else typed(name, arrays[name], kinds, ndim, dtype)
@@ -200,16 +200,4 @@ def _features(arrays: Arrays) -> Array | CSR | None:
     values = _take(arrays, "x_data", "fiu", 1, np.float32)
     if shape is None or indptr is None or indices is None or shape.shape != (2,) or not ((shape >= 0) & (shape <= MAX_VERTICES)).all():
         raise DataError(f"x_shape: is {arrays['x_shape'].tolist()}; use (n, f)")
-    try:
-        return CSR(indptr, indices, values, (int(shape[0]), int(shape[1])))
-    except DataError as error:
-        raise DataError(f"x: {error}") from error
-
-
-def _num_classes(arrays: Arrays, labels: Array | None) -> int:
-    given = _take(arrays, "num_classes", "iu", 0, np.int64)
-    if given is not None and int(given) < 0:
-        raise DataError(f"num_classes: is {int(given)}; use 0 or more")
-    if labels is None:
-        return 0 if given is None else int(given)
-    return outputs_of(labels, None if given is None else int(given))
+    return named("x", lambda: CSR(indptr, indices, values, (int(shape[0]), int(shape[1]))))

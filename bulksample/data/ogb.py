@@ -30,18 +30,10 @@ _HETEROGENEOUS_FILES = ("triplet-type-list.csv.gz", "num-node-dict.csv.gz", "edg
 
 
 def read(
-    path: str | os.PathLike[str],
-    *,
-    undirected: bool | None = None,
-    scheme: str | None = None,
-    features: bool = True,
-    edge_features: bool = True,
-    vertex_means: bool = True,
-    self_loops: str = "keep",
-    tally: EdgeTally | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-    target: str | None = None,
-) -> Graph:
+    path: str | os.PathLike[str], *, undirected: bool | None = None, scheme: str | None = None, features: bool = True,
+    edge_features: bool = True, vertex_means: bool = True, self_loops: str = "keep", tally: EdgeTally | None = None,
+    scratch: str | os.PathLike[str] | None = None, target: str | None = None,
+) -> Graph:  # fmt: skip
     """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
 
     Parameters

@@ -49,11 +49,6 @@ SETS = {
 }
 
 
-def known(name: str) -> bool:
-    """Return True if this is the name of a data set."""
-    return name in SETS
-
-
 def locate(name: str, root: str | os.PathLike[str], download: bool = True, base: str = _BASE) -> Path:
     """Return the folder of a data set, which holds ``raw`` and ``split``, below the folder of all data sets.
 

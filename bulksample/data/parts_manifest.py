@@ -13,34 +13,32 @@ own parts alone. The digests of the parts stand in the manifest above them, so p
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..errors import DataError
 from ..sparse import row_pointers
 from .manifest import FORMAT, LAYOUTS, Layout, Manifest, PlainLayout, check_roles, manifest_of
-from .manifest_file import FILE, ArrayEntry, Count, SignedManifest, check_entry, read_manifest
+from .manifest_file import FILE, AnyManifest, ArrayEntry, Count, Entry, Fits, Sha256, SignedManifest, check_entry, read_manifest
 
 PARTS, PART = "bulksample parts", "bulksample part"
 OWN_ROLES = ("old_id", "first_entry")  # of a part, beside those of the graph
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class PartSummary(BaseModel):
+class PartSummary(Entry):
     """The sizes of a part, and the digest of its manifest."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     folder: Annotated[str, Field(pattern=r"^part-\d{5,}$")]
     vertices: Count
     entries: Count
     training_vertices: Count
     bytes: Count
-    digest: _Digest
+    digest: Sha256
 
 
 class PartsManifest(SignedManifest):
@@ -72,8 +70,8 @@ class PartManifest(SignedManifest):
     format: Literal["bulksample part"] = "bulksample part"
     version: Literal[1] = 1
     part: Count
-    graph: _Digest
-    partition: _Digest
+    graph: Sha256
+    partition: Sha256
     vertices: Count
     entries: Count
     arrays: dict[str, ArrayEntry]
@@ -117,11 +115,17 @@ def _checked(directory: Path, made: PartsManifest) -> PartsManifest:
         raise DataError(
             f"{what}: the parts have {totals[0]} vertices and {totals[1]} entries; the graph {graph.vertices} and {graph.edges}"
         )
-    for role in ("new_id", "old_id"):
-        if role not in made.arrays:
+    ids: Fits = (("<i4",), (graph.vertices,))
+    return _with_roles(made, what, {"new_id": ids, "old_id": ids})
+
+
+def _with_roles(manifest: AnyManifest, what: str, roles: dict[str, Fits]) -> AnyManifest:
+    """Return a manifest; raises `DataError` unless it has arrays of some roles that fit."""
+    for role, fits in roles.items():
+        if role not in manifest.arrays:
             raise DataError(f"{what}: arrays.{role}: is missing")
-        check_entry(f"{what}: arrays.{role}", made.arrays[role], (("<i4",), (graph.vertices,)))
-    return made
+        check_entry(f"{what}: arrays.{role}", manifest.arrays[role], fits)
+    return manifest
 
 
 def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifest:
@@ -136,10 +140,27 @@ def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifes
             )
     columns = {role: entry for role, entry in made.arrays.items() if role not in OWN_ROLES}
     check_roles(manifest_of(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns})), what)
-    for role, dtype in zip(OWN_ROLES, ("<i4", "<i8"), strict=True):
-        if role not in made.arrays:
-            raise DataError(f"{what}: arrays.{role}: is missing")
-        check_entry(f"{what}: arrays.{role}", made.arrays[role], ((dtype,), (made.vertices,)))
+    _with_roles(made, what, {role: ((dtype,), (made.vertices,)) for role, dtype in zip(OWN_ROLES, ("<i4", "<i8"), strict=True)})
     if columns.keys() != parts.graph.arrays.keys():
         raise DataError(f"{what}: its arrays are {', '.join(columns)}; the graph has {', '.join(parts.graph.arrays)}")
     return made
+
+
+def folders_of(folder: Path, whole: Manifest) -> Iterator[tuple[Path, dict[str, ArrayEntry]]]:
+    """Yield the folder of a graph and, if it is divided, that of each part, with the arrays that lie there."""
+    if not is_parts(folder):
+        yield folder, whole.arrays
+        return
+    parts = load_parts(folder)
+    yield folder, parts.arrays
+    for number, part in enumerate(parts.parts):
+        yield folder / part.folder, load_part(folder, parts, number).arrays
+
+
+def describe_parts(manifest: PartsManifest) -> dict[str, Any]:
+    """Return the number of parts, their sizes, and the largest over the mean of vertices, entries and training vertices."""
+    sizes = {name: np.array([getattr(part, name) for part in manifest.parts]) for name in ("vertices", "entries", "training_vertices")}
+    return {
+        "parts": len(manifest.parts), "by": manifest.by, "part_bytes": [part.bytes for part in manifest.parts],
+        "max_over_mean": {name: float(load.max() / load.mean()) for name, load in sizes.items() if load.any()},
+    }  # fmt: skip

@@ -39,22 +39,9 @@ def write_parts(
 ) -> PartsManifest:  # fmt: skip
     """Write the parts of a store to a folder, completely or not at all, and return the manifest of all.
 
-    Parameters
-    ----------
-    directory : path of a store
-    target : path
-        The new folder. Held-out edges of the store (`links.npz`) are copied into it.
-    assignment : int32, shape (n,)
-        The part of each vertex, below `parts`.
-    by, seed
-        Written to the manifest: the partitioner and its seed.
-
-    Raises
-    ------
-    UsageError
-        If the folder exists and is not to be replaced, holds the store itself, or cannot be written.
-    DataError
-        If the store is damaged.
+    `assignment`, int32 of shape (n,), is the part of each vertex, below `parts`; `by` and `seed` name the partitioner in the manifest.
+    Held-out edges of the store (`links.npz`) are copied into the folder. Raises `UsageError` if the folder exists and is not to be
+    replaced, holds the store itself, or cannot be written; `DataError` if the store is damaged.
     """
     folder, out = Path(directory), Path(os.path.abspath(target))
     manifest = load_manifest(folder)
@@ -101,26 +88,21 @@ class _Division:
         for prefix, roles in _MATRICES.items():
             if f"{prefix}indptr" in self.manifest.arrays:
                 self._matrix(prefix, [role for role in roles if role in self.manifest.arrays])
-        tables = {"old_id": self._old_ids(), "new_id": self._new_ids()}
-        training, made = self._training(), []
+        file = NpyAppender(self.made / "old_id.npy", np.dtype(np.int32), (len(self.assignment),))
+        for own in self.folders:
+            file.append(open_npy(own / "old_id.npy", own.name))
+        tables = {"old_id": file.finish(), "new_id": self._new_ids()}
+        made = []
         for part, own in enumerate(self.folders):
-            arrays = self.arrays[part]
-            entries = arrays["indices"].shape[0]
-            one = signed(
-                PartManifest(
-                    part=part, graph=self.manifest.digest, partition=tables["new_id"].sha256, vertices=int(self.rows[part]),
-                    entries=entries, arrays=arrays,
-                )
-            )  # fmt: skip
+            arrays, rows = self.arrays[part], int(self.rows[part])
+            entries, size = arrays["indices"].shape[0], sum(entry.bytes for entry in arrays.values())
+            training = np.count_nonzero(open_npy(own / file_of("mask.train"), own.name)) if "mask.train" in arrays else 0
+            graph, partition = self.manifest.digest, tables["new_id"].sha256
+            one = signed(PartManifest(part=part, graph=graph, partition=partition, vertices=rows, entries=entries, arrays=arrays))
             write_synced(own / FILE, one.dumps())
             sync_folder(own)
-            size = sum(entry.bytes for entry in arrays.values())
-            made.append(
-                PartSummary(
-                    folder=own.name, vertices=one.vertices, entries=entries, training_vertices=int(training[part]), bytes=size,
-                    digest=one.digest,
-                )
-            )  # fmt: skip
+            sizes = {"vertices": rows, "entries": entries, "training_vertices": int(training), "bytes": size}
+            made.append(PartSummary(folder=own.name, **sizes, digest=one.digest))
         whole = signed(PartsManifest(by=by, seed=seed, graph=cast(PlainLayout, layout_of(self.manifest)), parts=tuple(made), arrays=tables))
         write_synced(self.made / FILE, whole.dumps())
         return whole
@@ -185,12 +167,6 @@ class _Division:
             arrays[f"{prefix}indptr"] = end.finish()
             arrays |= {role: file.finish() for role, file in zip(roles, own, strict=True)}
 
-    def _old_ids(self) -> ArrayEntry:
-        file = NpyAppender(self.made / "old_id.npy", np.dtype(np.int32), (len(self.assignment),))
-        for own in self.folders:
-            file.append(open_npy(own / "old_id.npy", own.name))
-        return file.finish()
-
     def _new_ids(self) -> ArrayEntry:
         file, following = NpyAppender(self.made / "new_id.npy", np.dtype(np.int32), (len(self.assignment),)), row_pointers(self.rows)
         for first, last in self._pieces(8):
@@ -201,8 +177,3 @@ class _Division:
             following[:-1] += counts
             file.append(places)
         return file.finish()
-
-    def _training(self) -> np.ndarray:
-        if "mask.train" not in self.manifest.arrays:
-            return np.zeros(self.parts, np.int64)
-        return np.array([np.count_nonzero(open_npy(own / file_of("mask.train"), own.name)) for own in self.folders], np.int64)

@@ -1,12 +1,9 @@
 """The places where a run writes its results: each can be written, loses nothing of an earlier run, and belongs to one run at a time.
 
-A run holds its places from its first write to its last. It locks a small file beside each, which names the process:
-
-    .NAME.bulksample-held
-
-The system lets go of a lock when its process ends, however it ends, so what a killed run held is free at once; the next run that holds a
-place in that folder removes the file. On the file systems of
-clusters other machines see the lock too; where a file system has no locks, a warning says so.
+A run holds its places from its first write to its last. It locks a small file beside each, ``.NAME.bulksample-held``, which names the
+process. The system lets go of a lock when its process ends, however it ends, so what a killed run held is free at once; the next run that
+holds a place in that folder removes the file. On the file systems of clusters other machines see the lock too; where a file system has no
+locks, a warning says so.
 """
 
 from __future__ import annotations
@@ -59,18 +56,9 @@ def check_outputs(overwrite: bool, *files: Path | None) -> None:
 def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool = True, prints: bool = False) -> None:
     """Raise `UsageError` if the name of a result promises another format than the option writes.
 
-    Parameters
-    ----------
-    option : str
-        As the user spells it.
-    file : path, optional
-        None, devices and pipes have no format.
-    endings : str
-        The endings that fit, such as ".csv", in any case. None: the option makes a folder, and endings of files do not fit.
-    bare : bool
-        A name without an ending fits too.
-    prints : bool
-        ``-`` stands for standard output; else it is refused, as no name of a file.
+    `endings` are those that fit, such as ".csv", in any case; without one, the option makes a folder, and endings of files do not fit. With
+    `bare` a name without an ending fits too. `prints`: ``-`` stands for standard output; else it is refused, as no name of a file. Devices
+    and pipes have no format.
     """
     if str(file) == "-" and not prints:
         raise UsageError(f"{option} writes no results to standard output; got -: use the name of a {'file' if endings else 'folder'}")
@@ -119,16 +107,10 @@ def check_folder(overwrite: bool, folder: Path | None) -> None:
 def holding(*places: Path | None, inside: Path | None = None) -> Iterator[None]:
     """Hold the places of results, files or folders, while the block runs; check what lies there after this call, not before.
 
-    None and ``-`` stand for no place. Devices and pipes are shared, and so is a file whose folder this process may not write to. A
-    thread may hold again what it holds. Missing folders above a place are made; those that stay empty are removed at the end. The folder
-    `inside` is held by a lock within it, so one that is mounted, or whose parent is not writable, can be held.
-
-    Raises
-    ------
-    UsageError
-        If another run holds one of them; the message names its process.
-    OSError
-        If a lock cannot be written.
+    None and ``-`` stand for no place. Devices and pipes are shared, and so is a file whose folder this process may not write to. A thread
+    may hold again what it holds. Missing folders above a place are made; those that stay empty are removed at the end. The folder `inside`
+    is held by a lock within it, so one that is mounted, or whose parent is not writable, can be held. Raises `UsageError`, naming the
+    process, if another run holds one of them, and OSError if a lock cannot be written.
     """
     real = {os.path.realpath(place): place for place in _named(places) if not is_device(place)}
     if inside is not None:

@@ -19,20 +19,9 @@ MAX_SCALE = 30
 
 
 def rmat(
-    scale: int,
-    edge_factor: int = 16,
-    *,
-    edges: int | None = None,
-    a: float = 0.57,
-    b: float = 0.19,
-    c: float = 0.19,
-    seed: int = 0,
-    directed: bool = False,
-    permute: bool = True,
-    self_loops: bool = False,
-    backend: Backend | None = None,
-    chunk: int = 2**20,
-) -> Graph:
+    scale: int, edge_factor: int = 16, *, edges: int | None = None, a: float = 0.57, b: float = 0.19, c: float = 0.19, seed: int = 0,
+    directed: bool = False, permute: bool = True, self_loops: bool = False, backend: Backend | None = None, chunk: int = 2**20,
+) -> Graph:  # fmt: skip
     """Draw a graph of n = 2**scale vertices by recursive quadrants of the adjacency.
 
     At each of `scale` levels an edge u -> v goes to the quadrant (0, 0), (0, 1), (1, 0) or (1, 1) with probability

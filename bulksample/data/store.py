@@ -27,10 +27,10 @@ from .held_out_links import FILE as LINKS
 from .held_out_links import HeldOutLinks
 from .manifest import Manifest, layout_of, manifest_of
 from .manifest_file import FILE, ArrayEntry, file_of, signed
-from .parts import check_parts, folders_of, gathered, parts_info
-from .parts_manifest import graph_manifest, is_parts, load_parts
+from .parts_manifest import describe_parts, folders_of, graph_manifest, is_parts, load_parts
 from .result_places import check_ending, holding
 from .store_files import check_size, check_sums, open_array, wanted, write_npy
+from .stored_rows import gathered
 
 Arrays = dict[str, np.ndarray]
 
@@ -128,21 +128,12 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     """
     folder = folder_of(directory, "a store")
     schema = graph_manifest(folder, plain=False)
-    entries = wanted(schema.arrays, features)
-    if is_parts(folder):
-        check_parts(folder, features, check)
-        arrays = gathered(folder, entries)
-    else:
-        check_sums(folder, entries.values(), check)
-        arrays = _opened(folder, entries)
-    try:
-        graph = _graph(schema, arrays)
-        if structure:
-            (graph if check == "full" else _without_dense(graph)).validate()
-        else:
-            _without_dense(graph).check_columns()
-    except DataError as error:
-        raise DataError(f"{folder.name}: {error}") from error
+    for own, held in folders_of(folder, schema):
+        check_sums(own, wanted(held, features).values(), check)
+    arrays = _opened(folder, wanted(schema.arrays, features))
+    graph = named(folder.name, lambda: _graph(schema, arrays))
+    lean = graph if structure and check == "full" else _without_dense(graph)
+    named(folder.name, lean.validate if structure else lean.check_columns)
     return graph
 
 
@@ -180,8 +171,7 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
     Raises
     ------
     DataError
-        If files are damaged: the message names each with its expected and its actual sha256. If all files are intact
-        but hold an invalid graph: the message names the first invalid value.
+        Naming each damaged file with its expected and its actual sha256, or the first invalid value of a graph whose files are intact.
     """
     graph = load(directory, check="full")
     if (Path(directory) / LINKS).exists():
@@ -191,23 +181,20 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
 
 def sums(directory: str | os.PathLike[str]) -> dict[str, str]:
     """Return the sha256 of each file of a store, by its path below the folder."""
-    folder = folder_of(directory, "a store")
-    if is_parts(folder):
-        own = [(str(path.relative_to(folder)), made.arrays) for path, made in folders_of(folder, load_parts(folder))]
-    else:
-        own = [("", manifest(folder).arrays)]
-    return {os.path.normpath(os.path.join(at, entry.file)): entry.sha256 for at, arrays in own for entry in arrays.values()}
+    folder, found = folder_of(directory, "a store"), dict[str, str]()
+    for own, arrays in folders_of(folder, manifest(folder)):
+        found |= {str((own / entry.file).relative_to(folder)): entry.sha256 for entry in arrays.values()}
+    return found
 
 
 def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a store from its manifest and the sizes of its files, without reading its arrays."""
     folder = folder_of(directory, "a store")
     schema = manifest(folder)
-    if is_parts(folder):
-        return parts_info(folder)
-    for entry in schema.arrays.values():
-        check_size(folder, entry)
-    return summary(schema)
+    for own, arrays in folders_of(folder, schema):
+        for entry in arrays.values():
+            check_size(own, entry)
+    return {**summary(schema), **(describe_parts(load_parts(folder)) if is_parts(folder) else {})}
 
 
 def arrays_of(graph: Graph) -> Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,17 +26,10 @@ class Piece(NamedTuple):
 
 
 class StoredRows:
-    """The rows of some vertices in the arrays of a graph.
+    """The rows of some vertices in the arrays of a graph; `manifest` is that of the whole graph, and the vertices ascend (int32).
 
-    Attributes
-    ----------
-    manifest : Manifest
-        Of the whole graph.
-    divided : bool
-        True if the rows lie in parts.
-    vertices : int32, shape (m,), ascending
-    read_bytes : int
-        Bytes of the rows that were read so far, and of the places of the vertices if the graph is divided.
+    They lie in the files of one folder or, if the graph is `divided`, of its parts. `read_bytes` counts the bytes of the rows that were
+    read so far, and of the places of the vertices if the graph is divided.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, vertices: np.ndarray, pieces: list[Piece], divided: bool = False) -> None:
@@ -109,10 +103,7 @@ class StoredRows:
 def open_rows(folder: Path, vertices: np.ndarray | None = None) -> StoredRows:
     """Open the rows of some vertices, ascending, or of all.
 
-    Raises
-    ------
-    DataError
-        If a manifest or a table of ids is damaged, or parts do not belong together.
+    Raises `DataError` if a manifest or a table of ids is damaged, or parts do not belong together.
     """
     if is_parts(folder):
         return _divided(folder, vertices)
@@ -146,3 +137,18 @@ def _as_slice(rows: np.ndarray) -> Any:
         return rows
     first = int(rows[0]) if len(rows) else 0
     return slice(first, first + len(rows))
+
+
+def gathered(folder: Path, roles: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read arrays of all parts into memory, in the order of the undivided store."""
+    stored, made, roles = open_rows(folder), dict[str, np.ndarray](), list(roles)
+    for prefix, values in (("", "weights"), ("features_", "features_values")):
+        if f"{prefix}indices" in roles:
+            columns = stored.manifest.num_features if prefix else stored.manifest.vertices
+            matrix = stored.matrix(prefix, values, columns, "features" if prefix else "adjacency")
+            made |= {f"{prefix}indptr": matrix.indptr, f"{prefix}indices": matrix.indices}
+            made |= {} if matrix.values is None else {values: matrix.values}
+    for role in roles:
+        if role not in made and (array := stored.edge_features() if role == "edge_features" else stored.rows(role)) is not None:
+            made[role] = array
+    return made

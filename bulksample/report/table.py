@@ -65,11 +65,7 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
     split = scored_split(reports[0])
     metric = reports[0]["metric"]
     return {
-        "method": label,
-        "failed": None,
-        "runs": len(reports),
-        "split": split,
-        "metric": metric,
+        "method": label, "failed": None, "runs": len(reports), "split": split, "metric": metric,
         "score": spread(report[f"{split}_{metric}"] for report in reports) if split else None,
         "epochs": _mean(report["epochs_in_this_run"] for report in reports),
         "steps": _mean(report["steps"] for report in reports) if all("steps" in report for report in reports) else None,
@@ -81,7 +77,7 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
         "compute_seconds": spread(report["compute_seconds"] for report in reports),
         "seconds_per_epoch": spread(report["seconds_per_epoch"] for report in reports),
         "networks": {network.label: _under(network, reports) for network in networks},
-    }
+    }  # fmt: skip
 
 
 def norm_of(report: dict[str, Any]) -> str | None:

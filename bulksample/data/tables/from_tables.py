@@ -48,15 +48,9 @@ class Table:
 
 
 def from_tables(
-    tables: Any,
-    schema: Mapping[str, Any] | None = None,
-    *,
-    reverse: bool = True,
-    time_unit: str = "s",
-    until: Any = None,
-    fit_until: Any = None,
-    name: str = "graph",
-) -> Graph:
+    tables: Any, schema: Mapping[str, Any] | None = None, *, reverse: bool = True, time_unit: str = "s", until: Any = None,
+    fit_until: Any = None, name: str = "graph",
+) -> Graph:  # fmt: skip
     """Build a heterogeneous graph from tables: rows are vertices, foreign keys are edges.
 
     Parameters
