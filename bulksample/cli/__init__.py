@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from typing import NoReturn
 
 from ..distributed.comm.launchers import Launch, launched
 from ..distributed.comm.process_end import RaiseStopped, Stopped, sentinel_of
@@ -42,7 +43,7 @@ def _run() -> None:
 
         from ..log import start_logging
         from .app import app
-        from .configured import ParseError, name_flags
+        from .configured import ParseError, explain, name_flags
         from .output import held_until_the_end
 
     start_logging()
@@ -55,10 +56,12 @@ def _run() -> None:
             sys.exit(code)
     except tuple(_EXIT_CODES) as error:
         kind, code = next((kind, code) for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        end_all_ranks(code, f"bulksample: {kind.__name__}: {name_flags(str(error))}")
-        sys.exit(code)
+        _fail(code, f"bulksample: {kind.__name__}: {name_flags(str(error))}")
     except ParseError as error:
-        sys.exit(_refuse(error))
+        message = explain(error)  # empty if the help was shown instead
+        if message and not launched().rank:  # all ranks parse the same command line: rank 0, or no launcher at all
+            print(f"bulksample: UsageError: {message}", file=sys.stderr)
+        sys.exit(EXIT_BAD_USE)
     except typer.Abort:
         print("bulksample: interrupted", file=sys.stderr)
         sys.exit(_EXIT_INTERRUPTED)
@@ -68,8 +71,7 @@ def _run() -> None:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; use pip install 'bulksample[{extra}]'")
-        sys.exit(EXIT_BAD_USE)
+        _fail(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; use pip install 'bulksample[{extra}]'")
     except (MemoryError, OSError, RuntimeError) as error:
         from .process import explain_memory, out_of_memory
 
@@ -77,22 +79,15 @@ def _run() -> None:
             try:
                 flush_results()
             except UsageError as full:
-                end_all_ranks(EXIT_BAD_USE, f"bulksample: UsageError: {full}")
-                sys.exit(EXIT_BAD_USE)
+                _fail(EXIT_BAD_USE, f"bulksample: UsageError: {full}")
         if not out_of_memory(error):
             raise
-        end_all_ranks(EXIT_BAD_USE, f"bulksample: {explain_memory(error)}")
-        sys.exit(EXIT_BAD_USE)
+        _fail(EXIT_BAD_USE, f"bulksample: {explain_memory(error)}")
 
 
-def _refuse(error: Exception) -> int:
-    """Print why a command line cannot be parsed, on one rank only, as all ranks parse the same one; return the exit code."""
-    from .configured import explain
-
-    message = explain(error)  # empty if the help was shown instead
-    if message and not launched().rank:  # rank 0, or no launcher at all
-        print(f"bulksample: UsageError: {message}", file=sys.stderr)
-    return EXIT_BAD_USE
+def _fail(code: int, reason: str) -> NoReturn:
+    end_all_ranks(code, reason)
+    sys.exit(code)
 
 
 def _stop(launch: Launch, signal: str) -> None:

@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperCommand
 
 from ..config.file import write
-from ..config.options import Options
 from ..methods.config import TrainConfig
 from ..version import __version__
 from . import compare, data, info, partition, plan, predict, report, sample, train
@@ -37,9 +36,7 @@ def root(
 
 
 class HelpByMethod(TyperCommand):
-    """A command whose help shows the options of a method only after ``--method NAME``."""
-
-    options: type[Options]
+    """The command `train`, whose help shows the options of a method only after ``--method NAME``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         joined = [word.removeprefix("--method=") for word in args if word.startswith("--method=")]
@@ -50,16 +47,11 @@ class HelpByMethod(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         method = ctx.meta.get(_METHOD)
         if method is not None:
-            self.options.made({"method": method}, {"method": "--method"})  # refuses a method that does not exist
-        foreign = {name for name, (group, _) in self.options.by_name().items() if group.methods and method not in group.methods}
+            TrainConfig.made({"method": method}, {"method": "--method"})  # refuses a method that does not exist
+        foreign = {name for name, (group, _) in TrainConfig.by_name().items() if group.methods and method not in group.methods}
         shown = copy(self)
         shown.params = [one for one in self.params if one.name not in foreign]
         super(HelpByMethod, shown).format_help(ctx, formatter)
-
-
-def help_by_method(options: type[Options]) -> type[HelpByMethod]:
-    """Return the class of a command with these options."""
-    return type("HelpByMethod", (HelpByMethod,), {"options": options})
 
 
 @config_commands.command("show")
@@ -78,7 +70,7 @@ app.add_typer(data.app, name="data")
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
-app.command("train", cls=help_by_method(TrainConfig), epilog=_OPTIONS_OF_A_METHOD)(train.train)
+app.command("train", cls=HelpByMethod, epilog=_OPTIONS_OF_A_METHOD)(train.train)
 app.command("predict")(predict.predict)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

@@ -55,6 +55,7 @@ def compare(
     Where the graph has validation vertices, every run trains until its validation score no longer rises: 40 epochs without a better
     one, at most 200. --epochs, --eval-every, --patience, --evaluate or --eval-splits after -- replaces this for all methods.
     """
+    from ..data.parts_manifest import graph_manifest
     from ..report.compare import CONVERGENCE, SharedSetup, compare, contestants
     from ..report.launch import refuse_inside_a_launch, starter, stoppable
     from ..report.network import network_models
@@ -63,8 +64,9 @@ def compare(
     compared, networks = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks)
     if config:
         compared = [replace(one, base=_of_file(config, one)) for one in compared]
-    validated = _has_validation(directory)
-    _check_out(out, directory)
+    validated = "mask.val" in graph_manifest(directory).arrays  # a run can stop by the score of these vertices
+    if directory.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UsageError(f"--out: got {out}, in the folder of the graph {directory}; use a folder of its own")
     converges = validated and not _length_is_named(options or [], config)
     common = (*(CONVERGENCE if converges else ()), *(options or ()))
     for one in compared:
@@ -86,19 +88,6 @@ def compare(
         print((out / "table.md").read_text(encoding="utf-8"), end="")
     if result["failed"]:
         raise typer.Exit(_EXIT_SOME_FAILED)
-
-
-def _check_out(out: Path, directory: Path) -> None:
-    """Raise `UsageError` if the results would lie in the folder of the graph."""
-    if directory.resolve() in (out.resolve(), *out.resolve().parents):
-        raise UsageError(f"--out: got {out}, in the folder of the graph {directory}; use a folder of its own")
-
-
-def _has_validation(directory: Path) -> bool:
-    """Return True if the graph has validation vertices, by whose score a run can stop."""
-    from ..data.parts_manifest import graph_manifest
-
-    return "mask.val" in graph_manifest(directory).arrays
 
 
 def _length_is_named(common: list[str], config: Path | None) -> bool:

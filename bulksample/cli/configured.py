@@ -65,12 +65,7 @@ SWITCHES = ("replicate_graph", "timing")
 
 
 class Requested(dict[str, Given]):
-    """The options that flags and a configuration file set, by name.
-
-    Attributes
-    ----------
-    source : the configuration file, if there is one
-    """
+    """The options that flags and a configuration file, `source`, set, by name."""
 
     source: Path | None = None
 
@@ -86,13 +81,15 @@ def configured(options: type[Options], from_file: bool = True) -> Callable[[Call
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
-        flags = {**_options(options), **(_published(options) if from_file else {})}
+        fields = [one for name, (group, field) in options.by_name().items() for one in _of_field(name, field, group.title)]
+        flags = {one.name: one for one in fields} | (_published(options) if from_file else {})
 
         def command(context: typer.Context, config: Path | None = None, **values: Any) -> None:
             all_flags = {name: values.pop(name) for name in flags}
             requested = Requested(read(config, options, TrainConfig, SampleConfig) if config else {})
             requested.source = config
-            from_flags = _requested({name: value for name, value in all_flags.items() if _is_given(context, name)})
+            sources = {name: getattr(context.get_parameter_source(name), "name", None) for name in all_flags}
+            from_flags = _requested({name: value for name, value in all_flags.items() if sources[name] == "COMMANDLINE"})
             if "fanouts" in from_flags and "layers" not in from_flags:
                 requested.pop("layers", None)  # the layers follow the fanouts of the flag, not those of the file
             requested.update(from_flags)
@@ -207,10 +204,6 @@ def config_beside(json_file: Path | None) -> Path | None:
     return companion(json_file, ".config.yaml")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    return getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
-
-
 def _requested(values: dict[str, Any]) -> dict[str, Given]:
     """Return the options that flags set, under our names; raise `UsageError` if two flags set the same option."""
     found: dict[str, Given] = {}
@@ -228,11 +221,6 @@ def _requested(values: dict[str, Any]) -> dict[str, Given]:
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
-def _options(options: type[Options]) -> dict[str, inspect.Parameter]:
-    """Return a keyword-only parameter for each command-line flag of the options, by parameter name."""
-    return {one.name: one for name, (group, field) in options.by_name().items() for one in _of_field(name, field, group.title)}
 
 
 def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter]:
@@ -255,12 +243,12 @@ def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter
 
 def _published(options: type[Options]) -> dict[str, inspect.Parameter]:
     """Return the hidden flags of the published code."""
-    hidden = [name for name in (*PUBLISHED, *IGNORED) if PUBLISHED.get(name, name) in options.model_fields or name in IGNORED]
-    return {
-        name: _parameter(name, Annotated[bool, typer.Option(flag(name), hidden=True)], False) if name in SWITCHES
-        else _parameter(name, Annotated[str | None, typer.Option(flag(name), hidden=True)], None)
-        for name in hidden
-    }  # fmt: skip
+    made = {}
+    for name in (*PUBLISHED, *IGNORED):
+        if name in IGNORED or PUBLISHED[name] in options.model_fields:
+            kind, default = (bool, False) if name in SWITCHES else (str | None, None)
+            made[name] = _parameter(name, Annotated[kind, typer.Option(flag(name), hidden=True)], default)
+    return made
 
 
 def _metavar(annotation: Any) -> str:

@@ -22,7 +22,6 @@ from .data_options import (
     backend_of,
     begin,
     finish,
-    tell_reverses,
 )
 from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_outputs
 
@@ -193,7 +192,10 @@ def split_edges(
         left = {":".join(key): share for key, share in reverses_left(split).items()}
         reverses = [":".join(key) for key in held.reverses]
         titles = {"relation": ":".join(held.relation), "reverses": reverses, "by_time": held.times is not None}
-    tell_reverses(max(left.values(), default=0.0), ", ".join(left) if titles else "")
+    if share := max(left.values(), default=0.0):
+        where = f" ({', '.join(left)})" if titles else ""
+        told = f"{share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them away"
+        warn(f"{told}; use --hold-out both")
     warn(*warnings)
     figures = titles | {f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}
     figures |= {"negatives": negatives, "reverses_left": left, **({"warnings": warnings} if warnings else {})}

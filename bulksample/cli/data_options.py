@@ -61,16 +61,6 @@ def begin(out: Path, overwrite: bool, json_file: Path | None) -> float:
     return time.perf_counter()
 
 
-def tell_reverses(share: float, relations: str = "") -> None:
-    """Warn if held-out edges keep their reverses in the graph for training; `share` is the largest of a split or a relation."""
-    if share:
-        where = f" ({relations})" if relations else ""
-        warn(
-            f"{share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them away; "
-            "use --hold-out both"
-        )
-
-
 def finish(
     graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None,
     imported: bool = False, read: dict[str, Any] | None = None,

@@ -67,7 +67,9 @@ def emit(
     """
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
-        _print(text)
+        if "stdout" in closed:
+            raise UsageError("--json -: standard output is closed; use a file")
+        print(text)
         return
     if json_file is not None:
         try:
@@ -93,24 +95,13 @@ def _show(result: dict[str, Any], title: str, caption: str | None) -> None:
         if not isinstance(value, dict):
             table.add_row(key, Text(_readable(key, value)))
         elif value and all(is_number(inner) for inner in value.values()):
-            table.add_row(key, Text(_listed(key, value)))
+            unit = "seconds" if key == "phases" else key  # the unit of all is in their common name
+            shown = [f"{name} {_readable(f'{unit}.{name}', number)}" for name, number in value.items() if number]
+            table.add_row(key, Text(", ".join(shown) or "none"))
         else:
             for name, inner in value.items():
                 table.add_row(f"{key}.{name}", Text(_readable(name, inner)))
     Console(file=sys.stdout).print(table)
-
-
-def _print(text: str) -> None:
-    if "stdout" in closed:
-        raise UsageError("--json -: standard output is closed; use a file")
-    print(text)
-
-
-def _listed(key: str, numbers: dict[str, Any]) -> str:
-    """Format the numbers that are not zero, with the unit that their common name implies."""
-    unit = "seconds" if key == "phases" else key
-    shown = [f"{name} {_readable(f'{unit}.{name}', number)}" for name, number in numbers.items() if number]
-    return ", ".join(shown) or "none"
 
 
 def _readable(name: str, value: Any) -> str:

@@ -89,10 +89,7 @@ def _relational(requested: Requested, directory: Path, manifest: Manifest, files
 
 def _show_relational(result: dict[str, Any]) -> None:
     """Print a line for each number of ranks and placement: MB that a rank holds, and MB that all ranks send in a step."""
-    held, sent = (
-        ("relations", "counts", "times", "features", "embeddings", "model", "total"),
-        ("topology", "features", "gradients", "total"),
-    )
+    held, sent = ("relations", "counts", "times", "features", "embeddings", "model", "total"), (*_SENT.values(), "total")
     print(f"{result['graph']}: predict {result['target']}, {result['parameters']} parameters")
     print("MB that a rank holds beside its process, mini-batches and buffers, then MB that all ranks send in a step")
     print(f"{'p':>5}{'c':>4}  {'topology':<12}{'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))
@@ -129,15 +126,11 @@ def _sizes_of(directory: Path, check: str) -> dict[str, Any]:
 
 def _show(made: Plan, result: dict[str, Any]) -> None:
     """Print the table, a line for each p and c; then the source of every rate, and the choice in sentences."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
     title = f"GB a device holds ({made.budget / 1e9:.4g} usable), GB all devices send and seconds of an epoch; * is the choice for its p"
-    table = Table(title=title, box=box.SIMPLE, padding=(0, 1))
-    for name in ("", "p", "c", "graph", "k", *_HELD, "peak", *_SENT, *_SPENT):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(title, "", "p", "c", "graph", "k", *_HELD, "peak", *_SENT, *_SPENT)
     for row in result["rows"]:
         held, sent = row["memory"], row["bytes_sent"]
         spent = row["seconds"] | {"evaluate": row["evaluation"]["seconds"] / row["evaluation"]["every"]}
@@ -158,16 +151,9 @@ def _show(made: Plan, result: dict[str, Any]) -> None:
 
 def _placements(rows: list[dict[str, Any]]) -> Any:
     """Return the table of placements: for each p, the best c of every pair of a topology and features."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title="Placements of topology and features; GB, and seconds of an epoch with evaluation; * is the fastest",
-        box=box.SIMPLE,
-        padding=(0, 1),
-    )
-    for name in ("", "p", "topology", "features", "c", "order", "fits", "device", "host", "sent", "between machines", "epoch"):
-        table.add_column(name, justify="right", no_wrap=True)
+    title = "Placements of topology and features; GB, and seconds of an epoch with evaluation; * is the fastest"
+    columns = ("", "p", "topology", "features", "c", "order", "fits", "device", "host", "sent", "between machines", "epoch")
+    table = _table(title, *columns)
     for row in rows:
         sizes = (row["memory"]["total"], row["host_bytes_of_a_machine"], row["bytes_sent"]["total"], row["bytes_between_machines"])
         divided = "partitioned" in (row["topology"], row["features"])
@@ -176,6 +162,16 @@ def _placements(rows: list[dict[str, Any]]) -> Any:
             row["grid_order"] if divided else "", "yes" if row["fits"] else "no", *[_figure(size / 1e9) for size in sizes],
             _figure(row["seconds"]["with_evaluation"]) if row["fits"] else "",
         )  # fmt: skip
+    return table
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1))
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

@@ -41,7 +41,10 @@ def train(
         config.check_graph(str(directory), manifest(directory).plain)
     start_logging(log_level)
     if not quiet:
-        _tell_unused(requested, config)
+        # options from a file may serve several runs
+        warning = unread_warning(config, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
+        if warning and not launched().rank:
+            warn(warning)
     from ..training.callbacks import Callback, EpochLog, JsonLines, lines_of, progress_shown
     from ..training.overwrite import CONFIG, among_checkpoints, owned
     from ..training.trackers import check_trackers
@@ -64,7 +67,9 @@ def train(
 
         report = train_tracked(config, directory, comm, [*([JsonLines(lines, outputs)] if lines else []), *shown], begun)
         if comm.rank == 0:
-            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report), outputs.write)
+            rows = _ten_rows(report)
+            report = {name: report[name] for name in (*rows, *report)}  # the rows of the table first
+            emit(report, json_file, f"train {directory}", not quiet, () if verbose else rows, outputs.write)
     if report["stopped"] and not report.get("ended"):
         then = "go on with --resume auto" if config.checkpoint else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:
@@ -74,23 +79,11 @@ def train(
         raise typer.Exit(1)
 
 
-def _tell_unused(requested: Requested, config: TrainConfig) -> None:
-    """Warn on rank 0 about flags of sampling or of hidden layers that the run ignores; options from a file may serve several runs."""
-    warning = unread_warning(config, {name: given.origin for name, given in requested.items() if given.origin.startswith("--")})
-    if warning and not launched().rank:
-        warn(warning)
-
-
 def _ten_rows(report: dict[str, Any]) -> list[str]:
     """Return the names of the entries that matter most: measured scores first; bytes between machines if there are several."""
     scores = [f"{split}_{report['metric']}" for split in ("test", "val")]
     between = ["bytes_between_machines"] if len(report["ranks_of_machines"]) > 1 else []
     return [name for name in scores if report.get(name) is not None] + list(_ROWS) + between
-
-
-def _score_first(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report with the rows of the table first."""
-    return {name: report[name] for name in (*_ten_rows(report), *report)}
 
 
 def _config(requested: Requested) -> tuple[TrainConfig, bool]:
