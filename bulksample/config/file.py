@@ -45,18 +45,9 @@ class _Known:
 def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Options]) -> dict[str, Given]:
     """Read the options of a command from a file.
 
-    Parameters
-    ----------
-    wanted : class of Options
-        The options to return.
-    others : classes of Options
-        The options of other commands. They are skipped under their group, so one file serves `train` and `sample`; at the top they
-        are refused, as they may be misspelt.
-
-    Raises
-    ------
-    UsageError
-        With the file and the line, if it is no YAML, or an option is unknown, stands in another group than its own, or appears twice.
+    The options of `others`, other commands, are skipped under their group, so one file serves `train` and `sample`; at the top they are
+    refused, as they may be misspelt. Raises `UsageError` with the file and the line, if it is no YAML, or an option is unknown, stands in
+    another group than its own, or appears twice.
     """
     try:
         found = _options(str(path), Path(path).read_text(encoding="utf-8"), _Known((wanted, *others)))
@@ -150,14 +141,8 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 def write(config: Options, method: str | None = None, changed: bool = False) -> str:
-    """Return the YAML of a configuration; `read` returns the same configuration.
-
-    Parameters
-    ----------
-    method : str, optional
-        Leave out the groups of other methods.
-    changed : bool
-        Leave out options that have their default.
+    """Return the YAML of a configuration, without the groups of other methods or, if `changed`, defaults; `read` returns the same
+    configuration.
     """
     groups: dict[str, list[str]] = {}
     for name, (group, field) in type(config).by_name().items():

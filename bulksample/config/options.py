@@ -17,21 +17,13 @@ from ..errors import UsageError, instead_of, is_switch, unknown
 
 
 class Options(BaseModel):
-    """A group of options, or several groups joined by inheritance.
-
-    Attributes
-    ----------
-    group : the key of the group in a configuration file; options of a group without a key stand at the top
-    title : the heading in ``--help``
-    methods : the methods that take these options; empty if every method takes them
-    free : options that do not change the result of a computation, only how far, how fast or where; a resumed run may change them
-    """
+    """A group of options, or several groups joined by inheritance."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    group: ClassVar[str] = ""
-    title: ClassVar[str] = ""
-    methods: ClassVar[tuple[str, ...]] = ()
-    free: ClassVar[tuple[str, ...]] = ()
+    group: ClassVar[str] = ""  # its key in a configuration file; options of a group without a key stand at the top
+    title: ClassVar[str] = ""  # the heading in --help
+    methods: ClassVar[tuple[str, ...]] = ()  # those that take these options; empty if every method takes them
+    free: ClassVar[tuple[str, ...]] = ()  # options that change how far, how fast or where; a resumed run may change them
 
     @model_validator(mode="before")
     @classmethod
@@ -53,10 +45,7 @@ class Options(BaseModel):
     def of(cls, **values: Any) -> Self:
         """Return options from keyword arguments; None stands for the default.
 
-        Raises
-        ------
-        UsageError
-            If an option is unknown, with the nearest one that exists, or a value is out of range.
+        Raises `UsageError` if an option is unknown, with the nearest one that exists, or a value is out of range.
         """
         return cls.made(values, {})
 

@@ -14,6 +14,7 @@ longer rises, by the same patience.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -40,13 +41,7 @@ _SWITCHES = {"true": "--{}", "false": "--no-{}"}
 
 @dataclass(frozen=True)
 class Contestant:
-    """A method to compare, with its own options of `train`.
-
-    Attributes
-    ----------
-    label : the user's text, ``name:key=value``
-    base : options from a configuration file; all other options override them
-    """
+    """A method to compare: the user's text ``name:key=value``, its own options of `train`, and those of a file, which these override."""
 
     label: str
     method: str
@@ -56,20 +51,13 @@ class Contestant:
 
 @dataclass(frozen=True)
 class SharedSetup:
-    """The graph, the ranks and the options that all contestants share.
-
-    Attributes
-    ----------
-    start : command that starts a program on the ranks, such as ``mpirun -n 4``
-    options : common options of `bulksample train`
-    limit : seconds that a run may take
-    """
+    """The graph, the ranks and the options that all contestants share."""
 
     graph: Path
     ranks: int
-    start: tuple[str, ...]
-    options: tuple[str, ...]
-    limit: float
+    start: tuple[str, ...]  # the command that starts a program on the ranks, such as mpirun -n 4
+    options: tuple[str, ...]  # of `bulksample train`
+    limit: float  # seconds that a run may take
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,14 @@ def contestants(text: str, known: Iterable[str], partitioners: Container[str] = 
     words = [label.strip() for label in text.split(",") if label.strip()]
     if not words:
         raise UsageError(f"--methods: got {text!r}; name some, joined by commas, such as sync,full, or all")
-    chosen = [_contestant(label, partitioners) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
+    chosen = []
+    for label in (label for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))):
+        method, settings = name_and_options(label)
+        options = ["--partition", "block"] if method in partitioners else []
+        for key, value in settings.items():
+            name = key.replace("_", "-")
+            options += [_SWITCHES[value].format(name)] if value in _SWITCHES else [f"--{name}", value]
+        chosen.append(Contestant(label, method, tuple(options)))
     if any(one.method == ALL for one in chosen):
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
     for one in chosen:
@@ -110,16 +105,6 @@ def contestants(text: str, known: Iterable[str], partitioners: Container[str] = 
     return chosen
 
 
-def _contestant(label: str, partitioners: Container[str]) -> Contestant:
-    """Parse METHOD or METHOD:KEY=VALUE, one word of ``--methods``."""
-    method, settings = name_and_options(label)
-    options = ["--partition", "block"] if method in partitioners else []
-    for key, value in settings.items():
-        name = key.replace("_", "-")
-        options += [_SWITCHES[value].format(name)] if value in _SWITCHES else [f"--{name}", value]
-    return Contestant(label, method, tuple(options))
-
-
 def compare(
     setup: SharedSetup, methods: list[Contestant], seeds: list[int], out: Path, overwrite: bool, quiet: bool
 ) -> list[ContestantRun]:
@@ -129,10 +114,16 @@ def compare(
     finished runs, too; without it, raises `UsageError` before the first run if a folder holds a finished run with other options.
     """
     identity = {"version": __version__, "graph": graph_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
-    planned = [_planned(setup, identity, one, seed, out) for seed in seeds for one in methods]
-    if not overwrite:
-        for _, _, folder, asked in planned:
-            _refuse_to_replace(folder, asked)
+    planned = []
+    for seed, one in itertools.product(seeds, methods):
+        folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
+        options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
+        asked = {**identity, "options": options}  # by which a run is recognised
+        planned.append((one.label, seed, folder, asked))
+        before = (_object(folder / "run.json") or {}).get("asked")
+        if not overwrite and isinstance(before, dict) and before != asked and _finished("", 0, folder, before):
+            other = ", ".join(key for key in asked if before.get(key) != asked[key])
+            raise UsageError(f"{folder} holds a finished run with other {other}; use another folder, or --overwrite")
     runs: list[ContestantRun] = []
     for label, seed, folder, asked in planned:
         if any(run.label == label and run.failure for run in runs):
@@ -143,21 +134,6 @@ def compare(
         if not quiet:
             print(_progress(run), file=sys.stderr)
     return runs
-
-
-def _planned(setup: SharedSetup, identity: dict[str, Any], one: Contestant, seed: int, out: Path) -> tuple[str, int, Path, dict[str, Any]]:
-    """Return the label, the seed and the folder of a run, and what is asked of it, by which it is recognised."""
-    folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
-    options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
-    return one.label, seed, folder, {**identity, "options": options}
-
-
-def _refuse_to_replace(folder: Path, asked: dict[str, Any]) -> None:
-    """Raise `UsageError` if a folder holds a finished run of which something else was asked."""
-    before = (_object(folder / "run.json") or {}).get("asked")
-    if isinstance(before, dict) and before != asked and _finished("", 0, folder, before):
-        other = ", ".join(key for key in asked if before.get(key) != asked[key])
-        raise UsageError(f"{folder} holds a finished run with other {other}; use another folder, or --overwrite")
 
 
 def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun:

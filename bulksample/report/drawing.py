@@ -55,24 +55,14 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart.
+    """A chart: how it is drawn, and what it shows as a table and in words."""
 
-    Attributes
-    ----------
-    name : name of its file, without suffix
-    description : the chart in words, for readers who cannot see it
-    note : remark shown under the chart
-    draw : draws on a matplotlib figure and one of its axes
-    size : width and height in inches
-    numbers : what the chart shows, as a table
-    """
-
-    name: str
+    name: str  # of its file, without suffix
     title: str
-    description: str
-    note: str
-    draw: Callable[[Any, Any], None]
-    size: tuple[float, float]
+    description: str  # for readers who cannot see it
+    note: str  # shown under the chart
+    draw: Callable[[Any, Any], None]  # on a matplotlib figure and one of its axes
+    size: tuple[float, float]  # in inches
     numbers: TextTable
 
 
@@ -113,12 +103,8 @@ def inline(figure: Any, prefix: str) -> str:
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
     text = re.sub(r"(font: [^']*?)'[^;\"]*", r"\1var(--font)", text)
-    return re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _css_variable, text).strip()
-
-
-def _css_variable(found: re.Match[str]) -> str:
-    name = NAMES.get(found[2])
-    return f"{found[1]}: var({name})" if name else found[0]
+    named = "|".join(NAMES)
+    return re.sub(rf"(fill|stroke): ({named})", lambda found: f"{found[1]}: var({NAMES[found[2]]})", text).strip()
 
 
 def short_labels(labels: Iterable[str], longest: int = 30) -> list[str]:

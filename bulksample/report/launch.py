@@ -31,13 +31,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a launch.
-
-    Attributes
-    ----------
-    late : True if it reached the time limit and was ended
-    printed : its output and its errors
-    """
+    """The end of a launch: `late` if it reached the time limit and was ended, and all that it printed."""
 
     code: int
     seconds: float
@@ -59,15 +53,10 @@ def stoppable() -> Iterator[None]:
 
 
 def starter(ranks: int, launcher: str | None) -> list[str]:
-    """Return the command that starts a program on the ranks.
+    """Return the command that starts a program on the ranks; the launcher, if one is given, contains {ranks}, their number.
 
-    Raises `UsageError` if there are several ranks but no mpirun, or if the launcher does not contain {ranks}.
-
-    Parameters
-    ----------
-    launcher : str, optional
-        A command that contains {ranks}, their number. Default: ``mpirun -n {ranks}`` with the mpirun beside this Python or on the
-        path, and an empty command for one rank.
+    By default it is ``mpirun -n {ranks}`` with the mpirun beside this Python or on the path, and an empty command for one rank. Raises
+    `UsageError` if there are several ranks but no mpirun, or if the launcher does not contain {ranks}.
     """
     if launcher is not None:
         if "{ranks}" not in launcher:
@@ -128,20 +117,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_rest(mark: bytes) -> None:
-    """Kill the processes that the launcher left behind."""
-    deadline = time.monotonic() + _KILLED_SECONDS
-    while (left := _marked(mark)) and time.monotonic() < deadline:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
-def _marked(mark: bytes) -> list[int]:
-    """Return the ids of the running processes that have a mark, NAME=VALUE, in their environment."""
-    pids = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                pids.append(int(folder.name))
-    return pids
+    """Kill the processes that the launcher left behind: those that have a mark, NAME=VALUE, in their environment."""
+    deadline, left = time.monotonic() + _KILLED_SECONDS, True
+    while left and time.monotonic() < deadline:
+        left = False
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended meanwhile, or belongs to another user
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    left = True
+                    os.kill(int(folder.name), signal.SIGKILL)
+        if left:
+            time.sleep(0.05)

@@ -38,17 +38,15 @@ def network_models(labels: list[str], ranks: int) -> list[NetworkModel]:
     """Parse ``ethernet-10g`` or ``ethernet-10g:between=1.25e6:latency=1e-4`` for a number of ranks; raise `UsageError`."""
     if len(set(labels)) < len(labels):
         raise UsageError(f"networks must differ; got {', '.join(labels)}; use each name once")
-    return [_network_model(label, ranks) for label in labels]
-
-
-def _network_model(label: str, ranks: int) -> NetworkModel:
-    name, options = name_and_options(label)
-    network: NetworkProfile = named(NETWORKS, name, "network")
-    unknown = [key for key in options if key not in _GIVEN]
-    if unknown:
-        raise UsageError(f"a network has no {unknown[0]!r}; use {', '.join(_GIVEN)}")
-    rates = {key: getattr(network, key).value for key in _GIVEN} | {key: _positive(key, value) for key, value in options.items()}
-    return NetworkModel(label, rates["latency"], rates["inside" if ranks <= network.per_node else "between"])
+    models = []
+    for label in labels:
+        name, options = name_and_options(label)
+        network: NetworkProfile = named(NETWORKS, name, "network")
+        if unknown := [key for key in options if key not in _GIVEN]:
+            raise UsageError(f"a network has no {unknown[0]!r}; use {', '.join(_GIVEN)}")
+        rates = {key: getattr(network, key).value for key in _GIVEN} | {key: _positive(key, value) for key, value in options.items()}
+        models.append(NetworkModel(label, rates["latency"], rates["inside" if ranks <= network.per_node else "between"]))
+    return models
 
 
 def name_and_options(label: str) -> tuple[str, dict[str, str]]:

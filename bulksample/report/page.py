@@ -5,11 +5,9 @@ The same tables are written as Markdown, and the numbers of every run as CSV. Na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from ..config.metrics import percent, titled
 from ..errors import UsageError
@@ -25,11 +23,7 @@ from .table import format_number, head_and_body, markdown, to_csv
 class Page:
     """The contents of a report: tables and charts, before they are written.
 
-    Parameters
-    ----------
-    reading : Reading
-    device, network : str
-        Device and network of `plan` for the predictions that runs on several numbers of ranks are compared with.
+    `device` and `network` of `plan` are those of the predictions that runs on several numbers of ranks are compared with.
     """
 
     def __init__(self, reading: Reading, device: str = "cpu", network: str = "loopback") -> None:
@@ -39,7 +33,8 @@ class Page:
             (name, TextTable(*head_and_body(table["methods"], list(table["networks"])))) for name, table in reading.comparisons
         ]
         alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
-        self.differences = TextTable(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
+        told = [[name.replace("_", " "), *values] for name, values in differences(alike).items()]
+        self.differences = TextTable(["setting", *(one.label for one in alike)], told)
         self.environments = environments(self.series)
         self._runs = reading.runs
 
@@ -102,7 +97,11 @@ class Page:
             from markupsafe import Markup
         except ImportError as error:
             raise UsageError(f"a page needs Jinja2 ({error}); use pip install 'bulksample[plot]'") from error
-        drawn = [Markup(self._svg(chart, f"p{i}")) for i, chart in enumerate(self.charts)]
+        drawn = []
+        for i, chart in enumerate(self.charts):
+            with new_figure(size=chart.size) as (figure, axes):
+                chart.draw(figure, axes[0])
+                drawn.append(Markup(inline(figure, f"p{i}")))
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         text = (files("bulksample.report") / "page.html").read_text(encoding="utf-8")
         return environment.from_string(text).render(page=self, title=title, drawn=drawn, version=__version__) + "\n"
@@ -119,11 +118,6 @@ class Page:
         """Return CSV with a line for each run: its numbers and settings, nested ones as ``phases.sample``."""
         labels = {id(run): one.label for one in self.series for run in one.runs}
         return to_csv([{"run": run.name, "series": labels[id(run)], **_plain(run.report)} for run in self._runs])
-
-    def _svg(self, chart: Chart, prefix: str) -> str:
-        with new_figure(size=chart.size) as (figure, axes):
-            chart.draw(figure, axes[0])
-            return inline(figure, prefix)
 
 
 def _all_charts(series: list[Series], families: list[Family], benches: list[tuple[str, JsonObject]]) -> list[Chart]:
@@ -163,14 +157,8 @@ def _sent(report: JsonObject) -> float:
     return float(report["training_bytes" if "training_bytes" in report else "bytes_sent"]["total"]) / 1e6
 
 
-def _transposed(columns: dict[str, list[str]]) -> list[list[str]]:
-    return [[name.replace("_", " "), *values] for name, values in columns.items()]
-
-
 def _plain(report: JsonObject) -> JsonObject:
     """Return a report without lists of objects, which have no place in a line of CSV."""
-    return {key: value for key, value in report.items() if not _holds_objects(value)}
-
-
-def _holds_objects(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(item, dict | list) for item in value)
+    lists = {key: value for key, value in report.items() if isinstance(value, list)}
+    nested = {key for key, items in lists.items() if any(isinstance(item, dict | list) for item in items)}
+    return {key: value for key, value in report.items() if key not in nested}

@@ -29,25 +29,13 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run of `train` or `sample`.
+    """One run of `train` or `sample`."""
 
-    Attributes
-    ----------
-    name : str
-        Unique among the runs read together.
-    label : str, optional
-        The method as given to `compare`, shared by all its seeds.
-    report : dict
-        Empty if only lines of epochs were found.
-    lines : list of dict
-        One for each epoch.
-    """
-
-    name: str
+    name: str  # unique among the runs read together
     path: Path
-    report: JsonObject
-    lines: list[JsonObject] = field(default_factory=list)
-    label: str | None = None
+    report: JsonObject  # empty if only lines of epochs were found
+    lines: list[JsonObject] = field(default_factory=list)  # one for each epoch
+    label: str | None = None  # the method as given to `compare`, shared by all its seeds
 
     @property
     def trained(self) -> bool:
@@ -139,12 +127,12 @@ def _lines_of(run: Run, runs: list[Run]) -> Path:
 
 def _one_version(runs: list[Run]) -> None:
     versions = {run.path: run.report.get("environment", {}).get("version", "an unknown version") for run in runs if run.report}
-    first = next(iter(versions.items()), None)
-    other = next(((path, version) for path, version in versions.items() if first and version != first[1]), None)
-    if first and other:
-        raise DataError(
-            f"{other[0]}: was made by bulksample {other[1]}, and {first[0]} by {first[1]}; use results of one version, or --mixed-versions"
-        )
+    for path, version in versions.items():
+        first, of_first = next(iter(versions.items()))
+        if version != of_first:
+            raise DataError(
+                f"{path}: was made by bulksample {version}, and {first} by {of_first}; use results of one version, or --mixed-versions"
+            )
 
 
 def _names(runs: list[Run]) -> list[str]:

@@ -125,17 +125,15 @@ def settings(run: Run) -> dict[str, Any]:
 
 def differences(series: list[Series]) -> dict[str, list[str]]:
     """Return the settings in which series differ, each with one text for every series."""
-    each = [_setting_texts(one) for one in series]
-    names = dict.fromkeys(name for settings in each for name in settings)
-    columns = {name: [settings.get(name, "") for settings in each] for name in names}
+    each = []
+    for one in series:
+        data, environment = one.first.get("data", {}), one.first.get("environment", {})
+        also = {"data": data["name"]} if "name" in data else {}
+        also |= {name: environment[name] for name in ("version", "processor") if name in environment}
+        each.append({name: _text(value) for name, value in (settings(one.runs[0]) | also).items()})
+    names = dict.fromkeys(name for texts in each for name in texts)
+    columns = {name: [texts.get(name, "") for texts in each] for name in names}
     return {name: values for name, values in columns.items() if len(set(values)) > 1}
-
-
-def _setting_texts(series: Series) -> dict[str, str]:
-    data, environment = series.first.get("data", {}), series.first.get("environment", {})
-    texts = {name: _text(value) for name, value in settings(series.runs[0]).items()}
-    texts |= {"data": _text(data["name"])} if "name" in data else {}
-    return texts | {name: _text(environment[name]) for name in ("version", "processor") if name in environment}
 
 
 def _text(value: Any) -> str:
@@ -143,7 +141,9 @@ def _text(value: Any) -> str:
         return ", ".join(map(_text, value))
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(inner)}" for key, inner in value.items()) or "none"
-    return {True: "yes", False: "no", None: "unset"}.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unset" if value is None else str(value)
 
 
 def environments(series: list[Series]) -> list[tuple[str, dict[str, str]]]:
@@ -192,18 +192,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """Series that differ only in the number of ranks, the fewest first.
-
-    Attributes
-    ----------
-    predicted : predictions by number of ranks; empty if `plan` cannot predict them
-    why_not : the reason, if there are none
-    """
+    """Series that differ only in the number of ranks, the fewest first."""
 
     label: str
     members: list[Series]
-    predicted: dict[int, Point]
-    why_not: str
+    predicted: dict[int, Point]  # by number of ranks; empty if `plan` cannot predict them
+    why_not: str  # the reason, if there are none
 
     def measured(self, member: Series) -> Point:
         """Return the measured epoch of a series, as the mean over seeds."""
@@ -216,18 +210,15 @@ def families(series: list[Series], device: str = "cpu", network: str = "loopback
     groups: dict[str, list[Series]] = {}
     for one in series:
         if one.runs[0].trained and one.has("config") and one.has("data"):
-            groups.setdefault(_settings_but_ranks(one), []).append(one)
+            kept = {key: value for key, value in settings(one.runs[0]).items() if key not in _BY_RANKS}
+            alike = [kept, one.first["data"], one.first.get("environment", {}).get("version")]
+            groups.setdefault(json.dumps(alike, sort_keys=True, default=str), []).append(one)
     found = [
         sorted(part, key=lambda one: one.first["ranks"])
         for group in groups.values() for part in _one_for_each_size(group)
         if len({one.first["ranks"] for one in part}) > 1
     ]  # fmt: skip
     return [_family(label, group, device, network) for label, group in zip(_labels(found), found, strict=True)]
-
-
-def _settings_but_ranks(series: Series) -> str:
-    kept = {key: value for key, value in settings(series.runs[0]).items() if key not in _BY_RANKS}
-    return json.dumps([kept, series.first["data"], series.first.get("environment", {}).get("version")], sort_keys=True, default=str)
 
 
 def _one_for_each_size(group: list[Series]) -> list[list[Series]]:

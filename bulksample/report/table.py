@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from statistics import fmean
 from typing import Any
 
 from scipy.special import stdtrit
@@ -52,7 +53,7 @@ def paired(own: dict[int, float], other: dict[int, float]) -> dict[str, Any] | N
     differences = [own[seed] - other[seed] for seed in own if seed in other]
     if len(differences) < 2:
         return None
-    mean, n = _mean(differences), len(differences)
+    mean, n = fmean(differences), len(differences)
     half = float(stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / n**0.5
     return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": n}
 
@@ -67,13 +68,13 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
     return {
         "method": label, "failed": None, "runs": len(reports), "split": split, "metric": metric,
         "score": spread(report[f"{split}_{metric}"] for report in reports) if split else None,
-        "epochs": _mean(report["epochs_in_this_run"] for report in reports),
-        "steps": _mean(report["steps"] for report in reports) if all("steps" in report for report in reports) else None,
+        "epochs": fmean(report["epochs_in_this_run"] for report in reports),
+        "steps": fmean(report["steps"] for report in reports) if all("steps" in report for report in reports) else None,
         "trainers": reports[0].get("trainers", reports[0].get("ranks")),
         "norm": norm_of(reports[0]),
-        "bytes": {kind: _mean(report["training_bytes"][kind] for report in reports) for kind in ("total", *KINDS)},
-        "messages": {kind: _mean(report["training_messages"][kind] for report in reports) for kind in ("total", *KINDS)},
-        "busiest_rank": {what: _mean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
+        "bytes": {kind: fmean(report["training_bytes"][kind] for report in reports) for kind in ("total", *KINDS)},
+        "messages": {kind: fmean(report["training_messages"][kind] for report in reports) for kind in ("total", *KINDS)},
+        "busiest_rank": {what: fmean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
         "compute_seconds": spread(report["compute_seconds"] for report in reports),
         "seconds_per_epoch": spread(report["seconds_per_epoch"] for report in reports),
         "networks": {network.label: _under(network, reports) for network in networks},
@@ -101,14 +102,10 @@ def scored_split(report: dict[str, Any]) -> str | None:
     return next((split for split in SPLITS if report.get(f"{split}_{report['metric']}") is not None), None)
 
 
-def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)
-
-
 def spread(values: Iterable[float | None]) -> dict[str, Any]:
     """Return the mean, the standard deviation (None for a single value) and the values; those that are None are left out."""
     numbers = [value for value in values if value is not None]
-    return {"mean": _mean(numbers), "std": statistics.stdev(numbers) if len(numbers) > 1 else None, "values": numbers}
+    return {"mean": fmean(numbers), "std": statistics.stdev(numbers) if len(numbers) > 1 else None, "values": numbers}
 
 
 def to_csv(table: list[dict[str, Any]]) -> str:
@@ -134,7 +131,7 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, Any]]:
 def to_markdown(table: list[dict[str, Any]], networks: list[NetworkModel], caption: str) -> str:
     """Return a Markdown table with a column for each kind of bytes that a method sent, and notes on the columns under it."""
     lines = markdown(*head_and_body(table, [network.label for network in networks]))
-    return "\n".join([caption, "", *lines, "", *_few_seeds(table), *_unequal_steps(table), *_notes(networks)]) + "\n"
+    return "\n".join([caption, "", *lines, "", *(f"- {note}" for note in _notes(table, networks))]) + "\n"
 
 
 def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -193,36 +190,23 @@ def format_number(value: float, digits: int = 4) -> str:
     return f"{float(f'{value:.{digits}g}'):,.12g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{digits}g}"
 
 
-def _unequal_steps(table: list[dict[str, Any]]) -> list[str]:
-    """Return a note if methods made different numbers of optimizer steps: a comparison is fair only if each of them converged."""
-    steps = {row["method"]: row["steps"] for row in table if not row["failed"] and row.get("steps")}
-    if len(set(steps.values())) < 2:
-        return []
-    counted = ", ".join(f"{method} {format_number(count)}" for method, count in steps.items())
-    said = "The rows compare if each run stopped for want of a better score; otherwise give all as many steps, by batch_size and epochs."
-    return [f"- The methods made different numbers of steps: {counted}. {said}"]
-
-
-def _few_seeds(table: list[dict[str, Any]]) -> list[str]:
-    """Return a note on the column of differences; it says so if they come from fewer than five seeds."""
+def _notes(table: list[dict[str, Any]], networks: list[NetworkModel]) -> Iterator[str]:
+    """Yield notes on the columns; on differences from few seeds, and on unequal steps: such rows compare only if each run converged."""
     seeds = {row["difference"]["seeds"] for row in table if row.get("difference")}
-    if not seeds:
-        return []
-    few = f" {min(seeds)} seeds say little: use --repeats 5 or more." if min(seeds) < _ENOUGH_SEEDS else ""
-    return [f"- minus {table[0]['method']}: difference of the scores, paired by seed, with its 95 % interval (Student's t).{few}"]
-
-
-def _notes(networks: list[NetworkModel]) -> list[str]:
-    """Return notes on the columns."""
-    notes = [
-        "steps: updates of the weights by one trainer. trainers: ranks that train, without a server. norm: that after hidden layers.",
-        "MB and the kinds: bytes that all ranks sent in training, set-up included and evaluation left out, each message once.",
-        "s/epoch: wall-clock seconds on the machine and the network of the runs. ± is the standard deviation over seeds.",
-    ]
+    if seeds:
+        few = f" {min(seeds)} seeds say little: use --repeats 5 or more." if min(seeds) < _ENOUGH_SEEDS else ""
+        yield f"minus {table[0]['method']}: difference of the scores, paired by seed, with its 95 % interval (Student's t).{few}"
+    steps = {row["method"]: row["steps"] for row in table if not row["failed"] and row.get("steps")}
+    if len(set(steps.values())) > 1:
+        counted = ", ".join(f"{method} {format_number(count)}" for method, count in steps.items())
+        yield (
+            f"The methods made different numbers of steps: {counted}. The rows compare if each run stopped for want of a better score; "
+            "otherwise give all as many steps, by batch_size and epochs."
+        )
+    yield "steps: updates of the weights by one trainer. trainers: ranks that train, without a server. norm: that after hidden layers."
+    yield "MB and the kinds: bytes that all ranks sent in training, set-up included and evaluation left out, each message once."
+    yield "s/epoch: wall-clock seconds on the machine and the network of the runs. ± is the standard deviation over seeds."
     for network in networks:
         latency, bandwidth = format_number(1e6 * network.latency), format_number(network.bandwidth / 1e6)
-        notes.append(
-            f"{network.label}: computing seconds of the slowest rank, plus messages at {latency} us and bytes at {bandwidth} MB/s "
-            "of the rank that sends most."
-        )
-    return [f"- {line}" for line in notes]
+        parts = f"messages at {latency} us and bytes at {bandwidth} MB/s of the rank that sends most"
+        yield f"{network.label}: computing seconds of the slowest rank, plus {parts}."
