@@ -11,6 +11,7 @@ import io
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -91,18 +92,11 @@ def out_of_memory(error: BaseException) -> bool:
 def explain_memory(error: BaseException) -> str:
     """Return one line: the work of the innermost module of the package that has a line above, the reason, and what to lower."""
     work, lower = "running this command", "use a smaller graph or a machine with more memory"
-    for module in _modules(error):
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "")
         work, lower = next(((work, lower) for name, work, lower in _WORK if module.startswith(f"bulksample.{name}")), (work, lower))
     reason = (str(error).splitlines() or ["the system gave no more"])[0]
     return f"memory ran out while {work}: {reason}; {lower}"
-
-
-def _modules(error: BaseException) -> Iterator[str]:
-    """Yield the modules of the frames that an error went through, outermost first."""
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame.f_globals.get("__name__", "")
-        trace = trace.tb_next
 
 
 @contextmanager

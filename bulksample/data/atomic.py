@@ -26,12 +26,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import UsageError
-from .files import sync, sync_folder
+from ..errors import DataError, UsageError
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-z_]{8}")
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -241,3 +240,51 @@ def is_device(file: Path) -> bool:
         mode = os.stat(file).st_mode  # one call: between two, another process may remove the file
         return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
     return False
+
+
+PIECE = 2**24  # bytes
+
+
+def folder_of(given: Any, what: str) -> Path:
+    """Return a path that the user gave for a folder; raises `UsageError` naming `what` for anything else."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(f"{what}: got a {type(given).__name__}; use the path of a folder")
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and sync it."""
+    with open(path, "wb") as stream:
+        stream.write(data)
+        sync(stream)
+
+
+def sync(stream: BinaryIO) -> None:
+    """Sync what was written to a stream."""
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder, so that the names of its files survive a crash."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_below(folder: Path) -> None:
+    """Sync every file and folder below a folder."""
+    for path in folder.rglob("*"):
+        sync_folder(path)  # a file is opened and synced alike
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file, 16 MiB at a time; raises `DataError` if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            while piece := stream.read(PIECE):
+                yield piece
+    except OSError as error:
+        raise DataError(f"{path.parent.name}/{path.name}: cannot be read: {error.strerror}") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,20 +106,15 @@ def sorted_runs(keys: Keys, n: int, folder: Path) -> Iterator[np.ndarray]:
     with TemporaryFile(dir=folder) as file:
         ends = row_pointers(sizes)[:-1]  # the place of the next key of each bucket
         for part in keys():
-            _append(file, part, bucket_of[part >> shift], ends)
+            buckets = bucket_of[part >> shift]
+            part, counts = part[np.argsort(buckets, kind="stable")], np.bincount(buckets, minlength=len(ends))
+            for bucket, start in zip(np.flatnonzero(counts), row_pointers(counts)[:-1][counts > 0], strict=True):
+                file.seek(8 * int(ends[bucket]))
+                file.write(part[start : start + counts[bucket]].data)
+            ends += counts
         file.seek(0)
         for size in sizes[sizes > 0]:
             run = np.empty(size, np.int64)
             file.readinto(run.data)
             run.sort()
             yield distinct(run)
-
-
-def _append(file: IO[bytes], keys: np.ndarray, buckets: np.ndarray, ends: np.ndarray) -> None:
-    """Write keys at the ends of their buckets, and move the ends."""
-    order = np.argsort(buckets, kind="stable")
-    keys, counts = keys[order], np.bincount(buckets, minlength=len(ends))
-    for bucket, start in zip(np.flatnonzero(counts), row_pointers(counts)[:-1][counts > 0], strict=True):
-        file.seek(8 * int(ends[bucket]))
-        file.write(keys[start : start + counts[bucket]].data)
-    ends += counts

@@ -86,29 +86,27 @@ def adjacency(
     tally.self_loops += len(loops)
     if len(loops) and self_loops == "error":
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
+    kept, unit = len(loops) if self_loops == "keep" else 0, 1.0
+    listed = len(sources) - len(loops) + kept
     total = len(sources) * (1 + undirected) - len(loops) * undirected
-    if scratch is not None and weights is None and total > edge_keys.BUCKET:
-        kept = len(loops) if self_loops == "keep" else 0
-        made = edge_keys.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
-        listed = len(sources) - len(loops) + kept
-        tally.duplicates += _repeats(made.matrix.nnz, made.loops, listed, undirected, kept)
-        if tally.duplicates and duplicates == "error":
-            _refuse_repeat(sources, targets, undirected, names)
-        return made.matrix, 1.0
-    if len(loops) and self_loops == "drop":
+    on_disk = scratch is not None and weights is None and total > edge_keys.BUCKET
+    if len(loops) and self_loops == "drop" and not on_disk:
         keep = sources != targets
         sources, targets = sources[keep], targets[keep]
         weights = None if weights is None else weights[keep]
-
-    if weights is not None:
-        return _weighted(sources, targets, n, weights, undirected, duplicates, names, tally)
-    keys = _both_ways(sources, targets, undirected)
-    keys.sort()
-    keys = distinct(keys)
-    tally.duplicates += _repeats(len(keys), diagonal(keys), len(sources), undirected, len(loops) if self_loops == "keep" else 0)
+    if scratch is not None and on_disk:
+        matrix, entries = edge_keys.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
+    elif weights is not None:
+        matrix, entries, unit = _weighted(sources, targets, n, weights, undirected, duplicates)
+    else:
+        keys = _both_ways(sources, targets, undirected)
+        keys.sort()
+        keys = distinct(keys)
+        matrix, entries = from_keys(keys, n), diagonal(keys)
+    tally.duplicates += _repeats(matrix.nnz, entries, listed, undirected, kept)
     if tally.duplicates and duplicates == "error":
         _refuse_repeat(sources, targets, undirected, names)
-    return from_keys(keys, n), 1.0
+    return matrix, unit
 
 
 def _check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray | None) -> None:
@@ -187,9 +185,9 @@ def _refuse_repeat(sources: np.ndarray, targets: np.ndarray, undirected: bool, n
 
 
 def _weighted(
-    sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray, undirected: bool,
-    duplicates: str, names: np.ndarray, tally: EdgeTally,
-) -> tuple[CSR, float]:  # fmt: skip
+    sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray, undirected: bool, duplicates: str
+) -> tuple[CSR, int, float]:  # fmt: skip
+    """Return the matrix of weighted edges, the number of its entries on the diagonal, and the weight that the integer 1 stands for."""
     ends = np.bincount(targets, minlength=n), np.bincount(sources, minlength=n)
     most = int((ends[0] + ends[1] if undirected else np.maximum(*ends)).max(initial=0))
     integers, unit = fixed_point(weights, most)
@@ -199,14 +197,10 @@ def _weighted(
     order = np.argsort(keys, kind="stable")
     keys, integers = keys[order], integers[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
-    loops = int((sources == targets).sum())
-    tally.duplicates += _repeats(len(first), diagonal(keys[first]), len(sources), undirected, loops)
-    if tally.duplicates and duplicates == "error":
-        _refuse_repeat(sources, targets, undirected, names)
     if len(first) < len(keys):  # sums of integers are exact in any order
         merge = np.maximum if duplicates == "max" else np.add
         keys, integers = keys[first], merge.reduceat(integers, first)
-    return from_keys(keys, n, integers), unit
+    return from_keys(keys, n, integers), diagonal(keys), unit
 
 
 def add_reverses(graph: Graph) -> Graph:
@@ -216,20 +210,14 @@ def add_reverses(graph: Graph) -> Graph:
     """
     keys = {relation.key for relation in graph.relations}
     relations = []
-    for relation in graph.relations:
-        relations.append(relation)
-        if (relation.destination, f"rev_{relation.name}", relation.source) not in keys:
-            relations.append(_reverse(relation))
+    for one in graph.relations:
+        relations.append(one)
+        key, matrix = (one.destination, f"rev_{one.name}", one.source), one.adjacency
+        if key in keys:
+            continue
+        order = np.argsort(matrix.indices, kind="stable")  # rows ascend already, and ids of parallel edges with them
+        indptr = row_pointers(np.bincount(matrix.indices, minlength=matrix.shape[1]))
+        values, times, features = (None if column is None else column[order] for column in (matrix.values, one.times, one.features))
+        turned = CSR(indptr, matrix.row_of_entry()[order].astype(np.int32), values, matrix.shape[::-1])
+        relations.append(Relation(*key, turned, one.weight_unit, one.ids_of(order), times, features, one.parallel))
     return Graph.of(graph.types, tuple(relations), graph.name)
-
-
-def _reverse(relation: Relation) -> Relation:
-    """Return a relation with its edges turned around."""
-    matrix = relation.adjacency
-    order = np.argsort(matrix.indices, kind="stable")  # rows ascend already, and ids of parallel edges with them
-    indptr = row_pointers(np.bincount(matrix.indices, minlength=matrix.shape[1]))
-    values = None if matrix.values is None else matrix.values[order]
-    turned = CSR(indptr, matrix.row_of_entry()[order].astype(np.int32), values, matrix.shape[::-1])
-    times, features = (None if column is None else column[order] for column in (relation.times, relation.features))
-    key, unit, ids = (relation.destination, f"rev_{relation.name}", relation.source), relation.weight_unit, relation.ids_of(order)
-    return Relation(*key, turned, unit, ids, times, features, relation.parallel)

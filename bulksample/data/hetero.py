@@ -110,29 +110,26 @@ def hetero(
         If an argument is out of range, or a relation names an unknown type.
     """
     sizes = [RelationSize(*one) for one in relations]
-    _check(types, sizes, {"features": features, "classes": classes, "times": times, "edge_times": edge_times}, power)
+    if not types or not all(0 < count <= MAX_VERTICES for count in types.values()):
+        raise UsageError(f"types: got {dict(types)}; use one or more names, each with 1 to {MAX_VERTICES} vertices")
+    for one in sizes:
+        what = f"relation {one.source}:{one.name}:{one.destination}"
+        for end in (one.source, one.destination):
+            if end not in types:
+                raise UsageError(f"{what}: there is no type {end!r}; {instead_of(end, types)}")
+        if not 0 <= one.edges < 2**40:
+            raise UsageError(f"{what}: got {one.edges} edges; use 0 or more")
+    for label, number in (("features", features), ("classes", classes), ("times", times), ("edge_times", edge_times)):
+        if not 0 <= number < 2**31:
+            raise UsageError(f"{label}: got {number}; use 0 to {2**31 - 1}")
+    if not 1 <= power <= _MOST_POWER:
+        raise UsageError(f"power: got {power}; use 1 to {_MOST_POWER}")
     words = Words(seed, backend)
     made = {}
     for place, (kind, count) in enumerate(types.items()):
         made[kind] = _type(words, place, kind, count, features, classes if place == 0 else 0, times)
     joined = tuple(_relation(words, place, one, made, power, edge_times, parallel) for place, one in enumerate(sizes))
     return Graph.of(tuple(made.values()), joined, name).validate()
-
-
-def _check(types: Mapping[str, int], relations: Sequence[RelationSize], numbers: Mapping[str, int], power: int) -> None:
-    if not types or not all(0 < count <= MAX_VERTICES for count in types.values()):
-        raise UsageError(f"types: got {dict(types)}; use one or more names, each with 1 to {MAX_VERTICES} vertices")
-    for one in relations:
-        for end in (one.source, one.destination):
-            if end not in types:
-                raise UsageError(f"relation {one.source}:{one.name}:{one.destination}: there is no type {end!r}; {instead_of(end, types)}")
-        if not 0 <= one.edges < 2**40:
-            raise UsageError(f"relation {one.source}:{one.name}:{one.destination}: got {one.edges} edges; use 0 or more")
-    for label, number in numbers.items():
-        if not 0 <= number < 2**31:
-            raise UsageError(f"{label}: got {number}; use 0 to {2**31 - 1}")
-    if not 1 <= power <= _MOST_POWER:
-        raise UsageError(f"power: got {power}; use 1 to {_MOST_POWER}")
 
 
 def _type(words: Words, place: int, name: str, count: int, width: int, classes: int, times: int) -> VertexType:

@@ -49,6 +49,11 @@ class Header(NamedTuple):
     def data_bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def check_length(self, found: int, what: str, place: str) -> None:
+        """Raise `DataError`, which begins with `what`, unless a place has as many bytes as this header promises."""
+        if (promised := self.offset + self.data_bytes) != found:
+            raise DataError(f"{what}: its header promises {self.dtype} of shape {self.shape}, {promised} bytes; the {place} has {found}")
+
 
 def read_header(stream: IO[bytes], what: str) -> Header:
     """Read the header at the start of a stream; raises `DataError` naming `what`, also for an array of objects."""
@@ -93,11 +98,7 @@ def open_npy(path: Path, what: str) -> np.ndarray:
             header = read_header(stream, what)
     except OSError as error:
         raise DataError(f"{what}: cannot be read: {error.strerror}") from error
-    if header.offset + header.data_bytes != size:
-        raise DataError(
-            f"{what}: its header promises {header.dtype} of shape {header.shape}, {header.offset + header.data_bytes} bytes; "
-            f"the file has {size}"
-        )
+    header.check_length(size, what, "file")
     if header.fortran and len(header.shape) > 1:
         raise DataError(f"{what}: is stored by columns; use an array stored by rows")
     return sound(_mapped(path, header, header.offset), what)
@@ -172,11 +173,7 @@ class Archive:
         try:
             with self._zip.open(info) as stream:
                 header = read_header(stream, what)
-                if header.offset + header.data_bytes != info.file_size:
-                    raise DataError(
-                        f"{what}: its header promises {header.dtype} of shape {header.shape}, "
-                        f"{header.offset + header.data_bytes} bytes; the archive has {info.file_size}"
-                    )
+                header.check_length(info.file_size, what, "archive")
                 if scratch is not None and info.compress_type == zipfile.ZIP_STORED:
                     return sound(self._map(info, header, what), what)
                 if scratch is not None:

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError, UsageError
-from .atomic import new_folder
-from .files import sync_below
+from .atomic import new_folder, sync_below
 from .result_places import holding
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"

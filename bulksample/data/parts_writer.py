@@ -18,8 +18,7 @@ import numpy as np
 from ..errors import UsageError
 from ..mapped import forget
 from ..sparse import row_pieces, row_pointers, runs
-from .atomic import new_folder
-from .files import sync_folder, write_synced
+from .atomic import new_folder, sync_folder, write_synced
 from .manifest import Manifest, PlainLayout, layout_of, load_manifest
 from .manifest_file import FILE, ArrayEntry, file_of, signed
 from .npy import open_npy

@@ -19,10 +19,9 @@ from ..errors import DataError, UsageError
 from ..graph import Graph, Relation, VertexType
 from ..graph.vertex_table import SPLITS
 from ..sparse import CSR
-from .atomic import check_writable, new_folder
+from .atomic import check_writable, folder_of, new_folder, write_synced
 from .columns import named
 from .describe import summary
-from .files import folder_of, write_synced
 from .held_out_links import FILE as LINKS
 from .held_out_links import HeldOutLinks
 from .manifest import Manifest, layout_of, manifest_of

@@ -24,8 +24,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import DataError, UsageError
 from ..mapped import Mark, mark_of, pieces
-from .atomic import write_file
-from .files import PIECE, pieces_of, sync
+from .atomic import PIECE, pieces_of, sync, write_file
 from .manifest_file import ArrayEntry
 from .npy import open_npy, regular_size
 
@@ -201,7 +200,9 @@ def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
     entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in held.items()}}
     with suppress(OSError):
         write_file(_cache_file(folder), json.dumps(entry))
-        _prune(_cache_file(folder).parent)
+        entries = sorted(_cache_file(folder).parent.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in entries[_MOST_STORES:]:  # those written longest ago
+            path.unlink(missing_ok=True)
 
 
 def _cache_file(folder: Path) -> Path:
@@ -212,10 +213,3 @@ def _cache_file(folder: Path) -> Path:
         raise FileNotFoundError(f"there is no home folder for a cache: {cache}")
     name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
     return cache / "bulksample" / "verified" / f"{name}.json"
-
-
-def _prune(cache: Path) -> None:
-    """Remove the entries written longest ago."""
-    entries = sorted(cache.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in entries[_MOST_STORES:]:
-        path.unlink(missing_ok=True)

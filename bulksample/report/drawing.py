@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..config.metrics import percent, titled
 from ..errors import UsageError
+from .compare import ContestantRun
 from .network import NetworkModel
 from .series import numbered
 from .table import scored_split
@@ -118,17 +119,6 @@ def short_label(label: str, longest: int = 30) -> str:
     return (" " + short if short.startswith("_") else short).replace("$", r"\$")
 
 
-class LabelledRun(Protocol):
-    """A run with the label that all its seeds share."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def report(self) -> dict[str, Any] | None: ...
-    @property
-    def lines(self) -> list[dict[str, Any]]: ...
-
-
 @dataclass(frozen=True)
 class Curve:
     """The cost of training so far and the score after each evaluated epoch of one seed."""
@@ -137,7 +127,7 @@ class Curve:
     scores: list[float]
 
 
-def draw_comparison(runs: Sequence[LabelledRun], networks: list[NetworkModel], out: Path) -> list[Path]:
+def draw_comparison(runs: Sequence[ContestantRun], networks: list[NetworkModel], out: Path) -> list[Path]:
     """Write ``accuracy_bytes`` and ``accuracy_seconds``, each as .png and .pdf, for the runs that did not fail.
 
     Seconds have one panel as measured, and one for each network. Raises `UsageError` if matplotlib is missing.
@@ -166,7 +156,7 @@ def styles_of(labels: Iterable[str]) -> Styles:
     }
 
 
-def curve(run: LabelledRun, cost: Cost) -> Curve:
+def curve(run: ContestantRun, cost: Cost) -> Curve:
     """Return the score of a run against its cost. Epochs without an evaluation add cost but no point."""
     assert run.report is not None
     return curve_of(run.lines, cost, f"{scored_split(run.report)}_{run.report['metric']}")
@@ -185,7 +175,7 @@ def mean_curve(curves: list[Curve]) -> tuple[list[float], list[float], list[floa
     return costs, [sum(column) / len(column) for column in columns], list(map(min, columns)), list(map(max, columns))
 
 
-def _figure(runs: Sequence[LabelledRun], panels: dict[str, Cost], styles: Styles, path: Path) -> list[Path]:
+def _figure(runs: Sequence[ContestantRun], panels: dict[str, Cost], styles: Styles, path: Path) -> list[Path]:
     with new_figure(len(panels), (3.4, 3.0), share_y=True) as (figure, axes):
         if not runs:
             return []

@@ -53,9 +53,9 @@ def load(file: Path) -> JsonObject:
     result = _parsed(_text(file), str(file))
     if not isinstance(result, dict):
         raise DataError(f"{file}: a result is one JSON object; got {type(result).__name__}")
-    for is_one, check in ((is_run, check_run), (is_comparison, check_comparison), (is_bench, check_bench)):
-        if is_one(result):
-            check(file, result)
+    checks = {"run": _check_run, "comparison": _check_comparison, "bench": _check_bench}
+    if kind := kind_of(result):
+        checks[kind](str(file), result)
     return result
 
 
@@ -75,7 +75,9 @@ def lines_of_epochs(file: Path) -> list[JsonObject]:
     if strange is not None or (texts and not whole):
         raise DataError(f"{file}, line {strange or 1}: is not the line of an epoch; use a file that `bulksample train --metrics` wrote")
     for number, line in enumerate(parsed, 1):
-        check_line(f"{file}, line {number}", line)
+        where = f"{file}, line {number}"
+        _numbers(where, line, _LINE)
+        _must(line["loss"] is None or is_number(line["loss"]), where, "loss", line["loss"])  # None: no rank had a seed
     return parsed
 
 
@@ -87,50 +89,37 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def is_run(result: JsonObject) -> bool:
-    """True for a result of `train` or `sample`."""
-    return {"method", "phases", "training_bytes", "epochs_in_this_run"} <= result.keys() or {"sampled_edges", "sampler"} <= result.keys()
+def kind_of(result: JsonObject) -> str:
+    """Return what an object is a result of: "run" (`train` or `sample`), "comparison" or "bench" (in one unit); else nothing."""
+    keys, trained, sampled = result.keys(), {"method", "phases", "training_bytes", "epochs_in_this_run"}, {"sampled_edges", "sampler"}
+    kinds = {"run": trained <= keys or sampled <= keys, "comparison": {"methods", "networks", "runs"} <= keys}
+    kinds["bench"] = {"unit", "results"} <= keys
+    return next((kind for kind, fits in kinds.items() if fits), "")
 
 
-def is_comparison(result: JsonObject) -> bool:
-    """True for a table of `compare`."""
-    return {"methods", "networks", "runs"} <= result.keys()
-
-
-def is_bench(result: JsonObject) -> bool:
-    """True for a benchmark with results in one unit."""
-    return {"unit", "results"} <= result.keys()
-
-
-def check_run(file: Path, result: JsonObject) -> None:
+def _check_run(file: str, result: JsonObject) -> None:
     """Check a result of `train` or `sample`; raise `DataError` with the file and the part that is missing or odd."""
     trained = "sampled_edges" not in result
-    _numbers(str(file), result, _TRAINED if trained else _SAMPLED)
+    _numbers(file, result, _TRAINED if trained else _SAMPLED)
     for key in _WORDS if trained else _WORDS[1:]:
-        _must(isinstance(result[key], str), str(file), key, result[key])
+        _must(isinstance(result[key], str), file, key, result[key])
     for key in ("config", "environment", "data", "balance"):
-        _must(isinstance(result.get(key, {}), dict), str(file), key, result.get(key))
-    _must("config" not in result or "version" in result.get("environment", {}), str(file), "environment.version", None)
+        _must(isinstance(result.get(key, {}), dict), file, key, result.get(key))
+    _must("config" not in result or "version" in result.get("environment", {}), file, "environment.version", None)
     if "balance" in result:
         names = [f"balance.seconds.{phase}.{what}" for phase in PHASES for what in (*_SPREAD, "rank")]
-        _numbers(str(file), result, tuple(names))
+        _numbers(file, result, tuple(names))
     if "data" in result:
-        _numbers(str(file), result["data"], _DATA)
+        _numbers(file, result["data"], _DATA)
 
 
-def check_line(where: str, line: JsonObject) -> None:
-    """Check the JSON object of an epoch, one line of a metrics file; raise `DataError`. Its loss may be None: then no rank had a seed."""
-    _numbers(where, line, _LINE)
-    _must(line["loss"] is None or is_number(line["loss"]), where, "loss", line["loss"])
-
-
-def check_comparison(file: Path, result: JsonObject) -> None:
+def _check_comparison(file: str, result: JsonObject) -> None:
     """Check a table of `compare`."""
     rows, networks = result["methods"], result["networks"]
-    _must(isinstance(rows, list) and all(isinstance(row, dict) for row in rows), str(file), "methods", rows)
-    _must(isinstance(networks, dict), str(file), "networks", networks)
+    _must(isinstance(rows, list) and all(isinstance(row, dict) for row in rows), file, "methods", rows)
+    _must(isinstance(networks, dict), file, "networks", networks)
     for row in rows:
-        _must(isinstance(row.get("method"), str), str(file), "method", row.get("method"))
+        _must(isinstance(row.get("method"), str), file, "method", row.get("method"))
         if not row.get("failed"):
             where = f"{file}, {row['method']}"
             _numbers(where, row, _ROW)
@@ -150,11 +139,11 @@ def _mean(where: str, result: JsonObject, key: str) -> None:
     _must(result[key].get("std") is None or is_number(result[key]["std"]), where, f"{key}.std", result[key].get("std"))
 
 
-def check_bench(file: Path, result: JsonObject) -> None:
+def _check_bench(file: str, result: JsonObject) -> None:
     """Check a benchmark: minimum, median and maximum of each contestant."""
-    _must(isinstance(result["results"], dict), str(file), "results", result["results"])
+    _must(isinstance(result["results"], dict), file, "results", result["results"])
     for name, spread in result["results"].items():
-        _must(isinstance(spread, dict), str(file), name, spread)
+        _must(isinstance(spread, dict), file, name, spread)
         _numbers(f"{file}, {name}", spread, _SPREAD)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ..data.result_places import companion
 from ..errors import DataError
-from .files import JsonObject, found_under, is_bench, is_comparison, is_run, lines_of_epochs, load
+from .files import JsonObject, found_under, kind_of, lines_of_epochs, load
 
 _GENERIC = ("report", "result", "metrics", "lines")  # file names that do not name a run; the name of the folder does
 
@@ -66,12 +66,12 @@ def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
     """
     files = {file: path.is_dir() for path in paths for file in found_under(path)}
     objects = {file: load(file) for file in files if file.suffix != ".jsonl"}
-    comparisons = [(file, found) for file, found in objects.items() if is_comparison(found)]
-    runs = _in_order([Run("", file, found, label=_label(file)) for file, found in objects.items() if is_run(found)], comparisons)
+    comparisons = [(file, found) for file, found in objects.items() if kind_of(found) == "comparison"]
+    runs = _in_order([Run("", file, found, label=_label(file)) for file, found in objects.items() if kind_of(found) == "run"], comparisons)
     lines = {file: lines_of_epochs(file) for file in _beside(runs, files)}
     runs = [Run(run.name, run.path, run.report, lines.pop(_lines_of(run, runs), []), run.label) for run in runs]
     runs += [Run("", file, {}, found) for file, found in lines.items() if found]
-    benches = [(file, found) for file, found in objects.items() if is_bench(found)]
+    benches = [(file, found) for file, found in objects.items() if kind_of(found) == "bench"]
     known = {file for file, _ in (*comparisons, *benches)} | {run.path for run in runs} | {run.path.with_name("run.json") for run in runs}
     skipped = [(file, _reason(file, objects[file], inside)) for file, inside in files.items() if file in objects and file not in known]
     if not (runs or comparisons or benches):

@@ -22,8 +22,7 @@ from typing import Any
 
 import torch
 
-from ..data.atomic import new_folder, sweep
-from ..data.files import folder_of, write_synced
+from ..data.atomic import folder_of, new_folder, sweep, write_synced
 from ..errors import DataError, UsageError
 
 FORMAT, SHARDED = 2, 3  # without and with shards

@@ -15,7 +15,7 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..config.train import TrainOptions
 from ..data import store
-from ..data.files import folder_of
+from ..data.atomic import folder_of
 from ..data.parts_manifest import graph_manifest
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm

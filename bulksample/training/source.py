@@ -15,8 +15,7 @@ from ..config import UNION
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
-from ..data.atomic import temporary_folder
-from ..data.files import folder_of
+from ..data.atomic import folder_of, temporary_folder
 from ..data.held_out_links import HeldOutLinks
 from ..data.link_split import LinkGraph, load_links
 from ..data.parts_manifest import graph_manifest, is_parts
