@@ -44,12 +44,9 @@ def make_rmat(
     b: Annotated[float, typer.Option(help="Probability of the upper right quadrant.")] = 0.19,
     c: Annotated[float, typer.Option(help="Probability of the lower left quadrant.")] = 0.19,
     directed: Annotated[bool, typer.Option("--directed", help="Do not add v -> u for every u -> v.")] = False,
-    seed: SeedOption = 0,
-    backend: BackendOption = "auto",
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
+    seed: SeedOption = 0, backend: BackendOption = "auto", name: NameOption = "", overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
-) -> None:
+) -> None:  # fmt: skip
     """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
     from ..data.rmat import rmat
 
@@ -75,12 +72,9 @@ def make_dcsbm(
     label_noise: Annotated[float | None, typer.Option(help="rho: share of labels replaced at random.")] = None,
     train: Annotated[float | None, typer.Option(help="Share of training vertices.")] = None,
     val: Annotated[float | None, typer.Option(help="Share of validation vertices.")] = None,
-    seed: SeedOption = 0,
-    backend: BackendOption = "auto",
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
+    seed: SeedOption = 0, backend: BackendOption = "auto", name: NameOption = "", overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
-) -> None:
+) -> None:  # fmt: skip
     """Make a degree-corrected stochastic block model with features that imitates ogbn-products or Reddit."""
     from ..data.dcsbm import PRESETS, dcsbm
 
@@ -110,12 +104,9 @@ def make_hetero(
     classes: Annotated[int, typer.Option(help="Classes of the first type.")] = 0,
     times: Annotated[int, typer.Option(help="Times of vertices are uniform below this; 0: none.")] = 0,
     edge_times: Annotated[int, typer.Option(help="Times of edges are uniform below this; 0: none.")] = 0,
-    seed: SeedOption = 0,
-    backend: BackendOption = "auto",
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
+    seed: SeedOption = 0, backend: BackendOption = "auto", name: NameOption = "", overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
-) -> None:
+) -> None:  # fmt: skip
     """Make a heterogeneous graph: types and relations of any size, with a power law and times."""
     from ..data.hetero import hetero, papers, parse_relations, parse_types
 
@@ -134,10 +125,8 @@ def make_hetero(
 def info(
     store: StoreArgument,
     statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily, splits and times, from the graph itself.")] = False,
-    check: CheckOption = Check.auto,
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    check: CheckOption = Check.auto, overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
     from ..data import store as stores
     from ..data.describe import describe
@@ -152,8 +141,7 @@ def info(
 
 @app.command("split-edges")
 def split_edges(
-    store: StoreArgument,
-    out: OutOption,
+    store: StoreArgument, out: OutOption,
     relation: Annotated[
         str | None,
         typer.Option(help="Relation of a heterogeneous graph: its name, or SOURCE:NAME:DESTINATION. Its latest edges, if dated."),
@@ -165,11 +153,8 @@ def split_edges(
         HoldOut,
         typer.Option("--hold-out", help="both: the reverse of a held-out edge leaves the graph too, if there is one."),
     ] = HoldOut.edges,
-    seed: SeedOption = 0,
-    check: CheckOption = Check.auto,
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    seed: SeedOption = 0, check: CheckOption = Check.auto, overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
     from ..data import store as stores
     from ..data.describe import summary

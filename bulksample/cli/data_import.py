@@ -110,13 +110,9 @@ def import_ogb(
     vertex_means: Annotated[
         bool, typer.Option("--vertex-means/--no-vertex-means", help="Without features of vertices, take means of those of their edges.")
     ] = True,
-    self_loops: LoopsOption = SelfLoops.keep,
-    reverse: AddReverseOption = False,
-    target: TargetOption = None,
-    name: NameOption = "",
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    self_loops: LoopsOption = SelfLoops.keep, reverse: AddReverseOption = False, target: TargetOption = None, name: NameOption = "",
+    overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
     from ..data.edges import add_reverses
     from ..data.ogb import is_heterogeneous, read

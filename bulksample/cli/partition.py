@@ -24,11 +24,8 @@ def partition(
     out: Annotated[str, typer.Option("-o", "--out", help="Folder of the parts, PARTS/; without a slash the file of a partition, .npz.")],
     by: Annotated[str, typer.Option(help="Partitioner: block, random, metis, stream, or super (METIS clusters, at random).")] = "block",
     clusters: Annotated[int | None, typer.Option(min=1, help="Clusters of super. Default: 16 for each part.")] = None,
-    seed: SeedOption = 0,
-    check: CheckOption = Check.auto,
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    seed: SeedOption = 0, check: CheckOption = Check.auto, overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts.
 
     A folder of parts takes the place of DIR in train, sample and predict; each rank reads its own part.

@@ -39,10 +39,8 @@ def plan(
     store: Annotated[Path | None, typer.Option("--from", help="Store that gives the sizes of the graph and the number of seeds.")] = None,
     measured: Annotated[list[Path] | None, typer.Option(help="JSON of sample or train, used for estimates; may be repeated.")] = None,
     rates: Annotated[list[Path] | None, typer.Option(help="JSON of a benchmark, or of rates by name; may be repeated.")] = None,
-    check: CheckOption = Check.auto,
-    overwrite: OverwriteOption = False,
-    json_file: JsonOption = None,
-) -> None:
+    check: CheckOption = Check.auto, overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Predict memory, traffic and time of every process grid, and choose one.
 
     Nothing is run and no graph is read, except with --seed-locality: then some mini-batches are sampled from the graph of --from.

@@ -27,10 +27,8 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
     memory: Annotated[int | None, typer.Option(min=1, help="Bytes for hidden rows; more lie in files. Default: 1/4 of the free.")] = None,
     at: Annotated[int | None, typer.Option(help="Time at which all vertices are asked about. Default: their own, as in training.")] = None,
-    overwrite: OverwriteOption = False,
-    check: CheckOption = Check.auto,
-    json_file: JsonOption = None,
-) -> None:
+    overwrite: OverwriteOption = False, check: CheckOption = Check.auto, json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
 
     A file .npz holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
