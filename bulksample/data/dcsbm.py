@@ -96,35 +96,26 @@ class _Vertices(NamedTuple):
 def dcsbm(
     n: int, degree: int, model: BlockModel | str = "products", *, seed: int = 0, backend: Backend | None = None, chunk: int = 2**20,
 ) -> Graph:  # fmt: skip
-    """Draw an undirected graph without self loops.
+    """Draw an undirected graph without self loops, with float32 features, labels and the three splits.
+
+    ``extra`` holds ``planted_class``, the label before noise, and ``community``. See Karrer and Newman, "Stochastic blockmodels and
+    community structure in networks", Physical Review E 83, 2011.
 
     Parameters
     ----------
-    n : int
     degree : int
         n * degree / 2 edges are drawn; repeated edges and self loops are dropped, so the mean degree is lower.
     model : BlockModel or str
         Parameters, or the name of a preset: ``products`` or ``reddit``.
-    seed : int
     backend : Backend, optional
         Generates the random words; every back end generates the same.
     chunk : int
         Edges drawn at a time; it does not change the graph.
 
-    Returns
-    -------
-    Graph
-        With float32 features, labels and the three splits. ``extra`` holds ``planted_class``, the label before
-        noise, and ``community``.
-
     Raises
     ------
     UsageError
         If an argument is out of range.
-
-    References
-    ----------
-    Karrer and Newman, "Stochastic blockmodels and community structure in networks", Physical Review E 83, 2011.
     """
     if isinstance(model, str) and model not in PRESETS:
         raise UsageError(f"there is no preset {model!r}; use {', '.join(PRESETS)}")

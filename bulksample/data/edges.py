@@ -42,11 +42,12 @@ def adjacency(
     self_loops: str = "keep", duplicates: str = "sum", ids: np.ndarray | None = None, tally: EdgeTally | None = None,
     scratch: Path | None = None,
 ) -> tuple[CSR, float]:  # fmt: skip
-    """Build the adjacency of the edges u -> v: row v holds column u.
+    """Build the adjacency of the edges u -> v: row v holds column u. Return it with its unit, the weight that the integer 1 stands for.
+
+    Sources and targets are integers of shape (e,). The adjacency is canonical, of ones or of int64, shape (n, n).
 
     Parameters
     ----------
-    sources, targets : integer, shape (e,)
     weights : float64, shape (e,), optional
         Finite and not negative.
     undirected : bool
@@ -60,12 +61,6 @@ def adjacency(
         Receives the number of edges, self loops and repetitions.
     scratch : path, optional
         Sort edges without weights in files of this folder if there are more than `edge_keys.BUCKET`. The columns are then mapped.
-
-    Returns
-    -------
-    adjacency : CSR, shape (n, n), canonical, ones or int64
-    unit : float
-        The weight that the integer 1 stands for.
 
     Raises
     ------

@@ -79,11 +79,13 @@ def hetero(
 ) -> Graph:  # fmt: skip
     """Draw a heterogeneous graph. Destinations of edges are uniform; a source is floor(n u^power) of a uniform u, so few have most edges.
 
+    The graph is a function of the arguments alone. A type or a relation that is appended leaves the others as they are.
+
     Parameters
     ----------
     types : dict of names to numbers of vertices
-    relations : sequence of (source, name, destination, edges)
-        The number of edges that are drawn. One that repeats another is dropped.
+    relations : sequence of (source, name, destination, number of edges that are drawn)
+        One that repeats another is dropped.
     power : int
         1 makes sources uniform.
     features : int
@@ -95,14 +97,8 @@ def hetero(
         If not 0, each vertex or edge gets a uniform time 0 .. times - 1.
     parallel : bool
         Keep edges that repeat others, as events do.
-    seed : int
     backend : Backend, optional
         Generates the random words; every back end generates the same.
-
-    Returns
-    -------
-    Graph
-        A function of the arguments alone, the same on every machine. A type or a relation that is appended leaves the others as they are.
 
     Raises
     ------

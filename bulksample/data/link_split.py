@@ -57,6 +57,9 @@ def hold_out(
 ) -> LinkGraph:  # fmt: skip
     """Hold out a share of the edges of a relation for validation, and another for the test.
 
+    Edges keep their positions in the user's list of edges (`Relation.ids_of`). `LinkGraph.warnings` name shares that are off by more than
+    half of what was asked for.
+
     Parameters
     ----------
     relation : (source, name, destination), or a name that one relation alone has
@@ -67,12 +70,6 @@ def hold_out(
         K, the negatives of each held-out edge: drawn uniformly, independent of each other.
     both : bool
         Take the reverses of held-out edges, of any time, out of the relations that `reverses_left` names.
-
-    Returns
-    -------
-    LinkGraph
-        Edges keep their positions in the user's list of edges (`Relation.ids_of`). Its `warnings` name shares that are off by more than
-        half of what was asked for.
 
     Raises
     ------

@@ -48,18 +48,13 @@ _OF_EDGES = ("edge_index", "edge_weight", "edge_attr", "time")
 def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     """Read the graph of an `.npz` file.
 
+    Integers may have any width if their values fit. float16 and float32 features keep their dtype, others become float32. Splits without a
+    vertex are left out. Edges of a list keep their place in `edge_index` as `Relation.edge_ids`.
+
     Parameters
     ----------
-    path : path
     target : {"class", "multilabel", "regression"}, optional
         Of all labels; see `bulksample.graph.labels.as_labels`.
-
-    Returns
-    -------
-    Graph
-        Integers may have any width if their values fit. float16 and float32 features keep their dtype,
-        others become float32. Splits without a vertex are left out. Edges of a list keep their place in `edge_index` as
-        `Relation.edge_ids`.
 
     Raises
     ------

@@ -34,11 +34,10 @@ def read(
     edge_features: bool = True, vertex_means: bool = True, self_loops: str = "keep", tally: EdgeTally | None = None,
     scratch: str | os.PathLike[str] | None = None, target: str | None = None,
 ) -> Graph:  # fmt: skip
-    """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
+    """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``. A missing label (NaN) stays missing.
 
     Parameters
     ----------
-    path : path
     undirected : bool, optional
         Add v -> u for every u -> v. By default as `ogb` does for the set that the folder is named after (ogbn-products and
         ogbn-proteins: yes; ogbn-arxiv and ogbn-papers100M: no); never in the binary layout.
@@ -60,11 +59,6 @@ def read(
         many edges there. Use it for a graph that is only saved.
     target : {"class", "multilabel", "regression"}, optional
         By default one column of labels holds classes, and several hold 0 and 1 (multilabel) or numbers (regression).
-
-    Returns
-    -------
-    Graph
-        A missing label (NaN) stays missing; see `bulksample.graph.labels`.
 
     Raises
     ------

@@ -39,22 +39,16 @@ def read(
 ) -> Graph:  # fmt: skip
     """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
 
+    Types and relations are in the order of `ogb`: by name. ``node_year`` is the time of its vertices, and stays a column.
+
     Parameters
     ----------
-    path : path
     scheme : str, optional
         The folder in ``split``; required only if there are several.
-    features : bool
-        Read the features.
     target : {"class", "multilabel", "regression"}, optional
         By default one column of labels holds classes.
     tally : EdgeTally, optional
         Receives the number of edges, and the names of the tables of edges, which are not kept.
-
-    Returns
-    -------
-    Graph
-        Types and relations in the order of `ogb`: by name. ``node_year`` is the time of its vertices, and stays a column.
 
     Raises
     ------

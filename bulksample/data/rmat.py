@@ -22,7 +22,7 @@ def rmat(
     scale: int, edge_factor: int = 16, *, edges: int | None = None, a: float = 0.57, b: float = 0.19, c: float = 0.19, seed: int = 0,
     directed: bool = False, permute: bool = True, self_loops: bool = False, backend: Backend | None = None, chunk: int = 2**20,
 ) -> Graph:  # fmt: skip
-    """Draw a graph of n = 2**scale vertices by recursive quadrants of the adjacency.
+    """Draw a graph of n = 2**scale vertices by recursive quadrants of the adjacency, without weights, features or labels.
 
     At each of `scale` levels an edge u -> v goes to the quadrant (0, 0), (0, 1), (1, 0) or (1, 1) with probability
     a, b, c, 1 - a - b - c. The first bit of the quadrant is a bit of u, the second one of v, highest bits first.
@@ -48,11 +48,6 @@ def rmat(
     chunk : int
         Edges drawn at a time; it does not change the graph.
 
-    Returns
-    -------
-    Graph
-        Without weights, features or labels.
-
     Raises
     ------
     UsageError
@@ -60,11 +55,8 @@ def rmat(
 
     Notes
     -----
-    Word t of an edge decides level t. Memory is 12 bytes per entry of the adjacency and 16 MiB of temporaries.
-
-    References
-    ----------
-    Chakrabarti, Zhan, Faloutsos, "R-MAT: a recursive model for graph mining", SDM 2004. Graph500 specification.
+    Word t of an edge decides level t. Memory is 12 bytes per entry of the adjacency and 16 MiB of temporaries. See Chakrabarti, Zhan,
+    Faloutsos, "R-MAT: a recursive model for graph mining", SDM 2004, and the Graph500 specification.
     """
     if not 0 <= scale <= MAX_SCALE:
         raise UsageError(f"scale {scale} is out of range; use 0 to {MAX_SCALE}")

@@ -37,14 +37,12 @@ Arrays = dict[str, np.ndarray]
 def save(
     graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path, str], None] | None = None
 ) -> Manifest:
-    """Write a graph as a store and return its manifest.
+    """Write a graph as a store and return its manifest, whose digest is one of the graph: the same graph always gives the same files.
 
     Parameters
     ----------
     graph : Graph
         It is validated again before a file is written.
-    directory : path
-        Missing parents are created.
     overwrite : bool
         Replace an existing store. Only a store or an empty folder is ever replaced.
     beside : function of a path and a digest, optional
@@ -58,9 +56,6 @@ def save(
         If the folder exists, or cannot be written (a full disk, missing permission). No partial store stays, and an older
         one stays as it was.
 
-    Notes
-    -----
-    The digest of the manifest is a digest of the graph: the same graph always gives the same files.
     """
     check_ending("a store", folder_of(directory, "a store"))
     target = Path(os.path.abspath(folder_of(directory, "a store")))
@@ -100,11 +95,10 @@ def manifest(directory: str | os.PathLike[str]) -> Manifest:
 
 
 def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto", structure: bool = True) -> Graph:
-    """Open a store.
+    """Open a store. Arrays are read-only memmaps; those of a folder of parts are read into memory, in the order of the whole store.
 
     Parameters
     ----------
-    directory : path
     features : bool
         Read the features; with False their files may be missing.
     check : {"auto", "full", "none"}
@@ -114,11 +108,6 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         pointers, columns, weights, labels, splits.
     structure : bool
         Check the adjacencies; else they stay unread.
-
-    Returns
-    -------
-    Graph
-        Its arrays are read-only memmaps; those of a folder of parts are read into memory, in the order of the whole store.
 
     Raises
     ------

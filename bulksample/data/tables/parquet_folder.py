@@ -25,7 +25,7 @@ def read(
     folder: str | os.PathLike[str], schema: str | os.PathLike[str] | None = None, *, reverse: bool = True, time_unit: str = "s",
     until: Any = None, fit_until: Any = None,
 ) -> tuple[Graph, dict[str, dict[str, Any]]]:  # fmt: skip
-    """Read the tables that a schema file lists.
+    """Read the tables that a schema file lists; return their graph, and by table what became of its columns.
 
     Parameters
     ----------
@@ -35,11 +35,6 @@ def read(
         By default ``schema.yaml``, ``schema.yml`` or ``schema.json`` in the folder.
     reverse, time_unit, until, fit_until :
         See `bulksample.from_tables`.
-
-    Returns
-    -------
-    graph : Graph
-    report : dict of tables to what became of their columns
 
     Raises
     ------
