@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,17 +13,7 @@ import typer
 from ..errors import UsageError
 from ..log import warn
 from . import data_import
-from .data_options import (
-    BackendOption,
-    HoldOut,
-    NameOption,
-    OutOption,
-    Preset,
-    StoreArgument,
-    backend_of,
-    begin,
-    finish,
-)
+from .data_import import NameOption, OutOption, begin, finish
 from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_outputs
 
 if TYPE_CHECKING:
@@ -32,6 +23,11 @@ app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify g
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
 app.add_typer(make, name="make")
 app.add_typer(data_import.app, name="import")
+
+BackendOption = Annotated[str, typer.Option("--backend", help="Back end of the random numbers; all make the same graph.")]
+StoreArgument = Annotated[Path, typer.Argument(help="Folder of a store.")]
+HoldOut = StrEnum("HoldOut", ["edges", "both"])
+Preset = StrEnum("Preset", ["products", "reddit"])
 
 
 @make.command("rmat")
@@ -212,3 +208,10 @@ def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: 
     digest = stores.verify(store).digest
     result = {"store": str(store), "ok": True, "digest": digest, "files": stores.sums(store), "seconds": time.perf_counter() - start}
     emit(result, json_file, str(store))
+
+
+def backend_of(name: str) -> Any:
+    """Return the back end of a name; imported here, so that the other commands start without it."""
+    from ..backends import make as make_backend
+
+    return make_backend(name)

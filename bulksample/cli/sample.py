@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
@@ -19,7 +19,13 @@ from .output import JsonOption, OverwriteOption, emit, hold_outputs, tell_launch
 from .process import peak_memory
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
+    from ..distributed.comm.base import Comm
+    from ..distributed.matrix.placement import Placement
+    from ..graph import Graph, VertexType
     from ..loading.loader import BulkLoader
+    from ..samplers import Sampler
+    from ..views.features import FeatureSource
 
 
 @configured(SampleConfig)
@@ -94,7 +100,7 @@ def sample(
 
 
 def _sampled(
-    loader: BulkLoader, steps: int, wanted: int, rows: Rows | None, digest: bool
+    loader: BulkLoader, steps: int, wanted: int, rows: FeatureSource | None, digest: bool
 ) -> tuple[int, int, int, list[tuple[int, int, str]], float]:
     """Sample the mini-batches of this rank with numbers below `wanted`, and fetch their features where there are any.
 
@@ -122,36 +128,12 @@ def _sampled(
     return count, edges, inputs, digests, fetching
 
 
-if TYPE_CHECKING:
-    from ..backends.base import Backend
-    from ..distributed.comm.base import Comm
-    from ..distributed.matrix.placement import Placement
-    from ..graph import Graph, VertexType
-    from ..loading.loader import BulkLoader
-    from ..samplers import Sampler
-    from ..views.features import Fetching
-
-
-class MakeLoader(Protocol):
-    """Makes the loader; the options are those of `BulkLoader`."""
-
-    def __call__(self, **options: Any) -> BulkLoader: ...
-
-
-class Rows(Protocol):
-    """Fetches the features of vertices: of arrays of ids, or by type; see `FeatureSource`."""
-
-    def joined(self, lists: Sequence[Any]) -> Any: ...
-
-    def ask(self, fetches: Sequence[Any]) -> list[Callable[[], Fetching]]: ...
-
-
 class SampledGraph(NamedTuple):
     """The parts of a graph that an epoch of sampling needs on this rank."""
 
-    loader: MakeLoader
+    loader: Callable[..., BulkLoader]  # which takes its other options
     sampling: Comm | None  # the communicator of sampling, if that is its own
-    rows: Rows | None  # features, if a placement of them was asked for
+    rows: FeatureSource | None  # if a placement of them was asked for
     read_bytes: int  # of the topology that this rank read into memory
 
 
@@ -176,7 +158,7 @@ def open_graph(
         verify_together(directory, comm, config.check, features=False)
         adjacency, seeds, read, near = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
         sampling: Comm | None = None
-        rows: Rows | None = None
+        rows: FeatureSource | None = None
     else:
         from ..views.loading import open_features  # which needs torch
 
@@ -221,7 +203,7 @@ def open_relations(
 
     law, seeds = together(comm, asked)
     relations, sampling = share.open_adjacency(engine)
-    rows: Rows | None = None
+    rows: FeatureSource | None = None
     if config.features:
         from ..views.loading import open_type_features  # which needs torch
 

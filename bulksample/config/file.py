@@ -141,9 +141,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 def write(config: Options, method: str | None = None, changed: bool = False) -> str:
-    """Return the YAML of a configuration, without the groups of other methods or, if `changed`, defaults; `read` returns the same
-    configuration.
-    """
+    """Return the YAML of a configuration that `read` reads; leaves out the groups of other methods and, if `changed`, all defaults."""
     groups: dict[str, list[str]] = {}
     for name, (group, field) in type(config).by_name().items():
         value = getattr(config, name)

@@ -148,23 +148,16 @@ def reverses_of(graph: Graph, relation: Relation) -> tuple[Key, ...]:
 
     These run between the same types against it, and hold the same pairs as often, or are named ``rev_NAME`` after it (or it after them).
     """
-    turned, found = np.sort(_pair_keys(graph, relation, turned=True)), []
+    (source, destination), count, found = ends_of(relation), graph.type(relation.destination).count, []
+    turned = np.sort(source * count + destination)  # a number for the pair of each reverse edge
     for other in graph.relations:
-        if (other.source, other.destination) != (relation.destination, relation.source):
-            continue
-        named = f"rev_{relation.name}" == other.name or f"rev_{other.name}" == relation.name
-        same = other.edges == relation.edges and np.array_equal(np.sort(_pair_keys(graph, other)), turned)
-        if named or (same and other.edges):
-            found.append(other.key)
+        if (other.source, other.destination) == (relation.destination, relation.source):
+            by, to = ends_of(other)
+            named = f"rev_{relation.name}" == other.name or f"rev_{other.name}" == relation.name
+            same = other.edges == relation.edges and np.array_equal(np.sort(to * count + by), turned)
+            if named or (same and other.edges):
+                found.append(other.key)
     return tuple(found)
-
-
-def _pair_keys(graph: Graph, relation: Relation, turned: bool = False) -> np.ndarray:
-    """Return a number for the pair of each edge, of the reverse edge if it is turned."""
-    source, destination = ends_of(relation)
-    if turned:
-        source, destination = destination, source
-    return np.asarray(destination * graph.type(relation.destination if turned else relation.source).count + source)
 
 
 def _distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -128,10 +128,7 @@ def sound(array: np.ndarray, what: str) -> np.ndarray:
 
 
 class Archive:
-    """A reader of the arrays of an `.npz` file, one at a time; use it in a ``with`` statement.
-
-    Raises `DataError` on opening or reading, naming the file and the array.
-    """
+    """A reader of the arrays of an `.npz` file, one at a time, in a ``with`` statement; its `DataError` names the file and the array."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

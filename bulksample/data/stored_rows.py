@@ -101,9 +101,8 @@ class StoredRows:
 
 
 def open_rows(folder: Path, vertices: np.ndarray | None = None) -> StoredRows:
-    """Open the rows of some vertices, ascending, or of all.
-
-    Raises `DataError` if a manifest or a table of ids is damaged, or parts do not belong together.
+    """Open the rows of some vertices, ascending, or of all; raises `DataError` if a table of ids is damaged, or parts are of several
+    graphs.
     """
     if is_parts(folder):
         return _divided(folder, vertices)
