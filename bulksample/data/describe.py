@@ -11,7 +11,6 @@ import numpy as np
 
 from ..graph import Graph, Relation, VertexType
 from ..graph.labels import has_label, is_known, target_of, unused_classes
-from ..sparse import CSR
 from .manifest import Manifest, TypeEntry
 from .manifest_file import ArrayEntry
 
@@ -104,7 +103,7 @@ def _of_relation(graph: Graph, relation: Relation, touched: dict[str, np.ndarray
         repeats += int(((a.indices[entries - 1] == columns) & (a.indptr[rows] != entries)).sum())  # the first of a row repeats none
         if within:
             loops += int((rows == columns).sum())
-            reverses += int(_holds(a, columns, rows).sum())
+            reverses += int((a.find(columns, rows) >= 0).sum())
         if labels is not None:
             y, z = labels[rows], labels[columns]
             known = (y >= 0) & (z >= 0)
@@ -129,14 +128,3 @@ def _of_relation(graph: Graph, relation: Relation, touched: dict[str, np.ndarray
 def _range(times: np.ndarray | None) -> _Figures:
     """Return the first and the last time; nothing without times or without an element."""
     return {} if times is None or not len(times) else {"first_time": int(times.min()), "last_time": int(times.max())}
-
-
-def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return True for each entry (row, column) that the matrix holds, by a binary search in each row."""
-    low, high = a.indptr[rows].astype(np.int64), a.indptr[rows + 1].astype(np.int64)
-    ends = high.copy()
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        below = open_ & (a.indices[np.minimum(middle, a.nnz - 1)] < columns)
-        low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
-    return np.asarray((low < ends) & (a.indices[np.minimum(low, a.nnz - 1)] == columns))

@@ -50,15 +50,10 @@ def adjacency(
     ----------
     weights : float64, shape (e,), optional
         Finite and not negative.
-    undirected : bool
-        Add v -> u for every u -> v.
-    self_loops : {"keep", "drop", "error"}
-    duplicates : {"sum", "max", "error"}
-        The weight of an edge that is listed more than once. Without weights, "sum" and "max" keep it once.
+    undirected, self_loops, duplicates, tally
+        See `bulksample.data.edgelist.read`.
     ids : shape (n,), optional
         The user's names of the vertices, for messages.
-    tally : EdgeTally, optional
-        Receives the number of edges, self loops and repetitions.
     scratch : path, optional
         Sort edges without weights in files of this folder if there are more than `edge_keys.BUCKET`. The columns are then mapped.
 
@@ -98,7 +93,10 @@ def adjacency(
         keys.sort()
         keys = distinct(keys)
         matrix, entries = from_keys(keys, n), diagonal(keys)
-    tally.duplicates += _repeats(matrix.nnz, entries, listed, undirected, kept)
+    if undirected:  # v -> u repeats u -> v; a self loop has one entry
+        tally.duplicates += (listed - kept) - (matrix.nnz - entries) // 2 + (kept - entries)
+    else:
+        tally.duplicates += listed - matrix.nnz
     if tally.duplicates and duplicates == "error":
         _refuse_repeat(sources, targets, undirected, names)
     return matrix, unit
@@ -161,13 +159,6 @@ def _key_pieces(sources: np.ndarray, targets: np.ndarray, undirected: bool, loop
         yield v << 32 | u if loops else (v << 32 | u)[there]
         if undirected:
             yield (u << 32 | v)[there]
-
-
-def _repeats(entries: int, entries_of_loops: int, listed: int, undirected: bool, loops: int) -> int:
-    """Return the number of repetitions among the listed edges, `loops` of them self loops; undirected, v -> u repeats u -> v."""
-    if not undirected:
-        return listed - entries
-    return (listed - loops) - (entries - entries_of_loops) // 2 + (loops - entries_of_loops)
 
 
 def _refuse_repeat(sources: np.ndarray, targets: np.ndarray, undirected: bool, names: np.ndarray) -> None:

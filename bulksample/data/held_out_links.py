@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ValidationError
 
 from ..errors import DataError, UsageError
 from ..graph import EDGE, NODE, Graph, Key, Relation, spelled
@@ -26,7 +27,17 @@ from .sealed import read_sealed, save_sealed
 FILE, HELD_OUT = "links.npz", ("val", "test")
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
-_PLAIN: Key = NODE, EDGE, NODE
+
+
+class _Schema(BaseModel):
+    """The relation that a file names, its reverses, and True if its edges have times."""
+
+    relation: Key
+    reverses: tuple[Key, ...]
+    timed: bool
+
+
+_PLAIN = _Schema(relation=(NODE, EDGE, NODE), reverses=(), timed=False)
 
 
 class EdgeEnds(NamedTuple):
@@ -85,9 +96,12 @@ class HeldOutLinks:
         first, columns = ("n", _ARRAYS[:2]) if unnamed else ("schema", _ARRAYS)
         names = [first, *(f"{split}_{name}" for split in HELD_OUT for name in columns)]
         found = read_sealed(path, names, _WRITER, lambda: graph_manifest(Path(folder), plain=False).digest)
-        relation, reverses, timed = (_PLAIN, (), False) if unnamed else _schema(found["schema"])
+        try:
+            schema = _PLAIN if unnamed else _Schema.model_validate_json(found["schema"].astype(np.uint8).tobytes())
+        except ValidationError:
+            raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER}`") from None
         pairs, negatives, *times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in columns)
-        return HeldOutLinks(relation, reverses, pairs, negatives, times[0] if timed else None)
+        return HeldOutLinks(schema.relation, schema.reverses, pairs, negatives, times[0] if schema.timed else None)
 
     def checked(self, manifest: Manifest) -> HeldOutLinks:
         """Return self; raises `DataError` if an edge does not fit the types and relations of a store."""
@@ -141,19 +155,3 @@ def joined(rows: EdgeEnds, sources: int, source: np.ndarray, destination: np.nda
     pair = np.repeat(np.arange(len(wanted)), last - first)
     same = rows.times[runs(first, last - first)] == times[pair]
     return np.bincount(pair[same], minlength=len(wanted)) > 0
-
-
-def _schema(found: np.ndarray) -> tuple[Key, tuple[Key, ...], bool]:
-    """Return the relation that a file names, its reverses, and True if its edges have times."""
-    try:
-        schema = json.loads(found.astype(np.uint8).tobytes())
-        return _key(schema["relation"]), tuple(map(_key, schema["reverses"])), bool(schema["timed"])
-    except (ValueError, TypeError, KeyError):
-        raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER}`") from None
-
-
-def _key(given: Any) -> Key:
-    source, name, destination = given
-    if not all(isinstance(part, str) for part in (source, name, destination)):
-        raise TypeError
-    return source, name, destination

@@ -229,23 +229,19 @@ def cut(
             raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges; use {share_of(1, m)} or more, or 0")
         if asked and not got:
             assert times is not None
-            raise UsageError(_none_between(times, asked, spans["test"].start, relation))
+            middle = spans["test"].start  # all edges of validation have gone to the test
+            first = _first_of_time(times, middle - 1)
+            use = f"val {share_of(middle - first, m)} and test {share_of(m - middle, m)}, the latest two times" if first else "val 0"
+            raise UsageError(
+                f"val: a share of {asked:g} gives none of {m} edges, which have {len(np.unique(times))} distinct times: {relation}; those "
+                f"of one time go together, and the test takes {m - middle}; use {use}"
+            )
         if times is not None and abs(got - asked) > asked / 2:
             warnings.append(
                 f"{split}: got {got:.3g} of the edges, {asked:g} was asked for; those of one time go together, and {relation} has "
                 f"{len(np.unique(times))} distinct times"
             )
     return held, tuple(warnings)
-
-
-def _none_between(times: np.ndarray, val: float, middle: int, relation: Relation) -> str:
-    """Return the message for a validation whose edges have all gone to the test, which begins at `middle`."""
-    m, first = len(times), _first_of_time(times, middle - 1)
-    use = f"val {share_of(middle - first, m)} and test {share_of(m - middle, m)}, the latest two times" if first else "val 0"
-    return (
-        f"val: a share of {val:g} gives none of {m} edges, which have {len(np.unique(times))} distinct times: {relation}; those of one "
-        f"time go together, and the test takes {m - middle}; use {use}"
-    )
 
 
 def _first_of_time(times: np.ndarray, at: int) -> int:

@@ -65,16 +65,14 @@ def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     with Archive(path) as archive:
         arrays = {name: archive.read(name) for name in archive.names}
     several = bool(_HEADS.keys() & arrays.keys()) and "indptr" not in arrays
-    return named(path.name, lambda: (_typed_graph if several else _plain_graph)(arrays, path.stem, target))
+    return named(path.name, lambda: _graph(arrays, path.stem, target, several))
 
 
-def _plain_graph(arrays: Arrays, name: str, target: str | None) -> Graph:
-    relation = _entries(arrays)
-    columns = {column: array for column, array in arrays.items() if column not in _OF_ENTRIES}
-    return Graph.of([_vertices(NODE, relation.adjacency.shape[0], columns, None, target)], [relation], name).validate()
-
-
-def _typed_graph(arrays: Arrays, name: str, target: str | None) -> Graph:
+def _graph(arrays: Arrays, name: str, target: str | None, several: bool) -> Graph:
+    if not several:
+        relation = _entries(arrays)
+        columns = {column: array for column, array in arrays.items() if column not in _OF_ENTRIES}
+        return Graph.of([_vertices(NODE, relation.adjacency.shape[0], columns, None, target)], [relation], name).validate()
     types, counts, keys = _heads(arrays)
     own, made = _by_part(arrays, types, keys), {}
     for kind, count in zip(types, counts, strict=True):

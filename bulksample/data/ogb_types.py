@@ -59,11 +59,14 @@ def read(
     """
     root = Path(path)
     raw = root / "raw"
-    counts, keys = _counts(raw / "num-node-dict.csv.gz"), _triplets(raw / "triplet-type-list.csv.gz")
-    for key in keys:
-        for end in (key[0], key[2]):
+    counts, keys, triplets = _counts(raw / "num-node-dict.csv.gz"), list[Key](), raw / "triplet-type-list.csv.gz"
+    for place, line in enumerate(_lines(triplets), 1):
+        if len(line) != 3 or not all(line) or any("/" in word or word.startswith(".") for word in line):
+            raise DataError(f"{triplets.name}: line {place}: {','.join(line)!r} is no source, name and destination")
+        for end in (line[0], line[2]):
             if end not in counts:
-                raise DataError(f"triplet-type-list.csv.gz: {','.join(key)}: there is no type {end!r} in num-node-dict.csv.gz")
+                raise DataError(f"{triplets.name}: {','.join(line)}: there is no type {end!r} in num-node-dict.csv.gz")
+        keys.append((line[0], line[1], line[2]))
     labelled, split = _flags(raw / "nodetype-has-label.csv.gz", counts), split_folder(root, scheme)
     separate = {} if split is None else _flags(split / "nodetype-has-split.csv.gz", counts)
     types = {}
@@ -103,15 +106,6 @@ def _counts(path: Path) -> dict[str, int]:
         if not (number.isdecimal() and len(number) < 19 and int(number) <= MAX_VERTICES):
             raise DataError(f"{path.name}: type {name!r} has {number!r} vertices; use 0 to {MAX_VERTICES}")
     return {name: int(number) for name, number in zip(*lines, strict=True)}
-
-
-def _triplets(path: Path) -> list[Key]:
-    keys: list[Key] = []
-    for place, line in enumerate(_lines(path), 1):
-        if len(line) != 3 or not all(line) or any("/" in word or word.startswith(".") for word in line):
-            raise DataError(f"{path.name}: line {place}: {','.join(line)!r} is no source, name and destination")
-        keys.append((line[0], line[1], line[2]))
-    return keys
 
 
 def _flags(path: Path, counts: dict[str, int]) -> dict[str, bool]:

@@ -120,8 +120,11 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         check_sums(own, wanted(held, features).values(), check)
     arrays = _opened(folder, wanted(schema.arrays, features))
     graph = named(folder.name, lambda: _graph(schema, arrays))
-    lean = graph if structure and check == "full" else _without_dense(graph)
-    named(folder.name, lean.validate if structure else lean.check_columns)
+    checked = graph
+    if check != "full" or not structure:  # without dense features, whose values need not be read to draw mini-batches
+        types = tuple(replace(kind, features=None) if isinstance(kind.features, np.ndarray) else kind for kind in graph.types)
+        checked = graph.replace(types=types, relations=tuple(replace(relation, features=None) for relation in graph.relations))
+    named(folder.name, checked.validate if structure else checked.check_columns)
     return graph
 
 
@@ -244,12 +247,6 @@ def _graph(schema: Manifest, arrays: Arrays) -> Graph:
         ids, times, rows = (columns.get(role) for role in ("edge_ids", "times", "edge_features"))
         relations.append(Relation(*one.key, matrix, one.weight_unit, ids, times, rows, one.parallel))
     return Graph.of(types, relations, schema.name)
-
-
-def _without_dense(graph: Graph) -> Graph:
-    """Return the graph without dense features, whose values need not be read to draw mini-batches."""
-    types = tuple(replace(kind, features=None) if isinstance(kind.features, np.ndarray) else kind for kind in graph.types)
-    return graph.replace(types=types, relations=tuple(replace(relation, features=None) for relation in graph.relations))
 
 
 def _features(arrays: Arrays, n: int, f: int) -> np.ndarray | CSR | None:

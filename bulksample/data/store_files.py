@@ -100,7 +100,8 @@ class Sums:
             try:
                 path, fault = _locate(self.folder, entry)
                 before = mark_of(path)
-                settled = is_settled(before)
+                now = time.time_ns()  # settled: the clock of the file system has moved on, so a change from now on changes the mark
+                settled = all(now - at > (_FINE if at % 10**9 else _COARSE) for at in (before.mtime_ns, before.ctime_ns))
                 for piece in pieces_of(path):
                     digest.update(piece)
                     yield
@@ -175,12 +176,6 @@ def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
         return path, ""
     word = "truncated" if size < entry.bytes else "too long"
     return path, f"{what}: is {word}: the manifest says {entry.bytes} bytes, the file has {size}"
-
-
-def is_settled(mark: Mark) -> bool:
-    """Return True if a change from now on changes the mark: the clock of the file system has moved on since the last one."""
-    now = time.time_ns()  # some file systems count whole seconds
-    return all(now - changed > (_FINE if changed % 10**9 else _COARSE) for changed in (mark.mtime_ns, mark.ctime_ns))
 
 
 def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:

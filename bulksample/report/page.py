@@ -13,10 +13,10 @@ from ..config.metrics import percent, titled
 from ..errors import UsageError
 from ..version import __version__
 from . import charts
-from .drawing import Chart, TextTable, inline, new_figure, save, styles_of
+from .drawing import TextTable, inline, new_figure, save, styles_of
 from .files import JsonObject
 from .reading import Reading
-from .series import Family, Series, by_validation, differences, environments, families, metric_of, score, series_of, split_and_metric
+from .series import Series, by_validation, differences, environments, families, metric_of, score, series_of, split_and_metric
 from .table import format_number, head_and_body, markdown, to_csv
 
 
@@ -28,11 +28,15 @@ class Page:
 
     def __init__(self, reading: Reading, device: str = "cpu", network: str = "loopback") -> None:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
-        self.charts = _all_charts(self.series, families(self.series, device, network), reading.benches)
+        trained = [one for one in self.series if one.runs[0].trained and one.first]
+        styles = styles_of(one.label for one in self.series if one.lines)
+        drawn = [charts.phases(trained), *charts.progress(self.series, styles), charts.bytes_by_kind(trained)]
+        drawn += [*charts.scaling(families(self.series, device, network)), charts.balance(trained), charts.sampling(self.series)]
+        self.charts = [chart for chart in drawn if chart] + [charts.benchmark(name, bench) for name, bench in reading.benches]
         self.comparisons = [
             (name, TextTable(*head_and_body(table["methods"], list(table["networks"])))) for name, table in reading.comparisons
         ]
-        alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
+        alike = trained or [one for one in self.series if one.first]
         told = [[name.replace("_", " "), *values] for name, values in differences(alike).items()]
         self.differences = TextTable(["setting", *(one.label for one in alike)], told)
         self.environments = environments(self.series)
@@ -118,15 +122,6 @@ class Page:
         """Return CSV with a line for each run: its numbers and settings, nested ones as ``phases.sample``."""
         labels = {id(run): one.label for one in self.series for run in one.runs}
         return to_csv([{"run": run.name, "series": labels[id(run)], **_plain(run.report)} for run in self._runs])
-
-
-def _all_charts(series: list[Series], families: list[Family], benches: list[tuple[str, JsonObject]]) -> list[Chart]:
-    """Return every chart that has something to show."""
-    trained = [one for one in series if one.runs[0].trained and one.first]
-    styles = styles_of(one.label for one in series if one.lines)
-    drawn = [charts.phases(trained), *charts.progress(series, styles), charts.bytes_by_kind(trained)]
-    drawn += [*charts.scaling(families), charts.balance(trained), charts.sampling(series)]
-    return [chart for chart in drawn if chart] + [charts.benchmark(name, bench) for name, bench in benches]
 
 
 def _without_empty_columns(head: list[str], body: list[list[str]]) -> TextTable:

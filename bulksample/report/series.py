@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
 from math import inf
 from typing import Any
 
@@ -108,8 +108,7 @@ def _label(group: list[Run]) -> str:
         return group[0].name.removesuffix(f", seed {group[0].report.get('seed')}")
     if len(group) == 1:
         return group[0].name
-    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*(run.name for run in group), strict=False))
-    shared = "".join(letters[0] for letters in alike)
+    shared = os.path.commonprefix([run.name for run in group])  # noqa: RUF071  # letters, not folders
     rests = [run.name[len(shared) :] for run in group]
     whole = shared.endswith(_SEPARATORS) or all(not rest or rest[0] in _SEPARATORS or rest.isdigit() for rest in rests)
     return shared.rstrip("".join(_SEPARATORS)) if whole and shared else group[0].name
