@@ -193,9 +193,9 @@ def import_parquet(
     name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
 ) -> None:  # fmt: skip
     """Import tables with primary and foreign keys as a heterogeneous graph: rows are vertices, foreign keys are edges."""
-    from ..data.tables.parquet_folder import read
+    from ..data.tables.from_tables import read_folder
 
     start = begin(out, overwrite, json_file)
     last, fit = (int(one) if one is not None and one.lstrip("-").isdecimal() else one for one in (until, fit_until))
-    graph, tables = read(path, schema, reverse=reverse, time_unit=time_unit.value, until=last, fit_until=fit)
+    graph, tables = read_folder(path, schema, reverse=reverse, time_unit=time_unit.value, until=last, fit_until=fit)
     finish(graph, out, overwrite, name, start, json_file, imported=True, read={"tables": tables})

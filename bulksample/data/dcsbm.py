@@ -5,7 +5,7 @@ edge joins two vertices, each drawn ∝ θ: the second inside the community of t
 = a u_class + b v_community + N(0, I) with random unit vectors u and v. Finally each label is replaced by a draw from p with probability ρ,
 so no model can be right about all of them. Such a graph imitates the difficulty of a data set. It is no evidence about the real one.
 
-Only integers and the operations of `ieee` decide edges, labels and splits, so a graph is the same on every machine.
+Only integers and the operations of `random_words` decide edges, labels and splits, so a graph is the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
 from .edge_keys import distinct, from_keys, put_keys
-from .ieee import exp, log, normal, unit_open
-from .random_words import RangeLookup, Words, chunks, scaled, threshold
+from .random_words import RangeLookup, Words, chunks, exp, log, normal, scaled, threshold, unit_open
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

@@ -247,27 +247,22 @@ def _labels(groups: list[list[Series]]) -> list[str]:
 
 
 def _family(label: str, members: list[Series], device: str, network: str) -> Family:
-    config = members[0].first["config"]
-    strange = [key for key, value in _PLANNED.items() if config.get(key) != value]
-    if strange:
+    """Return a family, predicted from its smallest run unless `plan` cannot do that."""
+    report, found = members[0].first, dict[int, Point]()
+    config = report["config"]
+    if strange := [key for key, value in _PLANNED.items() if config.get(key) != value]:
         return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
+    data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "classes", "seeds")}
+    shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED}}
+    ranks = tuple(one.first["ranks"] for one in members)
     try:
-        return Family(label, members, _predicted(members, device, network), "")
+        request = PlanRequest.of(**data, **shared, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62)
+        measured, sizes = measure(request, [members[0].runs[0].path]), expected_sizes(request)
+        for p, one in zip(ranks, members, strict=True):
+            graph = {"replicated+partitioned": "published"}.get(one.first["graph"], one.first["graph"])
+            spread = graph in ("partitioned", "published") and p > 1
+            row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, graph), inf, measured)
+            found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
     except (UsageError, DataError) as error:
         return Family(label, members, {}, str(error))
-
-
-def _predicted(members: list[Series], device: str, network: str) -> dict[int, Point]:
-    report, config = members[0].first, members[0].first["config"]
-    data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "classes", "seeds")}
-    ranks = tuple(one.first["ranks"] for one in members)
-    shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED}}
-    request = PlanRequest.of(**data, **shared, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62)
-    measured, sizes, found = measure(request, [members[0].runs[0].path]), expected_sizes(request), {}
-    for one in members:
-        p = one.first["ranks"]
-        graph = {"replicated+partitioned": "published"}.get(one.first["graph"], one.first["graph"])
-        spread = graph in ("partitioned", "published") and p > 1
-        row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, graph), inf, measured)
-        found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
-    return found
+    return Family(label, members, found, "")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bulksample as bs
 from bulksample import DataError, UsageError
-from bulksample.data.tables import parquet_folder
+from bulksample.data.tables.from_tables import read_folder
 from bulksample.data.tables.table_columns import columns_of
 
 CUSTOMERS = {"id": [30, 10, 20], "age": [20.0, np.nan, 40.0], "vip": [True, False, True], "country": np.array(["de", "fr", "de"])}
@@ -403,7 +403,7 @@ def test_a_folder_with_a_schema_file_is_the_graph_of_its_tables(tmp_path, name):
     (tmp_path / "orders.parquet").rename(tmp_path / "orders-2021.parquet")
     tables = {**SCHEMA, "orders": {**SCHEMA["orders"], "file": "orders-2021.parquet"}}
     (tmp_path / name).write_text(json.dumps({"tables": tables}))  # JSON is YAML
-    graph, report = parquet_folder.read(tmp_path)
+    graph, report = read_folder(tmp_path)
     assert_shop(graph)
     assert report["orders"] == {
         "rows": 4, "rows_after_until": 0, "features": ["paid"], "categories": {}, "left_out": [], "missing_keys": {"customer": 1, "seller": 1},
@@ -431,14 +431,14 @@ def test_wrong_schema_files_are_refused(tmp_path, case):
     text, names = SCHEMA_FILES[case]
     (tmp_path / "schema.yaml").write_text(text)
     with pytest.raises(DataError, match=names):
-        parquet_folder.read(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_a_folder_needs_one_schema_file(tmp_path):
     for found in ("no", "2"):
         with pytest.raises(DataError, match=f"has {found} schema files; use one of schema.yaml"):
-            parquet_folder.read(tmp_path)
+            read_folder(tmp_path)
         for name in ("schema.yaml", "schema.json"):
             (tmp_path / name).write_text("{}")
     with pytest.raises(DataError, match="there is no such folder"):
-        parquet_folder.read(tmp_path / "gone")
+        read_folder(tmp_path / "gone")

@@ -1,4 +1,4 @@
-"""A heterogeneous graph from tables with primary and foreign keys: `bulksample.from_tables`.
+"""A heterogeneous graph from tables with primary and foreign keys: `bulksample.from_tables`, and `bulksample data import parquet`.
 
 Each row is a vertex, and each foreign key a relation and its reverse::
 
@@ -6,14 +6,20 @@ Each row is a vertex, and each foreign key a relation and its reverse::
     (other, rev_f2p_COLUMN, table)    back
 
 These are the names of RelBench's `make_pkey_fkey_graph`. A vertex aggregates from the sources of the edges into it, so a driver aggregates
-from his results by ``(results, f2p_driverId, drivers)``.
+from his results by ``(results, f2p_driverId, drivers)``. A folder of Parquet files has a schema file::
+
+    tables:
+      races:   {primary_key: raceId, time: date}
+      results: {primary_key: resultId, foreign_keys: {raceId: races}, time: date, file: results-2023.parquet}
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +33,9 @@ from ..columns import Array
 from .table_columns import Column, columns_of
 from .table_encoding import Encoded, as_time, encode, labels_of, masks_of, times_of
 from .table_keys import PrimaryKeys
-from .table_schema import TableSchema, as_schemas
+from .table_schema import TableSchema, as_schemas, read_schema_file
+
+SCHEMA_FILES = ("schema.yaml", "schema.yml", "schema.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +122,50 @@ def read_tables(
     types = {key: _vertices(table, encoded[key]) for key, table in read.items()}
     relations = _relations(read, types, reverse)
     graph = Graph.of(tuple(types.values()), tuple(relations), name).validate()
-    return graph, {key: _report(table, encoded[key]) for key, table in read.items()}
+    report = {}
+    for key, table in read.items():
+        report[key] = {
+            "rows": int(table.kept.sum()), "rows_after_until": int((~table.kept).sum()),
+            "features": [name for name, _ in encoded[key].features],
+            "categories": {name: len(found) for name, found in encoded[key].categories.items()}, "left_out": encoded[key].left_out,
+            "missing_keys": {column: int((table.columns[column].missing & table.kept).sum()) for column in table.schema.foreign_keys},
+        }  # fmt: skip
+    return graph, report
+
+
+def read_folder(
+    folder: str | os.PathLike[str], schema: str | os.PathLike[str] | None = None, *, reverse: bool = True, time_unit: str = "s",
+    until: Any = None, fit_until: Any = None,
+) -> tuple[Graph, dict[str, dict[str, Any]]]:  # fmt: skip
+    """Read the tables that a schema file lists; return their graph, and by table what became of its columns.
+
+    Parameters
+    ----------
+    folder : path
+        Table NAME is in ``NAME.parquet``, unless its schema has a `file`.
+    schema : path, optional
+        By default ``schema.yaml``, ``schema.yml`` or ``schema.json`` in the folder.
+    reverse, time_unit, until, fit_until :
+        See `bulksample.from_tables`.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or damaged, or a table is wrong; the message names the file, or table, column and row.
+    UsageError
+        If pyarrow is missing, or the schema does not suit the tables.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder; use one with Parquet files and a {SCHEMA_FILES[0]}")
+    if schema is None:
+        found = [root / name for name in SCHEMA_FILES if (root / name).exists()]
+        if len(found) != 1:
+            raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
+        schema = found[0]
+    schemas = read_schema_file(schema)
+    files = {name: root / (own.file or f"{name}.parquet") for name, own in schemas.items()}
+    return read_tables(files, schemas, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=root.resolve().name)
 
 
 def _of_relbench(tables: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -146,7 +197,7 @@ def _table(name: str, given: Any, schema: TableSchema, unit: str, until: int | N
 def _vertices(table: Table, encoded: Encoded) -> VertexType:
     """Return the vertex type of a table."""
     schema, kept = table.schema, table.kept
-    labels = None if schema.label is None else labels_of(table.columns[schema.label], schema.target)[0][kept]
+    labels = None if schema.label is None else labels_of(table.columns[schema.label], schema.target)[kept]
     masks = {} if schema.split is None else {split: mask[kept] for split, mask in masks_of(table.columns[schema.split]).items()}
     outputs = 0 if labels is None else outputs_of(labels, name=f"table {table.name!r}: column {schema.label!r}")
     times = None if table.times is None else table.times[kept]
@@ -155,11 +206,8 @@ def _vertices(table: Table, encoded: Encoded) -> VertexType:
 
 def _relations(tables: dict[str, Table], types: dict[str, VertexType], reverse: bool) -> list[Relation]:
     """Return the relations of all foreign keys, each followed by its reverse."""
-    wanted = {other for table in tables.values() for other in table.schema.foreign_keys.values()}
-    keys = {other: PrimaryKeys(tables[other].columns[str(tables[other].schema.primary_key)]) for other in wanted}
-    for name, table in tables.items():  # a primary key that nothing names is checked too
-        if name not in wanted and table.schema.primary_key is not None:
-            PrimaryKeys(table.columns[table.schema.primary_key])
+    named = {name: table.schema.primary_key for name, table in tables.items()}
+    keys = {name: PrimaryKeys(tables[name].columns[column]) for name, column in named.items() if column is not None}
     made = []
     for name, table in tables.items():
         for column, other in table.schema.foreign_keys.items():
@@ -171,14 +219,3 @@ def _relations(tables: dict[str, Table], types: dict[str, VertexType], reverse: 
             if reverse:
                 made.append(relation_from_edges(types[other], f"rev_f2p_{column}", types[name], two, one))
     return made
-
-
-def _report(table: Table, encoded: Encoded) -> dict[str, Any]:
-    return {
-        "rows": int(table.kept.sum()),
-        "rows_after_until": int((~table.kept).sum()),
-        "features": [name for name, _ in encoded.features],
-        "categories": {name: len(found) for name, found in encoded.categories.items()},
-        "left_out": encoded.left_out,
-        "missing_keys": {column: int((table.columns[column].missing & table.kept).sum()) for column in table.schema.foreign_keys},
-    }

@@ -110,15 +110,14 @@ def _with_gaps(column: Column) -> Array:
     return np.where(column.missing, np.nan, column.values.astype(np.float64)) if column.missing.any() else column.values
 
 
-def labels_of(column: Column, target: str | None) -> tuple[Array, list[object] | None]:
-    """Return the labels of the rows, and of text and categories their names; see `bulksample.graph.labels.as_labels`."""
+def labels_of(column: Column, target: str | None) -> Array:
+    """Return the labels of the rows; text and categories as codes. See `bulksample.graph.labels.as_labels`."""
     if column.kind in ("text", "category"):
-        codes, names = codes_of(column)
-        return as_labels(codes, target, column.where), names
+        return as_labels(codes_of(column)[0], target, column.where)
     if column.kind != "number":
         raise DataError(f"{column.where}: holds {column.kind} values; use numbers, text or categories as labels")
     whole = column.values.dtype.kind in "biu" and target is None  # gaps make floats of whole numbers, which stay classes
-    return as_labels(_with_gaps(column), "class" if whole else target, column.where), None
+    return as_labels(_with_gaps(column), "class" if whole else target, column.where)
 
 
 def masks_of(column: Column) -> dict[str, Array]:
