@@ -6,18 +6,16 @@ import time
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import UsageError
+from ..graph import Graph, Key
 from ..log import warn
 from . import data_import
 from .data_import import NameOption, OutOption, begin, finish
 from .output import Check, CheckOption, JsonOption, OverwriteOption, SeedOption, emit, hold_outputs
-
-if TYPE_CHECKING:
-    from ..graph import Graph, Key
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")

@@ -13,19 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..backends.base import Backend
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
 from .edge_keys import distinct, from_keys, put_keys
 from .random_words import RangeLookup, Words, chunks, exp, log, normal, scaled, threshold, unit_open
-
-if TYPE_CHECKING:
-    from ..backends.base import Backend
 
 _CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
 _WEIGHT_STEP = 2.0**20
@@ -56,9 +54,8 @@ class BlockModel:
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} is a share: got {getattr(self, name)}; use 0 to 1")
         if self.train + self.val > 1:
-            raise UsageError(
-                f"train and val leave nothing for the test split: got {self.train} + {self.val}; use shares of at most 1 together"
-            )
+            got = f"got {self.train} + {self.val}"
+            raise UsageError(f"train and val leave nothing for the test split: {got}; use shares of at most 1 together")
         ranges = {
             "degree_spread": (0, 3), "class_skew": (0, 10), "classes": (1, 2**16), "features": (0, 2**20), "communities": (1, 2**15),
             "popularity": (0, 10),

@@ -20,9 +20,8 @@ from ..errors import DataError, UsageError
 from ..graph import EDGE, NODE, Graph, Key, Relation, spelled
 from ..sparse import runs
 from .manifest import Manifest
-from .npy import Archive
+from .npy import Archive, read_sealed, save_sealed
 from .parts_manifest import graph_manifest
-from .sealed import read_sealed, save_sealed
 
 FILE, HELD_OUT = "links.npz", ("val", "test")
 _WRITER = "bulksample data split-edges"

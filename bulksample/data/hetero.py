@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..backends.base import Backend
 from ..errors import UsageError, instead_of
 from ..graph import Graph, Relation, VertexType
 from ..graph.from_edges import relation_from_edges
@@ -14,9 +15,6 @@ from ..rng import Substream, as_unit
 from ..sparse import MAX_VERTICES
 from .columns import Array
 from .random_words import Words
-
-if TYPE_CHECKING:
-    from ..backends.base import Backend
 
 _MOST_POWER = 16
 

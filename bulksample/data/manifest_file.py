@@ -120,9 +120,8 @@ def read_manifest(directory: Path, kinds: dict[str, type[SignedManifest]]) -> Si
         fault = error.errors(include_url=False, include_context=False)[0]
         raise DataError(f"{what}: {'.'.join(map(str, fault['loc'])) or 'manifest'}: {fault['msg']}") from error
     if manifest.digest != manifest.content_digest():
-        raise DataError(
-            f"{what}: was changed after it was written: its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
-        )
+        found = f"its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
+        raise DataError(f"{what}: was changed after it was written: {found}")
     return manifest
 
 

@@ -1,12 +1,14 @@
-"""Read arrays from untrusted `.npy` and `.npz` files.
+"""Read arrays from untrusted `.npy` and `.npz` files, and write files of arrays with a SHA-256 of their own: `links.npz` and partitions.
 
-A header must agree with the length of the file. Files with Python objects are refused, so nothing is unpickled. Text and
-booleans are checked for invalid bit patterns, which numpy does not do.
+A header must agree with the length of the file. Files with Python objects are refused, so nothing is unpickled. Text and booleans are
+checked for invalid bit patterns, which numpy does not do. The checksums of an `.npz` file find damage by a disk; a hash also finds an array
+that a program has changed.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import math
 import os
 import re
@@ -16,6 +18,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -25,6 +28,7 @@ import numpy as np
 from ..errors import DataError
 from ..mapped import map_file
 from ..process_lock import process_lock
+from .atomic import save_npz, sweep
 
 _LENGTH_BYTES = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}  # width of the length of the header, by magic and version
 _LONGEST_HEADER = 2**16
@@ -34,6 +38,7 @@ _BROKEN_ZIP = (
     struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _PIECE = 2**24
+_SEAL, _STORE = "sha256", "store"
 _PARSING = process_lock()  # in Python 3.11, concurrent parsing corrupts the recursion count (python/cpython#106905)
 
 
@@ -220,3 +225,42 @@ def _fill(flat: np.ndarray, stream: IO[bytes], what: str) -> None:
             done += len(piece)
     if stream.read(1):
         raise DataError(f"{what}: continues after its last entry")
+
+
+def save_sealed(path: Path, arrays: Mapping[str, np.ndarray], store: str = "") -> None:
+    """Write an `.npz` file with a hash, completely or not at all. Raises `UsageError` if it cannot be written.
+
+    `store` is the digest of the store that the file belongs to, in hexadecimal digits; empty for a file that belongs to none.
+    """
+    save_npz(path, sealed({**arrays, _STORE: np.frombuffer(bytes.fromhex(store), np.uint8)} if store else arrays))
+
+
+def sealed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays and, as `sha256`, the hash of their names, dtypes, shapes and bytes."""
+    total = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return {**arrays, _SEAL: np.frombuffer(total.digest(), np.uint8)}
+
+
+def read_sealed(path: Path, names: Iterable[str], writer: str, store: Callable[[], str] | None = None) -> dict[str, np.ndarray]:
+    """Read arrays that `save_sealed` wrote, and compare them with their hash. `names` are all arrays of the file, except the hash.
+
+    `writer` is the command that writes such a file, for messages. `store` returns the digest of the store beside the file; files of earlier
+    versions name no store and are accepted. Raises `DataError` if the file is damaged, lacks an array or the hash, was changed, or belongs
+    to another store.
+    """
+    sweep(path.parent)
+    with Archive(path) as archive:
+        arrays = {name: archive.read(name) for name in names}
+        if _SEAL not in archive:
+            raise DataError(f"{path.name}: holds no {_SEAL} of its arrays; write it again with `{writer}`")
+        seal = archive.read(_SEAL)
+        if store is not None and _STORE in archive:
+            arrays[_STORE] = archive.read(_STORE)
+    if not np.array_equal(seal, sealed(arrays)[_SEAL]):
+        raise DataError(f"{path.name}: was changed after it was written: its arrays do not fit its {_SEAL}; write it again with `{writer}`")
+    if store is not None and _STORE in arrays and arrays.pop(_STORE).tobytes().hex() != store():
+        raise DataError(f"{path.name}: belongs to another store than the one beside it; write both with `{writer}`")
+    return arrays

@@ -109,12 +109,10 @@ def load_parts(directory: Path) -> PartsManifest:
 
 def _checked(directory: Path, made: PartsManifest) -> PartsManifest:
     what, graph = f"{directory.name}/{FILE}", made.whole
-    totals = [sum(getattr(part, name) for part in made.parts) for name in ("vertices", "entries")]
+    n, entries = (sum(getattr(part, name) for part in made.parts) for name in ("vertices", "entries"))
     check_roles(graph, f"{what}: graph")
-    if graph.digest != made.graph.content_digest() or totals != [graph.vertices, graph.edges]:
-        raise DataError(
-            f"{what}: the parts have {totals[0]} vertices and {totals[1]} entries; the graph {graph.vertices} and {graph.edges}"
-        )
+    if graph.digest != made.graph.content_digest() or (n, entries) != (graph.vertices, graph.edges):
+        raise DataError(f"{what}: the parts have {n} vertices and {entries} entries; the graph {graph.vertices} and {graph.edges}")
     ids: Fits = (("<i4",), (graph.vertices,))
     return _with_roles(made, what, {"new_id": ids, "old_id": ids})
 

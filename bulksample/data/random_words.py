@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..backends.base import Backend
 from ..rng import PIECE, Substream, as_u64, check_seed, counters, philox
-
-if TYPE_CHECKING:
-    from ..backends.base import Backend
 
 # ln 2 in two parts: k * _LN2_HIGH is exact for |k| < 2**11, because its last 21 bits are zero
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from ..backends.base import Backend
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
 from .edge_keys import distinct, from_keys, put_keys
 from .random_words import Words, chunks, threshold
-
-if TYPE_CHECKING:
-    from ..backends.base import Backend
 
 MAX_SCALE = 30
 

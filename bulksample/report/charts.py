@@ -22,9 +22,8 @@ _LONGEST = 14  # rows of the chart of balance
 def phases(series: list[Series]) -> Chart | None:
     """Chart the seconds of an epoch by phase, each from the slowest rank."""
     note = f"Sample and fetch are what a step waited for. {ASIDE[0].capitalize()} and {ASIDE[1]} run beside training; they are grey."
-    return _stacked(
-        series, "phases", _PHASE_COLOURS, (1.0, "s"), "Seconds by phase", "seconds of an epoch, slowest rank in each phase", note
-    )
+    axis_label = "seconds of an epoch, slowest rank in each phase"
+    return _stacked(series, "phases", _PHASE_COLOURS, (1.0, "s"), "Seconds by phase", axis_label, note)
 
 
 def bytes_by_kind(series: list[Series]) -> Chart | None:
@@ -84,9 +83,8 @@ def balance(series: list[Series]) -> Chart | None:
         drawing.ranges(axis, names, [item[2] for item in busy], [_PHASE_COLOURS[item[1]] for item in busy])
         axis.set_xlabel("seconds of the run: least, median and most of a rank")
 
-    body = [
-        [f"{label}: {phase}", *(format_number(of[key]) for key in ("min", "median", "max")), str(of["rank"])] for label, phase, of in busy
-    ]
+    ends = ("min", "median", "max")
+    body = [[f"{label}: {phase}", *(format_number(of[key]) for key in ends), str(of["rank"])] for label, phase, of in busy]
     texts = [f"{row[0]} from {row[1]} to {row[3]} s, most on rank {row[4]}" for row in body]
     note = f"The {_LONGEST} longest phases, first seed. A rank that waits for others in reduce was early, not slow."
     numbers = TextTable(["run and phase", "least", "median", "most", "rank of the most"], body)

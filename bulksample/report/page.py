@@ -33,9 +33,8 @@ class Page:
         drawn = [charts.phases(trained), *charts.progress(self.series, styles), charts.bytes_by_kind(trained)]
         drawn += [*charts.scaling(families(self.series, device, network)), charts.balance(trained), charts.sampling(self.series)]
         self.charts = [chart for chart in drawn if chart] + [charts.benchmark(name, bench) for name, bench in reading.benches]
-        self.comparisons = [
-            (name, TextTable(*head_and_body(table["methods"], list(table["networks"])))) for name, table in reading.comparisons
-        ]
+        tables = [(name, head_and_body(one["methods"], list(one["networks"]))) for name, one in reading.comparisons]
+        self.comparisons = [(name, TextTable(*table)) for name, table in tables]
         alike = trained or [one for one in self.series if one.first]
         told = [[name.replace("_", " "), *values] for name, values in differences(alike).items()]
         self.differences = TextTable(["setting", *(one.label for one in alike)], told)
@@ -46,9 +45,8 @@ class Page:
     def trained(self) -> TextTable:
         """Table with a row for each series of `train`."""
         head = ["run", "method", "model", "sampler", "ranks", "seeds", titled(split_and_metric(self.series), metric_of(self.series))]
-        return _without_empty_columns(
-            [*head, "epochs", "s/epoch", "seconds", "MB sent", "warning"], [_trained(one) for one in self.series if one.runs[0].trained]
-        )
+        head += ["epochs", "s/epoch", "seconds", "MB sent", "warning"]
+        return _without_empty_columns(head, [_trained(one) for one in self.series if one.runs[0].trained])
 
     @property
     def sampled(self) -> TextTable:

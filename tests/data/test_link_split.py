@@ -17,8 +17,8 @@ from bulksample.cli.data import app
 from bulksample.data import held_out_links
 from bulksample.data.held_out_links import FILE, HELD_OUT, HeldOutLinks
 from bulksample.data.link_split import hold_out, load_links, reverses_left, reverses_of
+from bulksample.data.npy import sealed
 from bulksample.data.parts_writer import write_parts
-from bulksample.data.sealed import sealed
 
 BUYS = ("user", "buys", "item")
 

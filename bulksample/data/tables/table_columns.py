@@ -70,9 +70,8 @@ def columns_of(name: str, table: Any) -> dict[str, Column]:
     elif isinstance(table, Mapping):
         found = _all(name, table, table.values(), _of_array)
     else:
-        raise UsageError(
-            f"table {name!r}: got a {type(table).__name__}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file"
-        )
+        kind = type(table).__name__
+        raise UsageError(f"table {name!r}: got a {kind}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file")
     lengths = {key: len(column) for key, column in found.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"table {name!r}: its columns must have one length; got {lengths}")

@@ -49,9 +49,8 @@ class PrimaryKeys:
             return rows
         keys = comparable(foreign)[known]
         if (keys.dtype == np.int64) != (self._keys.dtype == np.int64):
-            raise DataError(
-                f"{foreign.where}: holds {foreign.kind} values, and {self.column.where} {self.column.kind} values; use keys of one type"
-            )
+            own = f"{self.column.where} {self.column.kind} values"
+            raise DataError(f"{foreign.where}: holds {foreign.kind} values, and {own}; use keys of one type")
         if keys.dtype != np.int64:
             rows[known] = [self._row_of.get(key, -1) for key in keys.tolist()]
         elif len(self._sorted):

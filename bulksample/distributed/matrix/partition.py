@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...data.npy import read_sealed, save_sealed
 from ...data.random_words import Words
-from ...data.sealed import read_sealed, save_sealed
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers

@@ -17,7 +17,7 @@ from torch_geometric.loader import ClusterData as TheirData
 from torch_geometric.loader import ClusterLoader as TheirLoader
 from torch_geometric.utils import narrow
 
-from ...data.sealed import read_sealed, save_sealed
+from ...data.npy import read_sealed, save_sealed
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError

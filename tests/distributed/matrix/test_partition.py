@@ -9,7 +9,7 @@ import pytest
 from communities import community_graph
 
 from bulksample import CSR, BackendUnavailable, DataError, PeerLost, UsageError
-from bulksample.data.sealed import sealed
+from bulksample.data.npy import sealed
 from bulksample.data.store import save
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.graph_block import load_block
