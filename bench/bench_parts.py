@@ -21,9 +21,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from harness import call
+from oracles.ogb_memory import peak_bytes
 
 from bulksample.data.manifest import load_manifest
-from bulksample.data.ogb import peak_bytes
 from bulksample.data.parts_manifest import load_parts
 from bulksample.data.store import load
 from bulksample.report.launch import starter

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import NamedTuple
 
 import numpy as np
 
@@ -66,18 +65,11 @@ def diagonal(keys: np.ndarray) -> int:
     return sum(int(((part >> 32) == (part & COLUMN)).sum()) for _, part in pieces(keys, STEP))
 
 
-class Sorted(NamedTuple):
-    """The matrix of some keys, and the number of its entries on the diagonal."""
+def matrix_of(keys: Keys, n: int, folder: Path) -> tuple[CSR, int]:
+    """Return the n x n matrix with an entry at each distinct key, and the number of its entries on the diagonal.
 
-    matrix: CSR
-    loops: int
-
-
-def matrix_of(keys: Keys, n: int, folder: Path) -> Sorted:
-    """Return the n x n matrix with an entry at each distinct key; its columns are mapped from an unnamed file in a folder.
-
-    `keys` is called twice, and both times yields the same int64 keys, in any order. Raises `UsageError` if the disk is full or the folder
-    cannot be written.
+    Its columns are mapped from an unnamed file in a folder. `keys` is called twice, and both times yields the same int64 keys, in any
+    order. Raises `UsageError` if the disk is full or the folder cannot be written.
     """
     counts, loops = np.zeros(n, np.int64), 0
     try:
@@ -92,7 +84,7 @@ def matrix_of(keys: Keys, n: int, folder: Path) -> Sorted:
             indices = np.memmap(columns, np.int32, "r") if columns.tell() else np.empty(0, np.int32)
     except OSError as error:
         raise UsageError(f"cannot sort edges in {folder}: {error.strerror or error}; use a folder on a larger disk") from error
-    return Sorted(CSR(row_pointers(counts), indices, None, (n, n)), loops)
+    return CSR(row_pointers(counts), indices, None, (n, n)), loops
 
 
 def sorted_runs(keys: Keys, n: int, folder: Path) -> Iterator[np.ndarray]:

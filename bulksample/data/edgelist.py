@@ -15,7 +15,7 @@ from ..sparse import MAX_VERTICES
 from .columns import named
 from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
-from .text import TextTable, tables
+from .text import TextBlock, tables
 
 IDS = ("integer", "text")
 _OF_NAMES = "; skip a line of names with skip=1"
@@ -79,7 +79,7 @@ def read(
 
 
 def pairs_of(
-    path: Path, tables: Iterable[TextTable], first: int, last: int | None, fault: str
+    path: Path, tables: Iterable[TextBlock], first: int, last: int | None, fault: str
 ) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
     """Return the ends of the edges in a file, shape (2, e), and their weights if it has any.
 

@@ -18,7 +18,6 @@ from ..graph import Graph
 from ..graph.labels import as_labels, outputs_of
 from ..sparse import CSR
 from .columns import named
-from .edge_keys import BUCKET
 from .edge_rows import EdgeMeans, EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
 from .ogb_raw import RawFiles, read_binary, read_csv, read_masks, split_folder
@@ -69,8 +68,9 @@ def read(
 
     Notes
     -----
-    In the binary layout, with `scratch`, memory stays below `peak_bytes`. The disk holds the uncompressed arrays once, and 8 bytes an
-    entry while the edges are sorted.
+    In the binary layout, with `scratch`, features of vertices and the listed edges are read in pieces. An entry of the adjacency takes a
+    column of 4 bytes, a key that is sorted 8 bytes, a vertex 64. The disk holds the uncompressed arrays once, and 8 bytes an entry while
+    the edges are sorted.
     """
     root = Path(path)
     raw_folder = root / "raw"
@@ -110,21 +110,6 @@ def read(
 def is_heterogeneous(root: Path) -> bool:
     """Return True if a data set has several vertex types: it has a file that no other set has."""
     return any((root / "raw" / name).exists() for name in _HETEROGENEOUS_FILES)
-
-
-def peak_bytes(n: int, edges: int, undirected: bool, edge_width: int = 0) -> int:
-    """Return the peak memory of `read` with `scratch` and `store.save` for a set in the binary layout, without the interpreter.
-
-        max(4 k + 8 min(k, B), (5 + 4 d) k if d) + 8 (n + 1) + 56 n + 0.3 GB
-
-    k are the edges, or twice as many if `undirected`; B is `edge_keys.BUCKET`; d is the width of edge features. An entry takes a
-    column of 4 bytes, mapped from a file if there are more than B, so that the system may take its pages back; later a mark and its
-    features. A key that is sorted takes 8 bytes, at most B at a time. A vertex takes a row pointer, labels, masks and temporaries.
-    Features of vertices and the listed edges are read in pieces.
-    """
-    k = edges * (2 if undirected else 1)
-    entries = max(4 * k + 8 * min(k, BUCKET), (5 + 4 * edge_width) * k if edge_width else 0)
-    return entries + 8 * (n + 1) + 56 * n + 3 * 10**8
 
 
 def _features(

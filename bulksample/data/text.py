@@ -30,7 +30,7 @@ _NOISE = re.compile(rb"\n *+(?:[#%][^\n]*+)?(?=\n)")  # a line that is blank or 
 _WEIGHTED = np.dtype([("ids", np.uint64, 2), ("weight", np.float64)])
 
 
-class TextTable(NamedTuple):
+class TextBlock(NamedTuple):
     """The rows of a block. Blank lines and comments are left out."""
 
     ids: np.ndarray  # int64 or byte strings, shape (rows, 1 or 2)
@@ -44,7 +44,7 @@ class TextTable(NamedTuple):
         return [line for line, _ in _rows(self.first, self.text)]
 
 
-def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: str = "integer", of_names: str = "") -> Iterator[TextTable]:
+def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: str = "integer", of_names: str = "") -> Iterator[TextBlock]:
     """Yield the blocks of a text file, plain or gzip, behind the `skip` lines at its top.
 
     All lines must have the same number of columns, one of `columns`. The third is a weight, the others are ids: text, or integers 0 ..
@@ -64,7 +64,7 @@ def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: st
                 continue
             parsed = _parse(pure, found, columns, ids) or _parse_by_hand(path, first, text, found, columns, ids, of_names)
         found = found or len(pure.partition(b"\n")[0].split())
-        yield TextTable(*parsed, first, text)
+        yield TextBlock(*parsed, first, text)
 
 
 def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
