@@ -140,8 +140,14 @@ def _write(
     from ..backends.native import processors
     from ..data.atomic import write_file
     from ..report import table
+    from ..report.drawing import draw_comparison
 
-    rows = table.rows(runs, networks)
+    rows, drawn = table.rows(runs, networks), list[Path]()
+    if plots:
+        try:
+            drawn = draw_comparison(runs, networks, out)
+        except UsageError as error:  # such as without matplotlib
+            print(f"bulksample: no plots were drawn: {error}", file=sys.stderr)
     seeds = sorted({run.seed for run in runs})
     asked = " ".join([*(["--config", str(config)] if config else []), *setup.options]) or "the defaults of train"
     caption = f"{setup.graph.name}, ranks: {setup.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
@@ -155,20 +161,9 @@ def _write(
              "seconds": run.seconds, "kept": run.kept, "failure": run.failure}
             for run in runs
         ],
-        "plots": [path.name for path in (_draw(runs, networks, out) if plots else [])],
+        "plots": [path.name for path in drawn],
     }  # fmt: skip
     write_file(out / "table.md", table.to_markdown(rows, networks, caption))
     write_file(out / "table.csv", table.to_csv(rows))
     emit(result, out / "table.json", "compare", table=False)
     return result
-
-
-def _draw(runs: list[ContestantRun], networks: list[NetworkModel], out: Path) -> list[Path]:
-    """Draw the plots; without matplotlib, print a message and draw none."""
-    from ..report.drawing import draw_comparison
-
-    try:
-        return draw_comparison(runs, networks, out)
-    except UsageError as error:
-        print(f"bulksample: no plots were drawn: {error}", file=sys.stderr)
-        return []

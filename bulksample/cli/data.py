@@ -42,10 +42,11 @@ def make_rmat(
     json_file: JsonOption = None,
 ) -> None:  # fmt: skip
     """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
+    from ..backends import make as make_backend
     from ..data.rmat import rmat
 
     start = begin(out, overwrite, json_file)
-    graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=backend_of(backend))
+    graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=make_backend(backend))
     finish(graph, out, overwrite, name, start, json_file)
 
 
@@ -70,6 +71,7 @@ def make_dcsbm(
     json_file: JsonOption = None,
 ) -> None:  # fmt: skip
     """Make a degree-corrected stochastic block model with features that imitates ogbn-products or Reddit."""
+    from ..backends import make as make_backend
     from ..data.dcsbm import PRESETS, dcsbm
 
     given = {
@@ -80,7 +82,7 @@ def make_dcsbm(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     model = replace(PRESETS[preset.value], **changes)
     start = begin(out, overwrite, json_file)
-    graph = dcsbm(vertices, degree, model, seed=seed, backend=backend_of(backend))
+    graph = dcsbm(vertices, degree, model, seed=seed, backend=make_backend(backend))
     finish(graph, out, overwrite, name or preset.value, start, json_file)
 
 
@@ -102,6 +104,7 @@ def make_hetero(
     json_file: JsonOption = None,
 ) -> None:  # fmt: skip
     """Make a heterogeneous graph: types and relations of any size, with a power law and times."""
+    from ..backends import make as make_backend
     from ..data.hetero import hetero, papers, parse_relations, parse_types
 
     start = begin(out, overwrite, json_file)
@@ -110,7 +113,7 @@ def make_hetero(
         raise UsageError("--relation: got no --type; name the types with --type NAME:COUNT")
     graph = hetero(
         types, relations, power=power, features=features, classes=classes, times=times, edge_times=edge_times, parallel=parallel, seed=seed,
-        backend=backend_of(backend),
+        backend=make_backend(backend),
     )  # fmt: skip
     finish(graph, out, overwrite, name, start, json_file)
 
@@ -206,10 +209,3 @@ def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: 
     digest = stores.verify(store).digest
     result = {"store": str(store), "ok": True, "digest": digest, "files": stores.sums(store), "seconds": time.perf_counter() - start}
     emit(result, json_file, str(store))
-
-
-def backend_of(name: str) -> Any:
-    """Return the back end of a name; imported here, so that the other commands start without it."""
-    from ..backends import make as make_backend
-
-    return make_backend(name)

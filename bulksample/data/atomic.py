@@ -274,12 +274,6 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def sync_below(folder: Path) -> None:
-    """Sync every file and folder below a folder."""
-    for path in folder.rglob("*"):
-        sync_folder(path)  # a file is opened and synced alike
-
-
 def pieces_of(path: Path) -> Iterator[bytes]:
     """Yield the content of a file, 16 MiB at a time; raises `DataError` if it cannot be read."""
     try:

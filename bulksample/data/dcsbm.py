@@ -95,7 +95,7 @@ def dcsbm(
     """Draw an undirected graph without self loops, with float32 features, labels and the three splits.
 
     ``extra`` holds ``planted_class``, the label before noise, and ``community``. See Karrer and Newman, "Stochastic blockmodels and
-    community structure in networks", Physical Review E 83, 2011.
+    community structure in networks", Physical Review E 83, 2011. Raises `UsageError` if an argument is out of range.
 
     Parameters
     ----------
@@ -107,11 +107,6 @@ def dcsbm(
         Generates the random words; every back end generates the same.
     chunk : int
         Edges drawn at a time; it does not change the graph.
-
-    Raises
-    ------
-    UsageError
-        If an argument is out of range.
     """
     if isinstance(model, str) and model not in PRESETS:
         raise UsageError(f"there is no preset {model!r}; use {', '.join(PRESETS)}")

@@ -78,6 +78,7 @@ def hetero(
     """Draw a heterogeneous graph. Destinations of edges are uniform; a source is floor(n u^power) of a uniform u, so few have most edges.
 
     The graph is a function of the arguments alone. A type or a relation that is appended leaves the others as they are.
+    Raises `UsageError` if an argument is out of range, or a relation names an unknown type.
 
     Parameters
     ----------
@@ -97,11 +98,6 @@ def hetero(
         Keep edges that repeat others, as events do.
     backend : Backend, optional
         Generates the random words; every back end generates the same.
-
-    Raises
-    ------
-    UsageError
-        If an argument is out of range, or a relation names an unknown type.
     """
     sizes = [RelationSize(*one) for one in relations]
     if not types or not all(0 < count <= MAX_VERTICES for count in types.values()):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError, UsageError
-from .atomic import new_folder, sync_below
+from .atomic import new_folder, sync_folder
 from .result_places import holding
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
@@ -114,7 +114,8 @@ def _unpack(file: Path, archive: str, target: Path) -> None:
             for path in list((made / archive).iterdir()):
                 path.rename(made / path.name)
             (made / archive).rmdir()
-            sync_below(made)
+            for path in made.rglob("*"):
+                sync_folder(path)  # a file is opened and synced alike
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         file.unlink()
         raise DataError(f"{file}: is damaged and was removed: {error}; run the same command to download it again") from None

@@ -21,7 +21,8 @@ def rmat(
     """Draw a graph of n = 2**scale vertices by recursive quadrants of the adjacency, without weights, features or labels.
 
     At each of `scale` levels an edge u -> v goes to the quadrant (0, 0), (0, 1), (1, 0) or (1, 1) with probability
-    a, b, c, 1 - a - b - c. The first bit of the quadrant is a bit of u, the second one of v, highest bits first.
+    a, b, c, 1 - a - b - c. The first bit of the quadrant is a bit of u, the second one of v, highest bits first. Raises `UsageError` if an
+    argument is out of range.
 
     Parameters
     ----------
@@ -43,11 +44,6 @@ def rmat(
         Generates the random words; every back end generates the same.
     chunk : int
         Edges drawn at a time; it does not change the graph.
-
-    Raises
-    ------
-    UsageError
-        If an argument is out of range.
 
     Notes
     -----

@@ -69,7 +69,11 @@ def _parsed(text: str, where: str) -> Any:
 def lines_of_epochs(file: Path) -> list[JsonObject]:
     """Return the lines of epochs in a file, without a last line that a crash cut short."""
     texts = _text(file).splitlines()
-    whole = texts[:-1] if texts and not _is_whole(texts[-1]) else texts
+    whole = list(texts)
+    try:
+        json.loads(texts[-1] if texts else "{}")
+    except ValueError:
+        whole.pop()
     parsed = [_parsed(text, f"{file}, line {number}") for number, text in enumerate(whole, 1)]
     strange = next((i for i, line in enumerate(parsed, 1) if not isinstance(line, dict) or not {"epoch", "loss"} <= line.keys()), None)
     if strange is not None or (texts and not whole):
@@ -79,14 +83,6 @@ def lines_of_epochs(file: Path) -> list[JsonObject]:
         _numbers(where, line, _LINE)
         _must(line["loss"] is None or is_number(line["loss"]), where, "loss", line["loss"])  # None: no rank had a seed
     return parsed
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def kind_of(result: JsonObject) -> str:

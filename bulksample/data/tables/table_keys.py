@@ -8,6 +8,7 @@ from ...errors import DataError
 from ..columns import Array
 from .table_columns import Column
 
+_REPEATS = "which is the primary key of row {} too; use distinct keys"
 _EXACT = 2.0**53  # floats count whole numbers up to this
 
 
@@ -28,15 +29,12 @@ class PrimaryKeys:
             again = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
             if len(again):  # a stable sort keeps equal keys in their order
                 at = again[self._order[again + 1].argmin()]
-                self._refuse_repeat(int(self._order[at + 1]), int(self._order[at]))
+                column.refuse(int(self._order[at + 1]), _REPEATS.format(int(self._order[at])))
         else:
             self._row_of: dict[object, int] = {}
             for row, key in enumerate(self._keys.tolist()):
                 if (first := self._row_of.setdefault(key, row)) != row:
-                    self._refuse_repeat(row, first)
-
-    def _refuse_repeat(self, row: int, first: int) -> None:
-        self.column.refuse(row, f"which is the primary key of row {first} too; use distinct keys")
+                    column.refuse(row, _REPEATS.format(first))
 
     def rows_of(self, foreign: Column) -> Array:
         """Return the row that each foreign key names, -1 where the key is missing: int64, shape (n,).
