@@ -46,15 +46,9 @@ _WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
 # The option with the same meaning, by flag
 PUBLISHED = {
-    "n_bulkmb": "bulk_size",
-    "samp_num": "fanouts",
-    "sample_method": "sampler",
-    "n_epochs": "epochs",
-    "n_layers": "layers",
-    "n_hidden": "hidden",
-    "bulk_batch_fetch": "fetch_together",
-    "replicate_graph": "graph",  # a switch: replicated
-}
+    "n_bulkmb": "bulk_size", "samp_num": "fanouts", "sample_method": "sampler", "n_epochs": "epochs", "n_layers": "layers",
+    "n_hidden": "hidden", "bulk_batch_fetch": "fetch_together", "replicate_graph": "graph",  # a switch: replicated
+}  # fmt: skip
 # Flags without an effect here, and the reason
 IGNORED = {
     "semibulk": "columns are extracted for each mini-batch separately",

@@ -40,15 +40,12 @@ def summary(manifest: Manifest) -> _Figures:
 def _type_entry(kind: TypeEntry, arrays: dict[str, ArrayEntry]) -> _Figures:
     dense, labels = arrays.get("features"), arrays.get("labels")
     return {
-        "vertices": kind.vertices,
-        "features": kind.num_features,
+        "vertices": kind.vertices, "features": kind.num_features,
         "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in arrays else "none",
-        "classes": kind.num_classes,
-        "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
+        "classes": kind.num_classes, "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
         "splits": [role.removeprefix("mask.") for role in arrays if role.startswith("mask.")],
-        "times": "times" in arrays,
-        "extra": [role.removeprefix("extra.") for role in arrays if role.startswith("extra.")],
-    }
+        "times": "times" in arrays, "extra": [role.removeprefix("extra.") for role in arrays if role.startswith("extra.")],
+    }  # fmt: skip
 
 
 def describe(graph: Graph, schema: _Figures | None = None) -> _Figures:

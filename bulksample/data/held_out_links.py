@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from ..errors import DataError, UsageError
 from ..graph import EDGE, NODE, Graph, Key, Relation, spelled
@@ -97,7 +97,7 @@ class HeldOutLinks:
         found = read_sealed(path, names, _WRITER, lambda: graph_manifest(Path(folder), plain=False).digest)
         try:
             schema = _PLAIN if unnamed else _Schema.model_validate_json(found["schema"].astype(np.uint8).tobytes())
-        except ValidationError:
+        except (ValueError, TypeError):  # a ValidationError is a ValueError
             raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER}`") from None
         pairs, negatives, *times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in columns)
         return HeldOutLinks(schema.relation, schema.reverses, pairs, negatives, times[0] if schema.timed else None)

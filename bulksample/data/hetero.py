@@ -124,7 +124,10 @@ def hetero(
 
 def _type(words: Words, place: int, name: str, count: int, width: int, classes: int, times: int) -> VertexType:
     stamps = _uniform(words.of(Substream.HETERO_TIME, 0, count, place)[:, :2], times) if times else None
-    x = _features(words, place, count, width) if width else None
+    x = None
+    if width:  # uniform multiples of 2^-24: item v * width + j is the number in column j of vertex v
+        drawn = words.of(Substream.HETERO_FEATURE, 0, -(-count * width // 4), place).reshape(-1)[: count * width]
+        x = (drawn >> np.uint32(8)).astype(np.float32).reshape(count, width) * np.float32(2.0**-24)
     if not classes:
         return VertexType(name, count, x, times=stamps)
     second = words.of(Substream.HETERO_LABEL, 0, count, place)
@@ -133,12 +136,6 @@ def _type(words: Words, place: int, name: str, count: int, width: int, classes: 
         x[np.arange(count), labels % width] += 1
     masks = {"train": share < 0.6, "val": (share >= 0.6) & (share < 0.8), "test": share >= 0.8}
     return VertexType(name, count, x, labels, classes, {split: mask for split, mask in masks.items() if mask.any()}, stamps)
-
-
-def _features(words: Words, place: int, count: int, width: int) -> Array:
-    """Return uniform multiples of 2^-24: float32, shape (count, width); item v * width + j is the number in column j of vertex v."""
-    drawn = words.of(Substream.HETERO_FEATURE, 0, -(-count * width // 4), place)
-    return (drawn.reshape(-1)[: count * width] >> np.uint32(8)).astype(np.float32).reshape(count, width) * np.float32(2.0**-24)
 
 
 def _relation(

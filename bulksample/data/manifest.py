@@ -7,9 +7,10 @@ A file has one of two layouts. That of a plain graph, `PlainLayout`, names the r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -24,6 +25,7 @@ _Size = Annotated[int, Field(ge=0, le=MAX_VERTICES)]
 _Unit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _OF_PLAIN_EDGES = ("indptr", "indices", "weights", "edge_features")
 _NOT_PLAIN = ("times", "edge_ids")
+Held = TypeVar("Held")
 
 
 class TypeEntry(Entry):
@@ -151,11 +153,11 @@ class Manifest:
 
     def of_type(self, place: int) -> dict[str, ArrayEntry]:
         """Return the arrays of a type, by role within it."""
-        return self._of("types", place)
+        return self.within("types", place, self.arrays)
 
     def of_relation(self, place: int) -> dict[str, ArrayEntry]:
         """Return the arrays of a relation, by role within it."""
-        return self._of("relations", place)
+        return self.within("relations", place, self.arrays)
 
     def prefix(self, group: str, place: int) -> str:
         """Return how the roles of a type (group ``types``) or a relation (``relations``) begin in `arrays`."""
@@ -172,11 +174,12 @@ class Manifest:
         known = number.isdecimal() and str(int(number)) == number and int(number) < len(parts)
         return (parts[int(number)] if known else None), own
 
-    def _of(self, group: str, place: int) -> dict[str, ArrayEntry]:
+    def within(self, group: str, place: int, arrays: Mapping[str, Held]) -> dict[str, Held]:
+        """Return what `arrays` hold for a type (group ``types``) or a relation (``relations``), by role within it."""
         if self.plain:
-            return {role: entry for role, entry in self.arrays.items() if (role in _OF_PLAIN_EDGES) == (group == "relations")}
+            return {role: held for role, held in arrays.items() if (role in _OF_PLAIN_EDGES) == (group == "relations")}
         start = self.prefix(group, place)
-        return {role.removeprefix(start): entry for role, entry in self.arrays.items() if role.startswith(start)}
+        return {role.removeprefix(start): held for role, held in arrays.items() if role.startswith(start)}
 
     @property
     def _only_type(self) -> TypeEntry:

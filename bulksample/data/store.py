@@ -229,20 +229,15 @@ def _column_arrays(kind: VertexType) -> Arrays:
 
 def _graph(schema: Manifest, arrays: Arrays) -> Graph:
     """Return the graph of the arrays that were opened."""
-
-    def own(group: str, place: int, roles: dict[str, ArrayEntry]) -> Arrays:
-        start = schema.prefix(group, place)
-        return {role: arrays[start + role] for role in roles if start + role in arrays}
-
     types, relations, counts = [], [], {kind.name: kind.vertices for kind in schema.types}
     for i, kind in enumerate(schema.types):
-        columns = own("types", i, schema.of_type(i))
+        columns = schema.within("types", i, arrays)
         masks = {split: columns[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in columns}
         extra = {role.removeprefix("extra."): array for role, array in columns.items() if role.startswith("extra.")}
         x, n = _features(columns, kind.vertices, kind.num_features), kind.vertices
         types.append(VertexType(kind.name, n, x, columns.get("labels"), kind.num_classes, masks, columns.get("times"), extra))
     for i, one in enumerate(schema.relations):
-        columns = own("relations", i, schema.of_relation(i))
+        columns = schema.within("relations", i, arrays)
         matrix = CSR(columns["indptr"], columns["indices"], columns.get("weights"), (counts[one.destination], counts[one.source]))
         ids, times, rows = (columns.get(role) for role in ("edge_ids", "times", "edge_features"))
         relations.append(Relation(*one.key, matrix, one.weight_unit, ids, times, rows, one.parallel))
