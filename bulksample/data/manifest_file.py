@@ -111,9 +111,8 @@ def read_manifest(directory: Path, kinds: dict[str, type[SignedManifest]]) -> Si
         raise UsageError(f"{directory}: holds {FORMATS[found]}; use a store of {' or '.join(FORMATS[kind] for kind in kinds)}")
     version = body.get("version")
     if type(version) is not int or version != VERSION:
-        raise DataError(
-            f"{what}: got version {version!r}; this release reads {VERSION}: write the store again, or use the release that wrote it"
-        )
+        use = "write the store again, or use the release that wrote it"
+        raise DataError(f"{what}: got version {version!r}; this release reads {VERSION}: {use}")
     try:
         manifest = kinds[found].model_validate_json(text)
     except ValidationError as error:

@@ -126,9 +126,8 @@ def _heads(arrays: Arrays) -> tuple[list[str], list[int], list[Key]]:
             raise DataError(f"has no {head}; use node_types, num_nodes and edge_types")
         found = arrays[head]
         if found.ndim != ndim or (found.dtype.kind not in kinds and found.size):
-            raise DataError(
-                f"{head}: got {found.dtype} of shape {found.shape}; use {'text' if kinds == 'U' else 'integers'} of {ndim} dimension(s)"
-            )
+            use = "text" if kinds == "U" else "integers"
+            raise DataError(f"{head}: got {found.dtype} of shape {found.shape}; use {use} of {ndim} dimension(s)")
     types, counts, table = (arrays[head].tolist() for head in _HEADS)
     if len(types) != len(counts) or min(counts, default=0) < 0:
         raise DataError(f"num_nodes: got {counts} for the types {types}; use one number, 0 or more, for each")
@@ -153,9 +152,8 @@ def _by_part(arrays: Arrays, types: list[str], keys: list[Key]) -> dict[str, Arr
         if name in _HEADS:
             continue
         if part not in own or ("/" in part and last not in _OF_EDGES):
-            raise DataError(
-                f"{name}: belongs to no type or relation; use TYPE/COLUMN, or SOURCE/NAME/DESTINATION/ and {', '.join(_OF_EDGES)}"
-            )
+            use = f"use TYPE/COLUMN, or SOURCE/NAME/DESTINATION/ and {', '.join(_OF_EDGES)}"
+            raise DataError(f"{name}: belongs to no type or relation; {use}")
         own[part][last] = array
     return own
 

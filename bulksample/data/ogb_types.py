@@ -99,9 +99,8 @@ def _lines(path: Path) -> list[list[str]]:
 def _counts(path: Path) -> dict[str, int]:
     lines = _lines(path)
     if len(lines) != 2 or len(lines[0]) != len(lines[1]) or len(set(lines[0])) != len(lines[0]):
-        raise DataError(
-            f"{path.name}: has {len(lines)} lines; use distinct names of types, and below each its number of vertices in one graph"
-        )
+        use = "use distinct names of types, and below each its number of vertices in one graph"
+        raise DataError(f"{path.name}: has {len(lines)} lines; {use}")
     for name, number in zip(*lines, strict=True):
         if not (number.isdecimal() and len(number) < 19 and int(number) <= MAX_VERTICES):
             raise DataError(f"{path.name}: type {name!r} has {number!r} vertices; use 0 to {MAX_VERTICES}")

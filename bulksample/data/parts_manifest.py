@@ -133,9 +133,8 @@ def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifes
     fits = {"graph": parts.graph.digest, "partition": parts.arrays["new_id"].sha256, "part": number, "digest": parts.parts[number].digest}
     for name, fit in fits.items():
         if (found := getattr(made, name)) != fit:
-            raise DataError(
-                f"{what}: does not belong to {directory.name}: its {name} is {found}, not {fit}; copy all parts of one partition"
-            )
+            why = f"its {name} is {found}, not {fit}"
+            raise DataError(f"{what}: does not belong to {directory.name}: {why}; copy all parts of one partition")
     columns = {role: entry for role, entry in made.arrays.items() if role not in OWN_ROLES}
     check_roles(manifest_of(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns})), what)
     _with_roles(made, what, {role: ((dtype,), (made.vertices,)) for role, dtype in zip(OWN_ROLES, ("<i4", "<i8"), strict=True)})

@@ -130,9 +130,8 @@ def _one_version(runs: list[Run]) -> None:
     for path, version in versions.items():
         first, of_first = next(iter(versions.items()))
         if version != of_first:
-            raise DataError(
-                f"{path}: was made by bulksample {version}, and {first} by {of_first}; use results of one version, or --mixed-versions"
-            )
+            use = "use results of one version, or --mixed-versions"
+            raise DataError(f"{path}: was made by bulksample {version}, and {first} by {of_first}; {use}")
 
 
 def _names(runs: list[Run]) -> list[str]:
