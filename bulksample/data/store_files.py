@@ -30,7 +30,7 @@ from .npy import open_npy, regular_size
 
 CHECKS = ("auto", "full", "none")
 _MOST_STORES = 256
-_COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon after a change may keep its mtime
+_COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon may keep its mtime; some file systems count whole seconds
 _FEATURES = re.compile(r"((types|relations)\.\d+\.)?(edge_)?features")
 
 

@@ -206,7 +206,7 @@ def _vertices(table: Table, encoded: Encoded) -> VertexType:
 
 def _relations(tables: dict[str, Table], types: dict[str, VertexType], reverse: bool) -> list[Relation]:
     """Return the relations of all foreign keys, each followed by its reverse."""
-    named = {name: table.schema.primary_key for name, table in tables.items()}
+    named = {name: table.schema.primary_key for name, table in tables.items()}  # one that nothing names is checked too
     keys = {name: PrimaryKeys(tables[name].columns[column]) for name, column in named.items() if column is not None}
     made = []
     for name, table in tables.items():
