@@ -145,8 +145,8 @@ def open_graph(
     from ..distributed.matrix.open_graph import open_for_sampling
     from ..distributed.matrix.rank_graph import open_rank_graph
     from ..distributed.matrix.verify import verify_together
-    from ..loading.loader import BulkLoader
     from ..loading.division import SeedGroups
+    from ..loading.loader import BulkLoader
 
     def refuse_relational() -> None:
         for name, field in TimeOptions.model_fields.items():

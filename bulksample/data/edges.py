@@ -92,7 +92,8 @@ def adjacency(
         keys = _both_ways(sources, targets, undirected)
         keys.sort()
         keys = distinct(keys)
-        matrix, entries = from_keys(keys, n), diagonal(keys)
+        entries = diagonal(keys)  # before there is a matrix beside the keys
+        matrix = from_keys(keys, n)
     if undirected:  # v -> u repeats u -> v; a self loop has one entry
         tally.duplicates += (listed - kept) - (matrix.nnz - entries) // 2 + (kept - entries)
     else:
@@ -186,7 +187,8 @@ def _weighted(
     if len(first) < len(keys):  # sums of integers are exact in any order
         merge = np.maximum if duplicates == "max" else np.add
         keys, integers = keys[first], merge.reduceat(integers, first)
-    return from_keys(keys, n, integers), diagonal(keys), unit
+    entries = diagonal(keys)  # before there is a matrix beside the keys
+    return from_keys(keys, n, integers), entries, unit
 
 
 def add_reverses(graph: Graph) -> Graph:
