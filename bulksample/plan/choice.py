@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 from ..distributed.matrix.grid import Order
 from ..distributed.matrix.placement import FEATURES, TOPOLOGIES
@@ -27,28 +28,19 @@ from .traffic import CandidateGrid, EpochBytes, PublishedWords, bytes_between_ma
 
 @dataclass(frozen=True)
 class GridPrediction:
-    """Memory, traffic and time of one grid with bulks of `bulk_size` mini-batches, which is 1 where nothing fits.
-
-    Attributes
-    ----------
-    largest_bulk : the largest k that fits; 0 if the grid does not fit
-    between_machines : bytes of an epoch that go to other machines, control messages left out
-    collectives : of an epoch that a rank takes part in, by kind
-    host_bytes : bytes of the memory of each machine, beside its devices
-    evaluation : what one evaluation costs
-    """
+    """Memory, traffic and time of one grid with bulks of `bulk_size` mini-batches, which is 1 where nothing fits."""
 
     grid: CandidateGrid
     memory: RankMemory
-    largest_bulk: int
+    largest_bulk: int  # the largest k that fits; 0 if the grid does not fit
     bulk_size: int
     traffic: EpochBytes
     seconds: EpochSeconds
     published: PublishedWords
-    between_machines: float
-    host_bytes: float
-    evaluation: EvaluationCost
-    collectives: dict[str, float]
+    between_machines: float  # bytes of an epoch that go to other machines, control messages left out
+    host_bytes: float  # bytes of the memory of each machine, beside its devices
+    evaluation: EvaluationCost  # what one evaluation costs
+    collectives: dict[str, float]  # of an epoch that a rank takes part in, by kind
 
     @property
     def whole_epoch(self) -> float:
@@ -63,27 +55,18 @@ class GridPrediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The predictions of a request and the choice among them.
-
-    Attributes
-    ----------
-    budget : usable bytes of a device
-    rows : the prediction of every grid
-    chosen : by p, the best grid that fits; p is missing where none fits
-    untested : the same for training without exact evaluation
-    codecs : by p, the best placement with each codec of features, if any placement fits
-    placements : by p, the best grid of each placement of topology and features: the fastest that fits, else that of the least memory
-    """
+    """The predictions of a request and the choice among them."""
 
     request: PlanRequest
     measured: Measured
     sizes: Sizes
-    budget: float
-    rows: tuple[GridPrediction, ...]
-    chosen: dict[int, GridPrediction]
-    untested: dict[int, GridPrediction]
+    budget: float  # usable bytes of a device
+    rows: tuple[GridPrediction, ...]  # the prediction of every grid
+    chosen: dict[int, GridPrediction]  # by p, the best grid that fits; p is missing where none fits
+    untested: dict[int, GridPrediction]  # the same for training without exact evaluation
+    # by p, the best grid of each placement of topology and features: the fastest that fits, else that of the least memory
     placements: dict[int, tuple[GridPrediction, ...]]
-    codecs: dict[int, dict[str, GridPrediction]]
+    codecs: dict[int, dict[str, GridPrediction]]  # by p, the best placement with each codec of features, if any placement fits
 
     def best_placement(self, p: int) -> GridPrediction | None:
         """Return the fastest placement that fits p ranks; of equally fast ones that with the least memory."""
@@ -108,10 +91,7 @@ _SAMPLES = "use --from with a store or a folder of parts"
 def make_plan(request: PlanRequest, measured: Measured | None = None, locality: Locality | None = None) -> Plan:
     """Predict every grid of a request and choose one for each number of ranks; `locality` is what was sampled for its `seed_locality`.
 
-    Raises
-    ------
-    UsageError
-        If no grid fits. The message names the largest parts of the memory, and a device or a number of ranks that is enough.
+    Raises `UsageError` if no grid fits: it names the largest parts of the memory, and a device or a number of ranks that is enough.
     """
     measured = measured or Measured(request.machine())
     sizes = expected_sizes(request)
@@ -126,17 +106,14 @@ def make_plan(request: PlanRequest, measured: Measured | None = None, locality: 
     untested = _decide(request.model_copy(update={"evaluate": "none"}), sizes, budget, measured)[1]
     if not chosen:
         raise UsageError(_nothing_fits(request, sizes, rows, budget, bool(untested)))
-    placed = {p: tuple(_best(request, sizes, grids, budget, measured) for grids in placements(request, p)) for p in request.ranks}
-    codecs = {p: _codecs(request, sizes, fastest(found), budget, measured) for p, found in placed.items()}
-    return Plan(request, measured, sizes, budget, rows, chosen, untested, placed, codecs)
-
-
-def _codecs(
-    request: PlanRequest, sizes: Sizes, best: GridPrediction | None, budget: float, measured: Measured
-) -> dict[str, GridPrediction]:
-    """Return a placement with every codec of features in place of that of the request."""
+    placed: dict[int, tuple[GridPrediction, ...]] = {}
+    codecs: dict[int, dict[str, GridPrediction]] = {}
     requests = {codec: request.model_copy(update={"feature_codec": codec}) for codec in CODECS}
-    return {} if best is None else {codec: predict(one, sizes, best.grid, budget, measured) for codec, one in requests.items()}
+    for p in request.ranks:
+        placed[p] = tuple(_best(request, sizes, candidates, budget, measured) for candidates in placements(request, p))
+        best = fastest(placed[p])
+        codecs[p] = {} if best is None else {name: predict(one, sizes, best.grid, budget, measured) for name, one in requests.items()}
+    return Plan(request, measured, sizes, budget, rows, chosen, untested, placed, codecs)
 
 
 def _best(request: PlanRequest, sizes: Sizes, candidates: list[CandidateGrid], budget: float, measured: Measured) -> GridPrediction:
@@ -218,7 +195,9 @@ def placements(request: PlanRequest, p: int) -> Iterator[list[CandidateGrid]]:
 
 def _grids(request: PlanRequest, p: int, topology: str, features: str) -> Iterator[CandidateGrid]:
     """Yield the grids of one placement; c = p is that of a replicated one, unless it is the only c."""
-    order = _order(request, p)
+    per_node, order = request.connection().per_node, cast(Order, request.grid_order)
+    if request.grid_order == "auto":  # as `train` chooses: columns where there are several machines of equally many ranks
+        order = "columns" if p > per_node and p % per_node == 0 else "rows"
     values = [c for c in request.replication or divisors(p) if c < p or p == 1]
     other = request.feature_replication if features == "partitioned" and p % (request.feature_replication or 1) == 0 else None
     if topology == "partitioned":
@@ -229,11 +208,3 @@ def _grids(request: PlanRequest, p: int, topology: str, features: str) -> Iterat
             yield CandidateGrid(p, c, "published", features, 0, order)
     else:
         yield CandidateGrid(p, p, "replicated", features, 0, order)
-
-
-def _order(request: PlanRequest, p: int) -> Order:
-    """Return the order that `train` takes: columns where there are several machines of equally many ranks."""
-    per_node = request.connection().per_node
-    if request.grid_order != "auto":
-        return "rows" if request.grid_order == "rows" else "columns"
-    return "columns" if p > per_node and p % per_node == 0 else "rows"

@@ -20,7 +20,9 @@ def _explain_ranks(plan: Plan, p: int) -> str:
     """Return the choice for p ranks: its memory, the next larger c, and its time; or the least memory where nothing fits."""
     row = plan.chosen.get(p)
     if row is None:
-        text = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {_least(plan, p)}."]
+        least = min((row for row in plan.rows if row.grid.ranks == p), key=lambda row: row.memory.total)
+        found = f"{gigabytes(least.memory.total)} with c = {least.grid.replication}"
+        text = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {found}."]
     else:
         text = [_memory(plan, row), _next_larger(plan, row), _time(row)]
     return " ".join([*text, *_without_evaluation(plan, p), *_placement(plan, p)])
@@ -112,11 +114,6 @@ def _without_evaluation(plan: Plan, p: int) -> list[str]:
         f"Exact evaluation decides this: without it, c = {row.grid.replication} fits with {gigabytes(row.memory.total)}, "
         f"and an epoch takes {row.seconds.epoch:.3g} s."
     ]
-
-
-def _least(plan: Plan, p: int) -> str:
-    row = min((row for row in plan.rows if row.grid.ranks == p), key=lambda row: row.memory.total)
-    return f"{gigabytes(row.memory.total)} with c = {row.grid.replication}"
 
 
 def _remarks(plan: Plan) -> list[str]:

@@ -33,44 +33,26 @@ _BULK = 8
 
 @dataclass(frozen=True)
 class Locality:
-    """Counts of sampled mini-batches, and the shares that follow from them.
+    """Counts of sampled mini-batches, and the shares that follow from them."""
 
-    Attributes
-    ----------
-    minibatches : int
-        The number of mini-batches that were sampled.
-    edges, inputs : float
-        Mean sampled edges and input vertices of a mini-batch.
-    shares : dict of tuple by (p, q)
-        The share of rows on other block rows among those that draw in each hop, and among the input rows.
-    """
-
-    minibatches: int
-    edges: float
-    inputs: float
-    shares: dict[tuple[int, int], tuple[float, ...]]
+    minibatches: int  # that were sampled
+    edges: float  # mean sampled edges of a mini-batch
+    inputs: float  # mean input vertices of a mini-batch
+    shares: dict[tuple[int, int], tuple[float, ...]]  # by (p, q), of rows on other block rows: those that draw in each hop, the input rows
 
 
 def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") -> Locality:
-    """Sample mini-batches of each of the groups of seeds of a request.
+    """Sample at most 64 mini-batches of the groups of seeds of a request, or one of each group; only the topology is read.
 
-    Parameters
-    ----------
-    directory : path
-        A store, whose block rows are ranges of ids (partition ``block``), or a folder of parts, whose order they keep.
-
-    Raises
-    ------
-    UsageError
-        If there are fewer seeds than groups, or the groups do not fit a number of ranks.
-
-    Notes
-    -----
-    Reads the topology, and samples at most 64 mini-batches, or one of each group. Block rows of a folder of parts are whole parts where
-    the number of parts is a multiple of them, else even ranges in part order.
+    `directory` is a store, whose block rows are ranges of ids (partition ``block``), or a folder of parts, whose block rows are whole parts
+    where the number of parts is a multiple of them, else even ranges in part order. Raises `UsageError` if there are fewer seeds than
+    groups, or the groups do not fit a number of ranks.
     """
     assert request.seed_locality is not None
-    owners = {p: _group_rows(request.seed_locality, p) for p in request.ranks}  # refuses ranks that do not fit
+    owners = dict[int, list[list[int]]]()  # by p and group, the places of the ranks that take its mini-batches
+    for p in request.ranks:  # refuses ranks that do not fit
+        own_groups = [EpochShare(0, rank, p, groups=request.seed_locality).own_groups for rank in range(p)]
+        owners[p] = [[rank for rank, own in enumerate(own_groups) if group in own] for group in range(request.seed_locality)]
     graph = load(directory, features=False, check=check)
     table = part_places(directory)
     places = np.arange(graph.n, dtype=np.int32) if table is None else table
@@ -81,11 +63,14 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
     sampled = edges = inputs = 0
     for minibatch in _some_of_each(request, LocalAdjacency(graph.adjacency, backends.make("auto")), seeds, groups):
         sampled, edges, inputs = sampled + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
+        # rows of a mini-batch that draw in each hop, then its input rows: those on other block rows are counted, and all; shape (2, L + 1)
+        ends = [block.num_destinations for block in reversed(minibatch.blocks)] + [len(minibatch.vertices)]
         for (p, q), found in counts.items():
             blocks = np.searchsorted(bounds[q], places[minibatch.vertices], side="right") - 1
             own = owners[p][minibatch.id % groups.count]
             for place in own:
-                found += _away(minibatch, blocks != place * q // p) / len(own)
+                away = blocks != place * q // p
+                found += np.array([[np.count_nonzero(away[:end]) for end in ends], ends], np.float64) / len(own)
     shares = {key: tuple((away / np.maximum(rows, 1)).tolist()) for key, (away, rows) in counts.items()}
     return Locality(sampled, edges / sampled, inputs / sampled, shares)
 
@@ -107,18 +92,6 @@ def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.nda
         for first in range(0, len(ids), _BULK):
             own = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
             yield from sampler.sample_bulk(adjacency, own, stream, 0)
-
-
-def _away(minibatch: MiniBatch, away: np.ndarray) -> np.ndarray:
-    """Count the rows on other block rows, and all rows: those that draw in each hop, then the input rows; shape (2, L + 1)."""
-    ends = [block.num_destinations for block in reversed(minibatch.blocks)] + [len(away)]
-    return np.array([[np.count_nonzero(away[:end]) for end in ends], ends], np.float64)
-
-
-def _group_rows(groups: int, p: int) -> list[list[int]]:
-    """Return the places of the ranks that take mini-batches of each group."""
-    shares = [EpochShare(0, rank, p, groups=groups).own_groups for rank in range(p)]
-    return [[rank for rank, own in enumerate(shares) if group in own] for group in range(groups)]
 
 
 def _bounds(directory: Path, n: int, q: int) -> np.ndarray:

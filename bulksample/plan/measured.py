@@ -8,14 +8,13 @@ plan.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UsageError
-from .profiles import DeviceProfile, Rate
+from .profiles import DeviceProfile, Rate, positive
 from .request import PlanRequest
 
 _RATES = ("sampling", "gather", "bandwidth", "operations")
@@ -24,39 +23,25 @@ _Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """The device of a plan, and measurements that replace expectations; None where nothing was measured.
+    """The device of a plan, and measurements that replace expectations; None where nothing was measured."""
 
-    Attributes
-    ----------
-    device : its measured rates included
-    edges, inputs : edges and input vertices of one mini-batch
-    compute_seconds, gather_seconds : seconds of one step
-    reduce_seconds, reduce_ranks : seconds of one all-reduce, waiting for slower ranks included, and the ranks that took part
-    evaluate_seconds, evaluate_ranks : seconds of one exact evaluation where every rank holds graph and features, and the ranks
-    files : names of the files read
-    """
-
-    device: DeviceProfile
-    edges: float | None = None
-    inputs: float | None = None
-    compute_seconds: float | None = None
-    gather_seconds: float | None = None
-    reduce_seconds: float = 0.0
-    reduce_ranks: int = 0
-    evaluate_seconds: float | None = None
+    device: DeviceProfile  # its measured rates included
+    edges: float | None = None  # of one mini-batch
+    inputs: float | None = None  # input vertices of one mini-batch
+    compute_seconds: float | None = None  # of one step
+    gather_seconds: float | None = None  # of one step
+    reduce_seconds: float = 0.0  # of one all-reduce, waiting for slower ranks included
+    reduce_ranks: int = 0  # that took part in it
+    evaluate_seconds: float | None = None  # of one exact evaluation where every rank holds graph and features
     evaluate_ranks: int = 0
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # names of the files read
 
 
 def measure(request: PlanRequest, files: list[Path]) -> Measured:
     """Read measurements from files. Where two files measure the same thing, the later one counts.
 
-    Raises
-    ------
-    DataError
-        If a file is not JSON, has none of the forms above, or holds a figure that is not positive.
-    UsageError
-        If a file was made with other settings than those of the request.
+    Raises `DataError` if a file is not JSON, has none of the forms above, or holds a figure that is not positive, and `UsageError` if it
+    was made with other settings than those of the request.
     """
     measured = Measured(request.machine())
     for path in files:
@@ -170,6 +155,7 @@ def _check_settings(request: PlanRequest, found: _Found, name: str, keys: tuple[
 
 
 def _positive(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise DataError(f"{name}: a figure must be positive; got {value!r}")
-    return float(value)
+    try:
+        return positive(value)
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from None

@@ -94,18 +94,16 @@ def _graph(request: PlanRequest, grid: CandidateGrid) -> float:
     if not grid.partitioned and feature_group(request, grid) > 1:  # the rows of which a rank infers the hidden rows
         rows += (8 * n + (12 if request.weighted else 4) * m) / feature_group(request, grid)
     if request.sampler == "sage":
-        return rows + (n * _width_of_counts(request) if grid.partitioned and request.exchange == "owner" else 0)
+        if not grid.partitioned or request.exchange != "owner":
+            return rows
+        # all ranks know the count of a row where answers are not padded, as wide as that of the longest row, which may have n edges
+        counted = [fanout for fanout in request.fanouts if not is_padded(fanout, m, n)]
+        return rows + n * max((RowLaw(fanout).width_of_counts(n) for fanout in counted), default=0)
     means = 4 * m * share if request.weighted else 0
     squares = 8 * m * share if grid.partitioned or request.weighted else 8 * n
     columns = 8 * (n + 1) + 12 * m * share if grid.partitioned and request.exchange == "owner" else 0
     static = 12 * n if request.sampler == "fastgcn" else 0
     return rows + means + squares + 8 * n * share + columns + static
-
-
-def _width_of_counts(request: PlanRequest) -> int:
-    """Bytes of the count of a row that all ranks know where answers are not padded: those of the longest row, which may have n edges."""
-    counted = [fanout for fanout in request.fanouts if not is_padded(fanout, request.edges, request.vertices)]
-    return max((RowLaw(fanout).width_of_counts(request.vertices) for fanout in counted), default=0)
 
 
 def _vectors(request: PlanRequest, grid: CandidateGrid) -> float:

@@ -14,9 +14,9 @@ longest row of each relation, which no manifest knows; they take up to twice wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import exp
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,51 +24,45 @@ from ..data.manifest import Manifest
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..errors import UsageError
 from .request import PlanRequest, divisors
+from .sizes import union
 
 _POISSON = 500  # a larger mean degree stands for all degrees
 
 
-class RelationalPlan(NamedTuple):
-    """The model and the mini-batches of a plan.
+@dataclass(frozen=True)
+class RelationalPlan:
+    """The store, the model and the mini-batches of a plan."""
 
-    Parameters
-    ----------
-    target : str
-        The type that is predicted.
-    needed : tuple of str
-        Types whose input rows the model reads.
-    weights : int
-        theta, the parameters without embeddings.
-    embeddings : dict of int by type
-        Numbers in the table of each type without features.
-    frontiers : tuple of dicts of float by type
-        Expected distinct vertices of a mini-batch before each hop, and after the last.
-    """
-
-    target: str
-    needed: tuple[str, ...]
-    weights: int
-    embeddings: dict[str, int]
-    frontiers: tuple[dict[str, float], ...]
+    manifest: Manifest
+    request: PlanRequest
+    counts: dict[str, int]  # vertices of each type
+    timed: tuple[bool, ...]  # of each relation: its edges have times, or its sources
+    target: str  # the type that is predicted
+    needed: tuple[str, ...]  # types whose input rows the model reads
+    weights: int  # theta, the parameters without embeddings
+    embeddings: dict[str, int]  # numbers in the table of each type without features
+    frontiers: tuple[dict[str, float], ...]  # expected distinct vertices of a mini-batch by type, before each hop, and after the last
 
     @property
     def vertices(self) -> dict[str, float]:
         """Expected distinct vertices of a mini-batch."""
         return self.frontiers[-1]
 
+    def is_ragged(self, fanout: int) -> bool:
+        """Return True if lengths go ahead of the answers of a hop: a relation with times is not padded; see `HopForm.of`."""
+        timed = [relation for relation, has_times in zip(self.manifest.relations, self.timed, strict=True) if has_times]
+        return bool(fanout) and not all(is_padded(fanout, relation.edges, self.counts[relation.destination]) for relation in timed)
+
 
 def plan_relations(manifest: Manifest, request: PlanRequest) -> dict[str, Any]:
     """Return the prediction as a JSON object: the model, the expected mini-batch, and a row for every number of ranks and placement.
 
-    Raises
-    ------
-    UsageError
-        If no type, or several, have labels.
+    Raises `UsageError` if no type, or several, have labels.
     """
     made = _plan(manifest, request)
-    rows = [_row(manifest, request, made, p, None) for p in request.ranks]
+    rows = [_row(made, p, None) for p in request.ranks]
     for p in request.ranks:
-        rows += [_row(manifest, request, made, p, c, divided) for c in request.replication or divisors(p) for divided in (False, True)]
+        rows += [_row(made, p, c, divided) for c in request.replication or divisors(p) for divided in (False, True)]
     return {
         "graph": manifest.name, "target": made.target, "parameters": made.weights + sum(made.embeddings.values()),
         "embedding_bytes": 4 * sum(made.embeddings.values()), "vertices_of_a_minibatch": made.vertices,
@@ -94,12 +88,15 @@ def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     weights += sum((widths[name] + 1) * request.hidden for name in needed if widths[name])
     tables = {kind.name: kind.vertices * request.hidden for kind in manifest.types if kind.name in needed and not widths[kind.name]}
     names = tuple(kind.name for kind in manifest.types if kind.name in needed)
-    return RelationalPlan(target.name, names, weights, tables, _expected(manifest, request, target.name))
-
-
-def _expected(manifest: Manifest, request: PlanRequest, target: str) -> tuple[dict[str, float], ...]:
-    """Return the expected distinct vertices of each type in a mini-batch, before the first hop and after each."""
     counts = {kind.name: kind.vertices for kind in manifest.types}
+    with_times = {kind.name for i, kind in enumerate(manifest.types) if "times" in manifest.of_type(i)}
+    timed = tuple("times" in manifest.of_relation(i) or one.source in with_times for i, one in enumerate(manifest.relations))
+    frontiers = _expected(manifest, request, counts, target.name)
+    return RelationalPlan(manifest, request, counts, timed, target.name, names, weights, tables, frontiers)
+
+
+def _expected(manifest: Manifest, request: PlanRequest, counts: dict[str, int], target: str) -> tuple[dict[str, float], ...]:
+    """Return the expected distinct vertices of each type in a mini-batch, before the first hop and after each."""
     held = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
     sizes = [held]
     for fanout in request.fanouts:
@@ -124,25 +121,34 @@ def expected_picks(fanout: int, degree: float) -> float:
     return total
 
 
-def _row(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None, divided: bool = False) -> dict[str, Any]:
+def _row(made: RelationalPlan, p: int, c: int | None, divided: bool = False) -> dict[str, Any]:
     """Return what a rank holds, and what all ranks send in a step; c None: all on every rank; divided: relations in block rows too."""
+    manifest, request = made.manifest, made.request
     share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
-    features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
+    topology_share = share if divided else 1.0
+    arrays = [
+        entry for i, kind in enumerate(manifest.types) if kind.name in made.needed
+        for role, entry in manifest.of_type(i).items() if role.startswith("features")
+    ]  # fmt: skip
     memory = {
-        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations))),
-        "counts": float(_count_bytes(manifest, request)) if divided and request.exchange == "owner" else 0.0,
-        "times": (share if divided else 1.0) * sum(_time_bytes(manifest, i) for i in range(len(manifest.relations))),
-        "features": share * sum(features.values()),
+        "relations": topology_share * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations))),
+        "counts": float(_count_bytes(made)) if divided and request.exchange == "owner" else 0.0,
+        # of the edges or of the sources, and their order in the rows
+        "times": topology_share * sum(16 * relation.edges for relation, timed in zip(manifest.relations, made.timed, strict=True) if timed),
+        "features": share * sum(int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize for entry in arrays),
         "embeddings": 16 * tables * share,
         "model": 16.0 * made.weights,
     }
     away = {name: p * made.vertices[name] * (1 - share) for name in made.needed}
     widths = {kind.name: kind.num_features or request.hidden for kind in manifest.types}
     returned = 4 * request.hidden * sum(away[name] for name in made.embeddings)
-    in_rows = 0.0 if c is None else (c - 1) * c * sum(_touched(manifest, made, name, p, c) for name in made.embeddings)
+    # distinct rows of a whole table that the p / c ranks of one process column draw
+    touched = {name: union(made.vertices[name], made.counts[name], p // (c or 1)) for name in made.embeddings}
+    in_rows = 0.0 if c is None else (c - 1) * c * sum(touched.values())
     dense = made.weights + (tables if c is None else 0)
+    sampling = _requests if request.exchange == "owner" else _rows_sent
     sent = {
-        "topology": 4 * (sum(away.values()) + in_rows) + (_sampling(manifest, request, made, p, c or 1) if divided else 0.0),
+        "topology": 4 * (sum(away.values()) + in_rows) + (sampling(made, p, c or 1) if divided else 0.0),
         "features": 4 * sum(widths[name] * size for name, size in away.items()),
         "gradients": returned + 4 * request.hidden * in_rows + 8.0 * (p - 1) * (dense + 3),
     }
@@ -153,35 +159,6 @@ def _row(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int,
     }  # fmt: skip
 
 
-def _sampling(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
-    """Return the bytes that all ranks send in a step to sample from relations in block rows."""
-    if request.exchange == "owner":
-        return _requests(manifest, request, made, p, c)
-    return _rows_sent(manifest, made.frontiers, request.fanouts, p, c, request.exchange == "rows-oblivious")
-
-
-def _requests(manifest: Manifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
-    """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers; see `HopForm.of`."""
-    others, timed = p // c - 1, any(_time_bytes(manifest, i) for i in range(len(manifest.relations)))
-    counts, sent = {kind.name: kind.vertices for kind in manifest.types}, 0.0
-    trees, words = (request.batch_size, 4) if timed else (1, 2)  # a run of rows names its tree, their number, and the end of its window
-    for held, fanout in zip(made.frontiers, request.fanouts, strict=False):
-        into = {relation.destination for relation in manifest.relations if relation.edges and fanout}
-        away = {name: held[name] / (p // c) for name in into}  # rows that one other rank holds
-        sent += others * (2 * len(into) * any(away.values()) + sum(rows + words * min(rows, trees) for rows in away.values()))
-        counted = _is_ragged(manifest, fanout)
-        for relation in manifest.relations if fanout else ():
-            degree = relation.edges / max(1, counts[relation.destination])
-            sent += others * away.get(relation.destination, 0.0) * (relation.edges > 0) * (counted + expected_picks(fanout, degree))
-    return 4 * p * sent
-
-
-def _touched(manifest: Manifest, made: RelationalPlan, name: str, p: int, c: int) -> float:
-    """Return the distinct rows of a whole table that the p / c ranks of one process column draw."""
-    n = next(kind.vertices for kind in manifest.types if kind.name == name)
-    return n * (1 - (1 - made.vertices[name] / n) ** (p // c)) if n else 0.0
-
-
 def _relation_bytes(manifest: Manifest, place: int) -> int:
     """Return the bytes of an adjacency in memory."""
     arrays = manifest.of_relation(place)
@@ -189,41 +166,34 @@ def _relation_bytes(manifest: Manifest, place: int) -> int:
     return sum(count * (4 if role == "indices" else 8) for role, count in numbers.items())
 
 
-def _count_bytes(manifest: Manifest, request: PlanRequest) -> int:
+def _count_bytes(made: RelationalPlan) -> int:
     """Return the bytes of the counts of rows that all ranks know where answers are not padded; a row may have an edge from every source."""
-    counts, total = {kind.name: kind.vertices for kind in manifest.types}, 0
-    for relation in manifest.relations:
-        rows = counts[relation.destination]
-        asked = (fanout for fanout in request.fanouts if fanout and not _is_ragged(manifest, fanout))
+    total = 0
+    for relation in made.manifest.relations:
+        rows = made.counts[relation.destination]
+        asked = (fanout for fanout in made.request.fanouts if fanout and not made.is_ragged(fanout))
         counted = [fanout for fanout in asked if not is_padded(fanout, relation.edges, rows)]
-        widths = (RowLaw(fanout).width_of_counts(counts[relation.source]) for fanout in counted)
+        widths = (RowLaw(fanout).width_of_counts(made.counts[relation.source]) for fanout in counted)
         total += rows * max(widths, default=0) if relation.edges else 0
     return total
 
 
-def _is_ragged(manifest: Manifest, fanout: int) -> bool:
-    """Return True if lengths go ahead of the answers of a hop: a relation with times is not padded; see `HopForm.of`."""
-    counts = {kind.name: kind.vertices for kind in manifest.types}
-    timed = [relation for i, relation in enumerate(manifest.relations) if _time_bytes(manifest, i)]
-    return bool(fanout) and not all(is_padded(fanout, relation.edges, counts[relation.destination]) for relation in timed)
+def _requests(made: RelationalPlan, p: int, c: int) -> float:
+    """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers; see `HopForm.of`."""
+    request, others, sent = made.request, p // c - 1, 0.0
+    trees, words = (request.batch_size, 4) if any(made.timed) else (1, 2)  # a run names its tree, their number, and the end of its window
+    for held, fanout in zip(made.frontiers, request.fanouts, strict=False):
+        into = {relation.destination for relation in made.manifest.relations if relation.edges and fanout}
+        away = {name: held[name] / (p // c) for name in into}  # rows that one other rank holds
+        sent += others * (2 * len(into) * any(away.values()) + sum(rows + words * min(rows, trees) for rows in away.values()))
+        counted = made.is_ragged(fanout)
+        for relation in made.manifest.relations if fanout else ():
+            degree = relation.edges / max(1, made.counts[relation.destination])
+            sent += others * away.get(relation.destination, 0.0) * (relation.edges > 0) * (counted + expected_picks(fanout, degree))
+    return 4 * p * sent
 
 
-def _time_bytes(manifest: Manifest, place: int) -> int:
-    """Return the bytes of the times of a relation and of their order in its rows: those of its edges, or of its sources."""
-    relation = manifest.relations[place]
-    source = next(i for i, kind in enumerate(manifest.types) if kind.name == relation.source)
-    timed = "times" in manifest.of_relation(place) or "times" in manifest.of_type(source)
-    return 16 * relation.edges if timed else 0
-
-
-def _feature_bytes(manifest: Manifest, place: int) -> int:
-    arrays = (entry for role, entry in manifest.of_type(place).items() if role.startswith("features"))
-    return sum(int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize for entry in arrays)
-
-
-def _rows_sent(
-    manifest: Manifest, frontiers: Sequence[Mapping[str, float]], fanouts: Sequence[int], p: int, c: int, oblivious: bool
-) -> float:  # fmt: skip
+def _rows_sent(made: RelationalPlan, p: int, c: int) -> float:
     """Return the bytes that all ranks send in a step where rows of relations travel: by `--exchange rows` and `rows-oblivious`.
 
     Let V_t be the vertices of type t in the frontier of a hop, U_t = n_t (1 - (1 - V_t / n_t)^c) those of the c ranks of a process row,
@@ -238,26 +208,25 @@ def _rows_sent(
     A bulk has one mini-batch. A larger one sends less, since each row travels once for all of them. Rows travel whole, so fanouts count
     only through V_t (`distributed.matrix.spgemm15d`).
     """
-    counts, sent, others = {kind.name: kind.vertices for kind in manifest.types}, 0.0, p // c - 1
-    words = _words_of_rows(manifest)
-    for held, fanout in zip(frontiers, fanouts, strict=False):
+    counts, sent, others, words = made.counts, 0.0, p // c - 1, _words_of_rows(made)
+    for held, fanout in zip(made.frontiers, made.request.fanouts, strict=False):
         if not fanout or not words:
             continue
         sent += (1 - 1 / c) * p * sum(held[name] * (8 + 4 * of_row) for name, of_row in words.items())  # told and returned
-        if oblivious:
+        if made.request.exchange == "rows-oblivious":
             sent += others * 4 * (sum(counts.values()) + sum(counts[name] * of_row for name, of_row in words.items()))
         else:
-            together = {name: counts[name] * (1 - (1 - held[name] / counts[name]) ** c) for name in words}
+            together = {name: union(held[name], counts[name], c) for name in words}
             sent += others * sum(together[name] * (8 + 4 * of_row) for name, of_row in words.items())
     return sent
 
 
-def _words_of_rows(manifest: Manifest) -> dict[str, float]:
+def _words_of_rows(made: RelationalPlan) -> dict[str, float]:
     """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`.
 
     Raises `UsageError` if both vertices and edges have times, since the plan does not know which of them count.
     """
-    counts, words = {kind.name: kind.vertices for kind in manifest.types}, dict[str, float]()
+    manifest, words = made.manifest, dict[str, float]()
     of_vertices = any("times" in manifest.of_type(i) for i in range(len(manifest.types)))
     if of_vertices and any("times" in manifest.of_relation(i) for i in range(len(manifest.relations))):
         raise UsageError(
@@ -267,5 +236,5 @@ def _words_of_rows(manifest: Manifest) -> dict[str, float]:
     for i, relation in enumerate(manifest.relations):
         if relation.edges:
             of_edges = (3 if "times" in manifest.of_relation(i) else 1) * relation.edges
-            words[relation.destination] = words.get(relation.destination, 0.0) + 1 + of_edges / counts[relation.destination]
+            words[relation.destination] = words.get(relation.destination, 0.0) + 1 + of_edges / made.counts[relation.destination]
     return words

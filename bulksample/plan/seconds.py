@@ -6,7 +6,7 @@ host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from ..distributed.matrix.grid import Order
 from .measured import Measured
@@ -18,20 +18,12 @@ from .traffic import CandidateGrid, SentPerRank, feature_group, features_away, f
 
 @dataclass(frozen=True)
 class Moving:
-    """Seconds of exchanges. They add up, and a factor repeats them.
+    """Seconds of exchanges. They add up, and a factor repeats them."""
 
-    Attributes
-    ----------
-    bytes : bytes on links, at their bandwidth
-    latency : messages that wait for each other
-    host : the processor of a rank, for collectives and messages
-    staging : copies between devices and the host, where the ranks exchange host memory
-    """
-
-    bytes: float = 0.0
-    latency: float = 0.0
-    host: float = 0.0
-    staging: float = 0.0
+    bytes: float = 0.0  # on links, at their bandwidth
+    latency: float = 0.0  # messages that wait for each other
+    host: float = 0.0  # the processor of a rank, for collectives and messages
+    staging: float = 0.0  # copies between devices and the host, where the ranks exchange host memory
 
     @property
     def total(self) -> float:
@@ -39,12 +31,10 @@ class Moving:
         return self.bytes + self.latency + self.host + self.staging
 
     def __add__(self, other: Moving) -> Moving:
-        return Moving(
-            self.bytes + other.bytes, self.latency + other.latency, self.host + other.host, self.staging + other.staging
-        )  # fmt: skip
+        return Moving(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
 
     def __mul__(self, factor: float) -> Moving:
-        return Moving(factor * self.bytes, factor * self.latency, factor * self.host, factor * self.staging)
+        return Moving(*(factor * own for own in astuple(self)))
 
 
 def exchanged(request: PlanRequest, sent: float, calls: float, size: int, inside: float) -> Moving:

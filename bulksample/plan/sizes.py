@@ -11,20 +11,12 @@ from .request import PlanRequest
 
 @dataclass(frozen=True)
 class ExpectedHop:
-    """Expected draws of one hop of one mini-batch.
+    """Expected draws of one hop of one mini-batch, and the sizes of its block; by the frontier rule `new` it holds earlier hops too."""
 
-    Attributes
-    ----------
-    rows : R, vertices that draw
-    edges : E, edges drawn (node-wise) or kept (layer-wise)
-    drawn, candidates : S and C, layer-wise; 0 node-wise
-    destinations, sources, block_edges : sizes of its block; under the frontier rule `new` the block includes those of earlier hops
-    """
-
-    rows: float
-    edges: float
-    drawn: float
-    candidates: float
+    rows: float  # R, vertices that draw
+    edges: float  # E, edges drawn (node-wise) or kept (layer-wise)
+    drawn: float  # S, layer-wise; 0 node-wise
+    candidates: float  # C, layer-wise; 0 node-wise
     destinations: float
     sources: float
     block_edges: float
@@ -32,20 +24,13 @@ class ExpectedHop:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Expected sizes of a full mini-batch of b seeds.
-
-    Attributes
-    ----------
-    hops : in order from the seeds on
-    nested : True if the last block holds all others (the frontier rule `new`)
-    weighted : True if sampled edges carry weights (layer-wise)
-    shares : measured shares of rows on other block rows, see `locality`; empty where seeds are drawn from the whole graph
-    """
+    """Expected sizes of a full mini-batch of b seeds."""
 
     batch_size: int
-    hops: tuple[ExpectedHop, ...]
-    nested: bool
-    weighted: bool
+    hops: tuple[ExpectedHop, ...]  # in order from the seeds on
+    nested: bool  # the last block holds all others (the frontier rule `new`)
+    weighted: bool  # sampled edges carry weights (layer-wise)
+    # measured shares of rows on other block rows, see `locality`; empty where seeds are drawn from the whole graph
     shares: Mapping[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     def away(self, ranks: int, rows: int, hop: int = -1) -> float:
@@ -129,16 +114,12 @@ def _layer_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
         drawn = candidates if fanout < 0 else min(float(fanout), candidates)
         y = 1.0 if drawn >= candidates else -log1p(-drawn / n) / mean
         edges = rows * d * (1 - (1 - y) * (1 - drawn / n))
-        found = _with_an_edge(n, d, rows / n, y) if static else drawn
+        # of the vertices that a static law draws, those with an edge into the rows
+        found = n * (1 - exp(-d * y) - exp(-d * rows / n) + exp(-d * (1 - (1 - y) * (1 - rows / n)))) if static else drawn
         sources = held + found * (1 - held / n)
         hops.append(ExpectedHop(rows, edges, drawn, candidates, held, sources, _block_edges(request, hops, edges)))
         before, held = held, hops[-1].sources
     return hops
-
-
-def _with_an_edge(n: int, d: float, share: float, y: float) -> float:
-    """Return how many of the vertices drawn by a static law have an edge into the given share of all rows."""
-    return n * (1 - exp(-d * y) - exp(-d * share) + exp(-d * (1 - (1 - y) * (1 - share))))
 
 
 def _block_edges(request: PlanRequest, before: list[ExpectedHop], edges: float) -> float:

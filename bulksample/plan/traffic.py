@@ -15,27 +15,14 @@ from .sizes import ExpectedHop, Sizes, union
 
 @dataclass(frozen=True)
 class CandidateGrid:
-    """A p / c x c process grid, and the placement of A and H on it.
-
-    Attributes
-    ----------
-    graph : {"replicated", "partitioned", "published"}
-        replicated: A on every rank (c = p), and H unless `features` says otherwise. partitioned: both in block rows. published: A on
-        every rank, H in block rows.
-    features : {"", "replicated", "partitioned", "machine", "host"}
-        Where H lies; empty: where `graph` says.
-    feature_replication : int
-        c of H in block rows; 0: that of the grid.
-    order : {"rows", "columns"}
-        Of the grid of H; see `distributed.matrix.grid`.
-    """
+    """A p / c x c process grid, and the placement of A and H on it."""
 
     ranks: int
     replication: int
-    graph: str
-    features: str = ""
-    feature_replication: int = 0
-    order: Order = "rows"
+    graph: str  # "replicated": A on every rank (c = p), and H; "partitioned": both in block rows; "published": A on every rank, H in rows
+    features: str = ""  # where H lies: "replicated", "partitioned", "machine" or "host"; empty: where `graph` says
+    feature_replication: int = 0  # c of H in block rows; 0: that of the grid
+    order: Order = "rows"  # of the grid of H; see `distributed.matrix.grid`
 
     @property
     def topology(self) -> str:
@@ -71,20 +58,13 @@ class CandidateGrid:
 
 @dataclass(frozen=True)
 class SentPerRank:
-    """Bytes and collectives of one rank on average, inside its process column and its process row.
+    """Bytes and collectives of one rank on average, inside its process column and its process row."""
 
-    Attributes
-    ----------
-    column, row : bytes sent, without the lengths that go ahead of messages
-    column_calls, row_calls : collectives, those of lengths included
-    column_words, row_words : those of lengths alone
-    """
-
-    column: float = 0.0
+    column: float = 0.0  # bytes sent, without the lengths that go ahead of messages
     row: float = 0.0
-    column_calls: float = 0.0
+    column_calls: float = 0.0  # collectives, those of lengths included
     row_calls: float = 0.0
-    column_words: float = 0.0
+    column_words: float = 0.0  # collectives of lengths alone
     row_words: float = 0.0
 
     def __add__(self, other: SentPerRank) -> SentPerRank:
@@ -221,7 +201,11 @@ def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateG
 
 
 def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
-    fetch = _fetch_rows(request, hop, grid, k, away)
+    """Predict the fetch of distinct rows of A: members of the process row are told their ids, fetch the rows and send them back."""
+    entry = 12 if request.weighted else 4  # bytes of an entry of A in a message
+    own = union(hop.rows, request.vertices, k) * (1 - 1 / grid.replication)
+    returned = SentPerRank(row=own * (8 + entry * request.degree), row_calls=4, row_words=2)
+    fetch = _stages(request, hop, grid, k, entry, away) + returned
     if request.sampler != "ladies":
         return fetch
     others = grid.replication - 1
@@ -229,13 +213,6 @@ def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGr
     told = 4 * k * hop.rows * (1 - 1 / grid.replication)
     reduce = SentPerRank(row=told + others * (4 + k * (12 + 12 * products)), row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, 12, away) + reduce + fetch
-
-
-def _fetch_rows(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
-    """Predict the fetch of distinct rows of A: members of the process row are told their ids, fetch the rows and send them back."""
-    own = union(hop.rows, request.vertices, k) * (1 - 1 / grid.replication)
-    row = SentPerRank(row=own * (8 + _entry(request) * request.degree), row_calls=4, row_words=2)
-    return _stages(request, hop, grid, k, _entry(request), away) + row
 
 
 def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, entry: int, away: float) -> SentPerRank:
@@ -248,11 +225,6 @@ def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int,
     named = union(hop.rows, n, k * grid.replication)
     moved = away * named * (8 + entry * d) / grid.replication
     return SentPerRank(column=moved, column_calls=3 * used + stages, column_words=used)
-
-
-def _entry(request: PlanRequest) -> int:
-    """Bytes of an entry of A in a message."""
-    return 12 if request.weighted else 4
 
 
 @dataclass(frozen=True)
@@ -286,8 +258,11 @@ def published_words(ranks: int, replication: int, rows_per_layer: Sequence[float
         k b d / c            words on rows of A,
         c k b d / p          words on the all-reduce over its process row.
 
-    Parameters
-    ----------
+    `rows_per_layer` is k b for the layer of the seeds, then k b s, k b s**2, ... as published, without deduplication of frontiers; or the
+    actual numbers of rows. A word is an entry: an id and its value, if there is one. The first two terms count what one process of a column
+    sends while the others wait, over the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the
+    all-reduces move c k b d words.
+
     ranks, replication : p and c
     rows_per_layer : k b for the layer of the seeds, then k b s, k b s**2, ... as published, without deduplication of frontiers;
         or the actual numbers of rows
