@@ -21,17 +21,10 @@ from ..graph.minibatch import Block
 
 
 class SparseRows:
-    """A sparse matrix of D rows and S columns for products with dense ones.
+    """A sparse matrix of D rows and S columns for products with dense ones; without weights its entries are ones.
 
-    Parameters
-    ----------
-    indptr : int64, shape (D + 1,)
-        Row pointers. They may start above 0, so that a slice of rows shares the entries.
-    indices : int32, shape (E,)
-    weights : float32, shape (E,), optional
-        ``None`` stands for ones.
-    columns : int
-        S.
+    Row pointers are int64, shape (D + 1,); they may start above 0, so that a slice of rows shares the entries. Indices are int32 and
+    weights float32, shape (E,).
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> None:
@@ -148,18 +141,9 @@ def matrix_of(block: Block) -> SparseRows:
 
 
 def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
-    """Sum or average, for each destination of a block, the rows of its sources.
+    """Average the rows of the sources of each destination: shape (num_destinations, f) from (num_sources, f), zeros without edges.
 
-    Parameters
-    ----------
-    block : Block
-    x : shape (num_sources, f)
-    mean : bool
-        Average the sources of a block without weights; sum them if false. A block with weights is summed with these.
-
-    Returns
-    -------
-    Shape (num_destinations, f); a destination without edges gets zeros.
+    A block with weights is summed with these; without `mean`, any block is summed.
     """
     matrix = matrix_of(block)
     gathered = product(matrix, x)

@@ -60,22 +60,10 @@ class RowPool:
 def gather_rows(
     x: np.ndarray, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None, backend: Backend | None = None
 ) -> np.ndarray:
-    """Gather rows of a dense matrix: float32, shape (N, f).
+    """Gather rows of a dense matrix: float32, shape (N, f); reads the bytes of N rows at random places and writes 4 N f.
 
-    Parameters
-    ----------
-    x : float32, float16, or uint16 for bfloat16, shape (n, f)
-    vertices : integer, shape (N,)
-    scale : float32, shape (n,), optional
-        The factor of each row of x.
-    pool : RowPool, optional
-        Memory for the rows; a fresh array by default.
-    backend : Backend, optional
-        Gathers by `Backend.gather`; by default the fastest back end of the host, on one thread.
-
-    Notes
-    -----
-    Reads the bytes of N rows at random places and writes 4 N f.
+    `x` is float32, float16, or uint16 for bfloat16, shape (n, f), and `scale` has the factor of each of its rows, float32. `pool` lends
+    memory for the rows, fresh memory by default; `backend` gathers, by default the fastest one of the host on one thread.
     """
     rows = np.ascontiguousarray(vertices, np.int32)
     out = (pool or RowPool()).rows(len(rows), x.shape[1])

@@ -88,7 +88,8 @@ class Layer(nn.Module, ABC):
         return self.receive(block, self.send(x, degrees, transforms), x[own], own, degrees[own], transforms)
 
 
-def _weight(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
+def xavier(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
+    """Return a new weight matrix, drawn uniformly as Glorot and Bengio do."""
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator))
 
 
@@ -111,7 +112,7 @@ class SageLayer(LinearLayer):
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)
-        self.own, self.mean = _weight(width_in, width_out, generator), _weight(width_in, width_out, generator)
+        self.own, self.mean = xavier(width_in, width_out, generator), xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
     def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
@@ -147,7 +148,7 @@ class GcnLayer(LinearLayer):
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)
-        self.weight = _weight(width_in, width_out, generator)
+        self.weight = xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
@@ -176,8 +177,8 @@ class PoolLayer(Layer):
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None, activated: bool = True) -> None:
         super().__init__(width_in, width_out)
-        self.pool, self.own = _weight(width_in, _POOL_WIDTH, generator), _weight(width_in, width_out, generator)
-        self.max, self.bias = _weight(_POOL_WIDTH, width_out, generator), nn.Parameter(torch.zeros(width_out))
+        self.pool, self.own = xavier(width_in, _POOL_WIDTH, generator), xavier(width_in, width_out, generator)
+        self.max, self.bias = xavier(_POOL_WIDTH, width_out, generator), nn.Parameter(torch.zeros(width_out))
         self.pool_bias = nn.Parameter(torch.zeros(_POOL_WIDTH)) if activated else None
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
@@ -196,7 +197,7 @@ class VertexLayer(LinearLayer):
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)
-        self.weight = _weight(width_in, width_out, generator)
+        self.weight = xavier(width_in, width_out, generator)
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return degrees.new_empty(x.shape[0], 0)
@@ -225,8 +226,8 @@ class GatLayer(Layer):
     ) -> None:  # fmt: skip
         super().__init__(width_in, width_out)
         self.heads, self.width, self.averaged = heads, width_out if averaged else width_out // heads, averaged
-        self.weight = _weight(width_in, heads * self.width, generator)
-        self.source, self.destination = (_weight(heads, self.width, generator) for _ in range(2))
+        self.weight = xavier(width_in, heads * self.width, generator)
+        self.source, self.destination = (xavier(heads, self.width, generator) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(width_out))
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:

@@ -15,20 +15,11 @@ import torch.nn.functional as F
 
 
 def seed_losses(target: str, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of each vertex, and the weight by which it counts in a mean.
+    """Return the loss of each vertex, and the share of its labels that are known, by which it counts in a mean: shape (m,) each.
 
-    Parameters
-    ----------
-    target : {"class", "multilabel", "regression"}
-    logits : float32, shape (m, outputs)
-    labels : int64, shape (m,), classes; or float32, shape (m, outputs), NaN where a label is missing
-
-    Returns
-    -------
-    losses : shape (m,)
-        The sum over the known labels of a vertex, divided by the number of columns.
-    shares : shape (m,)
-        The share of its labels that are known, so ``losses.sum() / shares.sum()`` is the mean over all known labels.
+    Logits are float32, shape (m, outputs); labels are classes, int64 of shape (m,), or float32 of shape (m, outputs), NaN where one is
+    missing. A loss is the sum over the known labels of a vertex, divided by the number of columns, so ``losses.sum() / shares.sum()`` is
+    the mean over all known labels.
     """
     if target == "class":
         return F.cross_entropy(logits, labels, reduction="none"), label_shares(labels)

@@ -36,28 +36,11 @@ _OF_TORCH = os.path.dirname(torch.__file__)
 
 
 class OwnModel(Model):
-    """A module of the user's in the place of a `Gnn`.
+    """A module of the user's in the place of a `Gnn`: it takes ``(x, blocks)``, with `hops` blocks, and returns logits.
 
-    Raises `UsageError` if the module has no weights to train, weights that cannot be sent, or a `forward` that does
-    not take ``(x, blocks)``.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Takes ``(x, blocks)``.
-    name : str
-        Names the module in messages.
-    outputs : int
-        Width of the logits.
-    hops : int
-        Number of blocks.
-    trains : bool
-        False if the module only predicts: all its weights may be frozen.
-
-    Notes
-    -----
-    What the module draws from torch's global generator, such as dropout, is seeded anew for every step, and the generator of the
-    process is put back: training is as repeatable as that of other models.
+    What the module draws from torch's global generator, such as dropout, is seeded anew for every step, and the generator of the process is
+    put back: training is as repeatable as that of other models. Without `trains` the module only predicts, and all its weights may be
+    frozen. Raises `UsageError` if the module has no weights to train, weights that cannot be sent, or another `forward`.
     """
 
     def __init__(self, module: nn.Module, name: str, outputs: int, hops: int, trains: bool = True) -> None:
@@ -170,11 +153,8 @@ class ModelFault(UsageError):
     """A pass through a module of the user's failed, or returned anything but logits. It may be raised on one rank alone."""
 
 
-def check_module(module: nn.Module, name: str, trains: bool = True) -> None:
-    """Raise `UsageError` unless a module has weights that can be trained and sent, and a `forward` that takes ``(x, blocks)``.
-
-    Weights of a module that only predicts may be frozen.
-    """
+def check_module(module: nn.Module, name: str, trains: bool) -> None:
+    """Raise `UsageError` unless a module has weights that can be sent and, if it trains, be trained, and takes ``(x, blocks)``."""
     if type(module).__name__ in _WRAPPERS:
         raise UsageError(f"model {name}: the loop combines gradients itself; got a {type(module).__name__}: use the module inside, .module")
     parameters = dict(module.named_parameters())
@@ -210,10 +190,7 @@ def _check_tensor(name: str, entry: str, tensor: torch.Tensor) -> None:
 def passes_of(name: str, what: str) -> Iterator[None]:
     """Turn what a pass through a module raises into a `ModelFault` that names the error and its line in the user's code.
 
-    Raises
-    ------
-    MemoryError, torch.OutOfMemoryError
-        As they are.
+    Errors that tell of too little memory are raised as they are.
     """
     try:
         yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from ..graph import Key
 from ..graph.minibatch import Block
 from ..graph.seed_batch import LayerBlocks
 from .aggregate import aggregate, matrix_of
-from .layers import Input
+from .layers import Input, xavier
 from .model import BatchNorm, Model
 from .segments import segment_softmax, weighted_sum
 from .type_input import LearnedInputs, TypeInput
@@ -32,24 +32,13 @@ Rows = dict[str, torch.Tensor]
 
 
 class Schema(NamedTuple):
-    """The types and relations of a graph, as a model sees them.
+    """The types and relations of a graph, as a model sees them."""
 
-    Parameters
-    ----------
-    counts, widths : dict of int by type
-        Vertices, and features of each vertex; a type of width 0 has none.
-    relations : tuple of (source, name, destination)
-    target : str
-        The type to predict; of links, that of their sources.
-    link_target : str, optional
-        The type of the destinations of links; it may be `target`.
-    """
-
-    counts: Mapping[str, int]
-    widths: Mapping[str, int]
+    counts: Mapping[str, int]  # vertices of each type
+    widths: Mapping[str, int]  # features of each vertex of a type; 0: it has none
     relations: tuple[Key, ...]
-    target: str
-    link_target: str | None = None
+    target: str  # the type to predict; of links, that of their sources
+    link_target: str | None = None  # the type of the destinations of links; it may be `target`
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -70,16 +59,7 @@ class Schema(NamedTuple):
 
 
 class RelationalLayer(nn.Module):
-    """A layer over relations; `message` says what a relation adds.
-
-    Parameters
-    ----------
-    relations : sequence of (source, name, destination)
-    destinations : sequence of str
-        The types that get new rows; relations end in them.
-    width_in, width_out : int
-    generator : torch.Generator
-    """
+    """A layer over relations, which end in the `destinations`, the types that get new rows; `message` says what a relation adds."""
 
     def __init__(
         self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
@@ -87,7 +67,7 @@ class RelationalLayer(nn.Module):
         super().__init__()
         self.relations, self.destinations = tuple(relations), tuple(destinations)
         self.width_in, self.width_out = width_in, width_out
-        self.own = nn.ParameterList(_weight(generator, width_in, width_out) for _ in destinations)
+        self.own = nn.ParameterList(xavier(width_in, width_out, generator) for _ in destinations)
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(width_out)) for _ in destinations)
 
     @abstractmethod
@@ -96,17 +76,9 @@ class RelationalLayer(nn.Module):
 
     @abstractmethod
     def message(self, number: int, block: Block, source: tuple[torch.Tensor, ...], destination: torch.Tensor) -> torch.Tensor:
-        """Return what relation `number` adds to its destinations.
+        """Return what relation `number` adds to its destinations: shape (D, width_out), zeros for a destination without edges.
 
-        Parameters
-        ----------
-        source : tuple
-            `of_sources` of the sources of the block.
-        destination : shape (destinations of the block, width_in)
-
-        Returns
-        -------
-        Shape (destinations, width_out); zeros for a destination without edges.
+        `source` is `of_sources` of the sources of the block, `destination` the rows of its destinations, shape (D, width_in).
         """
 
     def own_rows(self, name: str, own: torch.Tensor) -> torch.Tensor:
@@ -116,15 +88,14 @@ class RelationalLayer(nn.Module):
 
     def forward(self, block: LayerBlocks, x: Rows) -> Rows:
         """Return the new rows of each type among the destinations of the layer."""
-        return {name: self._new_rows(name, block, x) for name in self.destinations}
-
-    def _new_rows(self, name: str, block: LayerBlocks, x: Rows) -> torch.Tensor:
-        before = x[name][: block.destinations[name]]
-        out = self.own_rows(name, before)
-        for number, key in enumerate(self.relations):
-            if key[2] == name and (edges := block.relations[key]).num_edges:
-                out = out + self.message(number, edges, self.of_sources(number, x[key[0]]), before)
-        return out
+        rows = {}
+        for name in self.destinations:
+            before = x[name][: block.destinations[name]]
+            rows[name] = self.own_rows(name, before)
+            for number, key in enumerate(self.relations):
+                if key[2] == name and (edges := block.relations[key]).num_edges:
+                    rows[name] = rows[name] + self.message(number, edges, self.of_sources(number, x[key[0]]), before)
+        return rows
 
 
 class RelationalSage(RelationalLayer):
@@ -134,7 +105,7 @@ class RelationalSage(RelationalLayer):
         self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
     ) -> None:  # fmt: skip
         super().__init__(relations, destinations, width_in, width_out, generator)
-        self.mean = nn.ParameterList(_weight(generator, width_in, width_out) for _ in relations)
+        self.mean = nn.ParameterList(xavier(width_in, width_out, generator) for _ in relations)
 
     def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (source @ self.mean[number] if self.width_out < self.width_in else source,)
@@ -156,9 +127,9 @@ class RelationalGat(RelationalLayer):
     ) -> None:  # fmt: skip
         super().__init__(relations, destinations, width_in, width_out, generator)
         self.heads, self.width = heads, width_out // heads
-        self.weight = nn.ParameterList(_weight(generator, width_in, width_out) for _ in relations)
-        self.source = nn.ParameterList(_weight(generator, heads, self.width) for _ in relations)
-        self.destination = nn.ParameterList(_weight(generator, width_in, heads) for _ in relations)
+        self.weight = nn.ParameterList(xavier(width_in, width_out, generator) for _ in relations)
+        self.source = nn.ParameterList(xavier(heads, self.width, generator) for _ in relations)
+        self.destination = nn.ParameterList(xavier(width_in, heads, generator) for _ in relations)
 
     def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z = (source @ self.weight[number]).view(-1, self.heads, self.width)
@@ -176,27 +147,13 @@ class RelationalGat(RelationalLayer):
 
 
 class RelationalGnn(Model):
-    """A graph neural network over heterogeneous mini-batches.
+    """A graph neural network over heterogeneous mini-batches, "hetero-sage" or "hetero-gat".
 
-    Raises `UsageError` if `hidden` is not a multiple of `heads`.
-
-    Parameters
-    ----------
-    name : {"hetero-sage", "hetero-gat"}
-    schema : Schema
-    hidden, layers, outputs : int
-    dropout, input_dropout : float
-        Dropout on hidden rows, and on features and learned rows of the input.
-    norm : {"none", "batch", "layer"}
-        Normalization of the rows of each type after every hidden layer.
-    heads : int
-        Attention heads of the hidden layers of "hetero-gat"; the output layer has one.
-    featureless : {"embedding", "constant"}
-        A learned row for each vertex of a type without features, or one for all of them.
-    seed : int
-        Seed of the initial weights.
-    blocks : TypeLayouts, optional
-        Learned rows of vertices lie in these block rows, and making the model is collective. By default every rank holds them all.
+    Dropout is on hidden rows, and on features and learned rows of the input; `norm` normalizes the rows of each type after every hidden
+    layer; `heads` are those of the hidden layers of "hetero-gat", and the output layer has one. A type without features has a learned row
+    for each vertex (`featureless` "embedding"), or one for all of them ("constant"). If learned rows of vertices lie in the block rows
+    `blocks`, making the model is collective; by default every rank holds them all. Raises `UsageError` if `hidden` is not a multiple of
+    `heads`.
     """
 
     def __init__(
@@ -264,18 +221,8 @@ class RelationalGnn(Model):
     def forward(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.
 
-        Raises `UsageError` if the number of blocks is not L.
-
-        Parameters
-        ----------
-        blocks : L blocks, from the input layer to the output layer
-        x : dict by type
-            The features of all vertices of the mini-batch, or their ids where a type has none.
-        degrees : ignored
-
-        Returns
-        -------
-        Shape (destinations, outputs).
+        There are L blocks, from the input layer to the output layer, or `UsageError` is raised. `x` has the features of all vertices of the
+        mini-batch by type, or their ids where a type has none; degrees are ignored. The result has the shape (destinations, outputs).
         """
         _, h = self.last_rows(blocks, x)
         return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
@@ -294,24 +241,15 @@ class RelationalGnn(Model):
 
     def input_rows(self, x: Mapping[str, Input]) -> Rows:
         """Return the rows that enter the first layer, of features and learned rows; see `forward`."""
-        return {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
+        rows = {}
+        for name, own in zip(self.types[0], self.inputs, strict=True):
+            learned = isinstance(own, TypeInput) and own.bias is None
+            made: torch.Tensor = own(x[name] if learned else self.drop_input(x[name]))
+            rows[name] = self.drop(made, self.input_dropout) if learned else made
+        return rows
 
     def between(self, i: int, h: Rows) -> Rows:
         """Return the rows that enter layer i + 1, of those that layer i gives: norm, activation and dropout."""
-        return {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
-
-    def _input(self, own: nn.Module, x: Input) -> torch.Tensor:
-        learned = isinstance(own, TypeInput) and own.bias is None
-        made: torch.Tensor = own(x if learned else self.drop_input(x))
-        return self.drop(made, self.input_dropout) if learned else made
-
-    def _between(self, i: int, place: int, h: torch.Tensor) -> torch.Tensor:
-        if len(self.norms):
-            kinds = self.norms[i]
-            assert isinstance(kinds, nn.ModuleList)
-            h = kinds[place](h)
-        return self.drop(self.activation(h), self.dropout)
-
-
-def _weight(generator: torch.Generator, rows: int, columns: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator))
+        norms = list(cast(nn.ModuleList, self.norms[i])) if len(self.norms) else [nn.Identity() for _ in self.types[i + 1]]
+        rows = {name: norm(h[name]) for name, norm in zip(self.types[i + 1], norms, strict=True)}
+        return {name: self.drop(self.activation(own), self.dropout) for name, own in rows.items()}

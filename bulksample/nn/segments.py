@@ -21,17 +21,7 @@ _CHUNK_OF_MAXIMA = 2**23  # of gathered rows held at once
 
 
 def segment_softmax(pattern: SparseRows, scores: torch.Tensor) -> torch.Tensor:
-    """Compute the softmax over the entries of each row.
-
-    Parameters
-    ----------
-    pattern : SparseRows of E entries
-    scores : shape (E, heads)
-
-    Returns
-    -------
-    Shape (E, heads); positive, and the entries of each row add up to 1.
-    """
+    """Compute the softmax over the entries of each row from scores of shape (E, heads); those of each row add up to 1."""
     exponential = torch.exp(scores - pattern.row_max(scores.detach())[pattern.row_index()])
     entries = pattern.over_entries()
     return exponential / product(entries.transposed, product(entries, exponential))
@@ -73,51 +63,26 @@ def weighted_sum(pattern: SparseRows, alpha: torch.Tensor, z: torch.Tensor) -> t
 
 @singledispatch
 def attention_pattern(block: Block, own: slice, degrees: torch.Tensor) -> tuple[SparseRows, torch.Tensor]:
-    """Put an edge from each destination to itself in front of its edges.
+    """Put an edge from each destination to itself in front of its edges; `own` has the destinations among the sources.
 
-    Parameters
-    ----------
-    own : slice
-        The destinations among the sources.
-    degrees : float32, shape (D,)
-
-    Returns
-    -------
-    pattern : SparseRows of E + D entries
-    log_multiplicity : float32, shape (E + D,)
-        The log of the number of neighbors that each entry stands for; 0 for an edge to itself.
+    Return the pattern of E + D entries, and the log of the number of neighbors that each entry stands for, float32, shape (E + D,): of
+    d_v / s_v or d_v w_uv; 0 for an edge to itself.
     """
     destinations = np.arange(own.start, own.stop, dtype=np.int32)
     pattern, in_block = with_self_edges(block.indptr, block.indices, destinations, block.num_sources)
+    drawn = np.diff(block.indptr)
+    degree = np.repeat(degrees.numpy(), drawn)
+    weights = None if block.weights is None else block.weights[int(block.indptr[0]) : int(block.indptr[-1])]
+    many = degree / np.repeat(drawn, drawn) if weights is None else degree * weights
     log_multiplicity = np.zeros(len(in_block), np.float32)
-    log_multiplicity[in_block] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
+    log_multiplicity[in_block] = np.log(np.maximum(many, 1e-30))
     return pattern, torch.from_numpy(log_multiplicity)
 
 
-def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:
-    """Return how many neighbors of its destination each edge stands for, d_v / s_v or d_v w_uv: shape (E,)."""
-    drawn = np.diff(block.indptr)
-    degree: np.ndarray = np.repeat(degrees.numpy(), drawn)
-    weights = None if block.weights is None else block.weights[int(block.indptr[0]) : int(block.indptr[-1])]
-    many: np.ndarray = degree / np.repeat(drawn, drawn) if weights is None else degree * weights
-    return many
-
-
 def with_self_edges(indptr: np.ndarray, indices: np.ndarray, own: np.ndarray, columns: int) -> tuple[SparseRows, np.ndarray]:
-    """Insert an edge from each row to itself in front of the row.
+    """Insert an edge from each row to itself, whose column is in `own`, in front of the row: E + D entries.
 
-    Parameters
-    ----------
-    indptr, indices : int64 (D + 1,), int32 (E,)
-    own : int, shape (D,)
-        The column of each row.
-    columns : int
-
-    Returns
-    -------
-    pattern : SparseRows of E + D entries
-    in_block : bool, shape (E + D,)
-        True for the entries that were there before.
+    Also return True for the entries that were there before: bool, shape (E + D,).
     """
     first = int(indptr[0])
     grown = indptr - first + np.arange(len(indptr))

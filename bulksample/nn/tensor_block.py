@@ -15,13 +15,7 @@ from .aggregate import aggregate
 
 
 class TensorBlock(Uncached):
-    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
-
-    Parameters
-    ----------
-    block : Block
-    device : torch.device
-    """
+    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources."""
 
     def __init__(self, block: Block, device: Any) -> None:
         self.block, self.device = block, device
@@ -61,12 +55,7 @@ class TensorBlock(Uncached):
     def aggregate(self, h: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f).
 
-        On a CPU by the kernel that the package's own layers use, with its gradient.
-
-        Raises
-        ------
-        ValueError
-            If `h` has fewer rows than the block has sources.
+        On a CPU by the kernel that the package's own layers use, with its gradient. Raises `ValueError` if `h` has too few rows.
         """
         if len(h) < self.num_sources:
             raise ValueError(f"aggregate needs a row for each of the {self.num_sources} sources; got {len(h)}: use block.sources(h) first")
@@ -82,17 +71,8 @@ class TensorBlock(Uncached):
 class HaloBlock(TensorBlock):
     """A layer of a pass over the whole graph: its sources are this rank's m rows, then h halo rows, which other ranks hold.
 
-    Parameters
-    ----------
-    edges : TensorBlock
-        Holds the edges, which all layers share.
-    exchange : callable
-        Returns the rows of all sources, shape (m + h, f), from those of this rank, shape (m, f); collective, forward and backward.
-
-    Attributes
-    ----------
-    exchanges : int
-        The number of exchanges so far.
+    `edges` holds the edges, which all layers share. `exchange` returns the rows of all sources, shape (m + h, f), from those of this rank,
+    shape (m, f); it is collective, forward and backward, and `exchanges` counts its calls.
     """
 
     def __init__(self, edges: TensorBlock, exchange: Callable[[torch.Tensor], torch.Tensor]) -> None:

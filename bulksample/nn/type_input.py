@@ -21,36 +21,25 @@ from ..distributed.matrix.feature_exchange import Fetch
 from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.learned_rows import AskedRows, LearnedRows
 from .aggregate import multiply
-from .layers import Input
+from .layers import Input, xavier
 
 _CHUNK = 2**18  # numbers that are drawn at once, so that a rank draws a table without holding it
 
 
 class TypeInput(nn.Module):
-    """The input rows of one type, all of one width.
+    """The input rows of one type: a linear map of its f features, or learned rows if the width is 0.
 
-    Parameters
-    ----------
-    width : int
-        f, the features of the type; 0 if it has none.
-    rows : int
-        Learned rows of a type without features: one for each vertex, or 1.
-    hidden : int
-    generator : torch.Generator
-    members : int32, shape (m,), optional
-        The vertices whose learned rows this rank holds, ascending; all by default. Their initial values are those of the whole table.
-
-    Attributes
-    ----------
-    weight : Parameter
-        The linear map, shape (f, hidden), or learned rows, shape (rows or m, hidden).
+    There is a learned row for each vertex, or one (`rows` is 1). `members` are the vertices whose learned rows this rank holds, int32,
+    ascending, all by default; their initial values are those of the whole table.
     """
+
+    weight: nn.Parameter  # the linear map, shape (f, hidden), or learned rows, shape (rows or members, hidden)
 
     def __init__(self, width: int, rows: int, hidden: int, generator: torch.Generator, members: np.ndarray | None = None) -> None:
         super().__init__()
         self.width, self.rows, self.members = width, rows, members
         if width:
-            self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(width, hidden), generator=generator))
+            self.weight = xavier(width, hidden, generator)
         else:
             self.weight = nn.Parameter(_normal_rows(rows, hidden, generator, members))  # rows of norm 1 or so
         self.bias = nn.Parameter(torch.zeros(hidden)) if width else None
@@ -60,12 +49,9 @@ class TypeInput(nn.Module):
         return self if self.members is not None else super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Input) -> torch.Tensor:
-        """Return the rows of vertices.
+        """Return the rows of vertices from their features, shape (N, f).
 
-        Parameters
-        ----------
-        x : shape (N, f)
-            Their features. Of a type without features their ids, int64 of shape (N,), or their learned rows, if this rank holds a part.
+        Of a type without features `x` has their ids, int64 of shape (N,), or their learned rows, if this rank holds a part.
         """
         if self.bias is not None:
             return multiply(x, self.weight) + self.bias
@@ -87,14 +73,7 @@ def _normal_rows(rows: int, width: int, generator: torch.Generator, members: np.
 
 
 class LearnedInputs:
-    """The learned rows of some types, each in the block rows of one process grid; collective.
-
-    Parameters
-    ----------
-    blocks : TypeLayouts
-    inputs : dict of TypeInput by type
-        They hold the rows of this rank's block.
-    """
+    """The learned rows of some types, each in the block rows of one process grid; `inputs` hold those of this rank's block. Collective."""
 
     def __init__(self, blocks: TypeLayouts, inputs: Mapping[str, TypeInput]) -> None:
         self.blocks, self.inputs = blocks, dict(inputs)
@@ -102,14 +81,9 @@ class LearnedInputs:
         self._of_step: dict[str, list[tuple[Fetch, torch.Tensor]]] = {name: [] for name in self.inputs}
 
     def look_up(self, x: Mapping[str, Input], where: torch.device) -> dict[str, Input]:
-        """Replace the vertices of a look-up by their learned rows; collective.
+        """Replace the vertices of a look-up by their learned rows, on the device that computes; collective.
 
-        Parameters
-        ----------
-        x : dict by type
-            ``AskedRows`` of the types of `inputs`, also where this rank names no vertex.
-        where : torch.device
-            Where the model computes; the looked-up rows are copied there.
+        `x` has `AskedRows` for the types of `inputs`, also where this rank names no vertex.
         """
         wanted = {name: cast(AskedRows, x[name]) for name in self.inputs}
         started = {name: self._rows[name].start(own) for name, own in wanted.items()}
@@ -122,10 +96,7 @@ class LearnedInputs:
         return inputs
 
     def add_gradients(self, codec: str) -> None:
-        """Set the gradient of each block row to the sum over all look-ups of the step on all ranks; collective.
-
-        The gradients of these rows take the bytes of the codec.
-        """
+        """Set the gradient of each block row to the sum over all look-ups of the step on all ranks, encoded on their way; collective."""
         for name, inputs in self.inputs.items():
             fetches = [fetch for fetch, _ in self._of_step[name]]
             gradients = [(torch.zeros_like(rows) if rows.grad is None else rows.grad).cpu().numpy() for _, rows in self._of_step[name]]
