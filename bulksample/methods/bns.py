@@ -26,7 +26,7 @@ from ..distributed.matrix.halo import MessageFormat
 from ..errors import PeerLost, UsageError
 from ..rng import Stream, Substream
 from ..training.context import TrainingContext
-from ..views.halo_rows import HaloRows
+from ..views.full_graph import HaloRows
 from .config import TrainConfig
 from .full import FullGraphMethod
 

@@ -23,8 +23,7 @@ from ..nn.losses import known_rows, summed_loss, summed_shares
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
-from ..views.full_graph import FullGraph
-from ..views.halo_rows import HaloRows
+from ..views.full_graph import FullGraph, HaloRows
 from .config import TrainConfig
 
 

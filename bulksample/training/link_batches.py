@@ -33,7 +33,7 @@ from ..loading.loader import BulkLoader
 from ..rng import Substream
 from ..samplers import Sampler
 from ..sparse import MAX_VERTICES, frozen, row_pointers
-from ..views.relational_links import LinkTargets
+from ..views.type_view import LinkTargets
 from ..views.view import View
 
 

@@ -28,9 +28,8 @@ from ..nn.model import Gnn, build
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers import Sage, Sampler
 from ..views.partitioned import block_view
-from ..views.relational_links import LinkTargets
 from ..views.seed_times import SeedTimes
-from ..views.type_view import TypeTargets, type_view
+from ..views.type_view import LinkTargets, TypeTargets, type_view
 from ..views.view import View, as_weighed
 from ..views.whole import feature_block_view, targets_of, whole_view
 from .feature_setup import (

@@ -12,9 +12,10 @@ from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.block_rows import InBlockRows
+from ..distributed.matrix.edge_exchange import EdgeExchange
 from ..distributed.matrix.rank_graph import RankGraph
-from .edges import open_edges
-from .features import Features, FeatureSource, NoFeatures
+from ..graph import Graph
+from .features import EdgeSource, Features, FeatureSource, NoFeatures
 from .sync import SharedMeeting
 from .type_features import RemoteFeatures, TypeFeatures, whole_features
 from .view import Targets, View
@@ -69,3 +70,15 @@ def open_type_features(graph: RankGraph) -> TypeFeatures:
     return graph.feature_grids.lend(
         lambda grid: TypeFeatures(names, {name: RemoteFeatures(grid.column_comm, blocks.of[name], rows[name]) for name in names}, width)
     )
+
+
+def open_edges(graph: RankGraph, numbers: bool) -> EdgeSource | None:
+    """Return the source of the edges of a shared graph, or None if it has no edge features and `numbers` is false; collective."""
+    if not graph.num_edge_features and not numbers:
+        return None
+    whole = graph.held.adjacency if isinstance(graph.held, Graph) else None
+    if graph.edges is None:
+        return EdgeSource(whole, graph.edge_features)
+    own = graph.edges
+    exchange = graph.edge_grids.lend(lambda grid: EdgeExchange(grid.column_comm, *own))
+    return EdgeSource(whole, graph.edge_features, exchange, numbers or graph.edge_features is not None)

@@ -178,7 +178,10 @@ def _exchange_rows(whole: BlockRows, parts: VisibleParts, outside: bool) -> tupl
     Edges from vertices that the receiver does not see are sent only if `outside`.
     """
     comm, n = whole.grid.comm, whole.layout.n
-    sent = [_rows_for(whole.block, parts, rank, outside) for rank in range(comm.size)]
+    sent = []
+    for rank in range(comm.size):
+        rows = whole.block.adjacency.take(np.flatnonzero(parts.sees(rank, whole.block.vertices)))
+        sent.append(rows if outside else rows.keep(parts.sees(rank, rows.indices)))
     counts = np.concatenate(comm.alltoall([rows.degrees.astype(np.int32) for rows in sent], "topology"))
     columns = np.concatenate(comm.alltoall([rows.indices for rows in sent], "topology"))
     values = None
@@ -191,12 +194,6 @@ def _exchange_rows(whole: BlockRows, parts: VisibleParts, outside: bool) -> tupl
     rows = CSR(row_pointers(counts), columns, values, (len(seen), n))
     order = np.argsort(seen)
     return seen[order], rows.take(order)
-
-
-def _rows_for(block: GraphBlock, parts: VisibleParts, rank: int, outside: bool) -> CSR:
-    """Select the rows of this block that a rank sees."""
-    rows = block.adjacency.take(np.flatnonzero(parts.sees(rank, block.vertices)))
-    return rows if outside else rows.keep(parts.sees(rank, rows.indices))
 
 
 def stored(x: Input) -> np.ndarray | CSR:
@@ -264,7 +261,9 @@ def local_graph(seen: np.ndarray, rows: CSR, halo: int | None) -> tuple[np.ndarr
     inner, inside = _find(seen, rows.indices)
     outside = np.unique(rows.indices[~inside])
     if halo is not None and len(outside) > halo:
-        outside = _most_completing(outside, rows, ~inside, halo)
+        share = np.repeat(1.0 / np.maximum(rows.degrees, 1), rows.degrees)[~inside]  # rows are complete wherever there is a halo
+        gain = np.bincount(np.searchsorted(outside, rows.indices[~inside]), share, minlength=len(outside))
+        outside = np.sort(outside[np.argsort(-gain, kind="stable")[:halo]])  # ties go to the lower id
     outer, known = _find(outside, rows.indices)
     keep = inside | known
     size, row = m + len(outside), rows.row_of_entry()[keep]
@@ -282,10 +281,3 @@ def _find(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return at, ids[at] == wanted
-
-
-def _most_completing(outside: np.ndarray, rows: CSR, away: np.ndarray, count: int) -> np.ndarray:
-    """Choose the `count` outside vertices whose edges complete the largest share of rows; ascending. Ties go to the lower id."""
-    share = np.repeat(1.0 / np.maximum(rows.degrees, 1), rows.degrees)[away]  # rows are complete wherever there is a halo
-    gain = np.bincount(np.searchsorted(outside, rows.indices[away]), share, minlength=len(outside))
-    return np.sort(outside[np.argsort(-gain, kind="stable")[:count]])

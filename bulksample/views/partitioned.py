@@ -29,10 +29,10 @@ RowReader = Callable[[int, int], Input]  # features of rows a to b - 1 of a bloc
 
 
 class BlockFeatures(NamedTuple):
-    """Features for a view in block rows: their source, and the access to those of this rank's block, which sends nothing."""
+    """Features for a view in block rows."""
 
     source: FeatureSource
-    own_rows: RowReader
+    own_rows: RowReader  # of this rank's block, which sends nothing
 
 
 def features_of_block(
@@ -124,7 +124,7 @@ class BlockShare(InferenceShare):
     def places(self, vertices: np.ndarray) -> np.ndarray:
         return self._layout.places(vertices)
 
-    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def entries(self, at: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray | None]:
         return self._layout.places(self._indices[at]), None if self._weights is None else self._weights[at]
 
     def features(self, first: int, last: int) -> Input:
@@ -138,9 +138,7 @@ class BlockShare(InferenceShare):
         exchange = RowExchange(grid.column_comm, self._layout.bounds, rows, kind="activations")
 
         def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
-            entries = slice(self.indptr[a], self.indptr[b])
-            sources = self._layout.places(self._indices[entries])
-            weights = None if self._weights is None else self._weights[entries]
+            sources, weights = self.entries(slice(self.indptr[a], self.indptr[b]))
             own = np.arange(self.first + a, self.first + b)
             block, source_rows, own_slice = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own, self.n)
             return block, torch.from_numpy(exchange.fetch(source_rows)), own_slice

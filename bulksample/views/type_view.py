@@ -1,6 +1,6 @@
-"""A view of a heterogeneous graph: its relations and its features, each whole or in block rows, and the type to predict.
+"""A view of a heterogeneous graph: its relations and its features, each whole or in block rows, and what is predicted.
 
-Vertices of one type are predicted, each at its own time if the graph has times.
+That is the vertices of one type, or the links of one relation, each at its own time if the graph has times.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any, cast
 import numpy as np
 
 from ..adjacency import Adjacency
+from ..data.link_examples import LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
-from ..graph import Graph, VertexType
+from ..distributed.matrix.relation_links import PartitionedLinks
+from ..graph import Graph, Key, VertexType
 from ..graph.minibatch import MiniBatch, to_host
 from ..graph.seed_list import SeedList
 from ..loading.loader import BulkLoader
 from ..local_adjacency import LocalAdjacency
 from ..nn.relational import Schema
 from ..samplers import Full, LayerWise, NodeWise, Sampler
+from ..samplers.time_rule import TimeRule
 from ..sparse import frozen
 from .inference_share import ScoredRows
 from .seed_times import SeedTimes, rule_for
@@ -49,14 +52,17 @@ class TypeTargets(Targets):
     def schema(self) -> Schema:
         return schema_of(self.graph, self.kind.name)
 
+    def seed_list(self, vertices: np.ndarray, times: np.ndarray | None) -> SeedList:
+        """Return seeds, in the numbering of all vertices, each at its time if there are times."""
+        places, stamps = frozen(np.arange(len(vertices)), np.int64), None if times is None else frozen(times, np.int64)
+        return SeedList(frozen(vertices, np.int32), places, stamps, None, self.graph.n)
+
     def loader(self, adjacency: Adjacency, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
         """Return a loader of vertices of the type, each at its time."""
         times = self.times
         rule = None if times is None else rule_for(times.rule, sampler)
         first = int(self.graph.offsets[self.graph.place(self.kind.name)])
-        stamps = None if times is None else frozen(times.of_vertex[vertices], np.int64)
-        places = frozen(np.arange(len(vertices)), np.int64)
-        seeds = SeedList(frozen(first + vertices.astype(np.int64), np.int32), places, stamps, None, self.graph.n)
+        seeds = self.seed_list(first + vertices.astype(np.int64), None if times is None else times.of_vertex[vertices])
         if isinstance(sampler, LayerWise):
             return BulkLoader(adjacency, replace(sampler, means=True), seeds, seed_types=(self.kind.name,), **options)
         weigh = self.weighted and isinstance(sampler, Full)
@@ -65,6 +71,46 @@ class TypeTargets(Targets):
             then = options.get("transform", list)
             options["transform"] = lambda bulk: then([weighed(minibatch, self.graph) for minibatch in bulk])
         return BulkLoader(adjacency, law, seeds, seed_types=(self.kind.name,), **options)
+
+
+class LinkTargets(TypeTargets):
+    """The edges of one relation, which are the examples; collective if the relations lie in block rows, which are then given.
+
+    Nothing later than each link is drawn if there is a rule of time. `reverses` are the relations that hold the edges turned around, and
+    `links` the edges to train on with their negatives.
+    """
+
+    def __init__(
+        self, graph: Graph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], relations: PartitionedRelations | None = None
+    ) -> None:  # fmt: skip
+        source = graph.type(relation[0])
+        super().__init__(graph, replace(source, labels=np.full(source.count, -1), num_classes=0, masks={}), "all")
+        self.relation, self.rule, self.reverses = graph.relation(relation), rule, reverses
+        timed = rule is not None
+        self.links = LinkExamples(graph, self.relation, timed) if relations is None else PartitionedLinks(relations, self.relation, timed)
+
+    @property
+    def schema(self) -> Schema:
+        return super().schema._replace(link_target=self.relation.destination)
+
+    @property
+    def first_of_ends(self) -> tuple[int, int]:
+        """The numbers of the first source and of the first destination in the numbering of all vertices."""
+        places = (self.graph.place(name) for name in (self.relation.source, self.relation.destination))
+        first, other = (int(self.graph.offsets[place]) for place in places)
+        return first, other
+
+    def law(self, sampler: Sampler, seeds: int, entries: bool = False) -> NodeWise:
+        """Return the sampler on relations for mini-batches of at most so many seeds; see `NodeWise` for `entries`."""
+        rule = None if self.rule is None else rule_for(self.rule, sampler)
+        return replace(cast(NodeWise, sampler), time=rule, entries=entries, stride=0 if rule is None else seeds)
+
+    def ends_loader(
+        self, relations: Adjacency, sampler: Sampler, vertices: np.ndarray, times: np.ndarray | None, **options: Any
+    ) -> BulkLoader:
+        """Return a loader of ends of links, in the numbering of all vertices: int64, shape (m,), each at its time."""
+        law = self.law(sampler, options["batch_size"])
+        return BulkLoader(relations, law, self.seed_list(vertices, times), seed_types=self.schema.targets, **options)
 
 
 def type_view(
@@ -91,6 +137,12 @@ def type_view(
 def type_targets(view: View) -> TypeTargets:
     """Return the targets of a view of a heterogeneous graph."""
     assert isinstance(view.targets, TypeTargets)
+    return view.targets
+
+
+def link_targets(view: View) -> LinkTargets:
+    """Return the targets of a view whose links are predicted."""
+    assert isinstance(view.targets, LinkTargets)
     return view.targets
 
 

@@ -30,8 +30,7 @@ from ..graph.minibatch import Block
 from ..loading.loader import BulkLoader
 from ..nn.relational import Schema
 from ..samplers import Sampler
-from .edges import EdgeSource
-from .features import FeatureSource
+from .features import EdgeSource, FeatureSource
 from .inference_share import ScoredRows
 from .sync import Meeting, StreamSync
 
@@ -73,10 +72,6 @@ class BlockRows(NamedTuple):
     weights: np.ndarray | None  # float32, shape (entries of the block,): the weights of a weighted mean
 
 
-def _as_given(vertices: np.ndarray) -> np.ndarray:
-    return vertices
-
-
 @dataclass(eq=False)
 class View:
     """A graph as one rank sees it."""
@@ -89,7 +84,8 @@ class View:
     share: ScoredRows = field(default_factory=ScoredRows)
     memory: dict[str, int] = field(default_factory=dict)  # bytes of this rank: "adjacency", "features", and "replicated" ones
     all_degrees: torch.Tensor | None = None  # float32, shape (n,): (weighted) degrees in the whole graph, if the model uses them
-    part_order: Callable[[np.ndarray], np.ndarray] = _as_given  # places of vertices in the order of block rows or of a folder of parts
+    # places of vertices in the order of block rows or of a folder of parts
+    part_order: Callable[[np.ndarray], np.ndarray] = lambda vertices: vertices
     block_rows: BlockRows | None = None  # if ranks hold block rows of the topology
     whole: View | None = None  # the view of the whole graph, if this one is of a part
     read_bytes: int = 0  # read from the store; 0 of a graph that is mapped or given in memory

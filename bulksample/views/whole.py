@@ -102,7 +102,7 @@ class WholeShare(InferenceShare):
         self._features, self.all_degrees = features, all_degrees
         self.degrees = all_degrees[self.first : self.first + self.rows]
 
-    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def entries(self, at: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray | None]:
         return self._matrix.indices[at], None if self._weights is None else self._weights[at]
 
     def features(self, first: int, last: int) -> Input:
@@ -128,6 +128,5 @@ class WholeShare(InferenceShare):
 
     def _block(self, a: int, b: int) -> Block:
         """Return rows of the share as a block whose sources are all vertices; its arrays are views."""
-        entries = slice(self.indptr[a], self.indptr[b])
-        weights = None if self._weights is None else self._weights[entries]
-        return Block(self.indptr[a : b + 1] - self.indptr[a], self._matrix.indices[entries], weights, self.n)
+        sources, weights = self.entries(slice(self.indptr[a], self.indptr[b]))
+        return Block(self.indptr[a : b + 1] - self.indptr[a], sources, weights, self.n)

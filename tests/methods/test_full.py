@@ -21,8 +21,7 @@ from bulksample.methods import load
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
-from bulksample.views.full_graph import FullGraph
-from bulksample.views.halo_rows import HaloRows
+from bulksample.views.full_graph import FullGraph, HaloRows
 from bulksample.views.partitioned import block_view, features_of_block
 
 LONG = partial(pytest.param, marks=pytest.mark.long)

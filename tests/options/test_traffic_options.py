@@ -7,7 +7,7 @@ from rank_traffic import epoch, halo_rows, remote, sent_in_steps
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.nn.layers import SageLayer
-from bulksample.views.halo_rows import LayerHaloExchange
+from bulksample.views.full_graph import LayerHaloExchange
 
 N, WIDTH = 60, 8
 

@@ -20,7 +20,7 @@ import torch
 
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import Halo
-from ...views.halo_rows import HaloRows
+from ...views.full_graph import HaloRows
 from .rounded_messages import Key, RoundedMessages, is_backward
 from .widths import CLASSES, LinkSpeeds, Pair, Problem, Widths
 

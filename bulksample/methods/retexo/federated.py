@@ -33,7 +33,7 @@ from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
 from ...nn.losses import known_rows
 from ...training.context import TrainingContext
-from ...views.halo_rows import HaloRows
+from ...views.full_graph import HaloRows
 from ...views.view import View
 from ..config import TrainConfig
 from .method import RETEXO, SingleLayerModel, head
