@@ -21,9 +21,11 @@ from ..graph import Graph, Key
 from ..graph.minibatch import Block
 from ..nn.model import evaluation_mode
 from ..nn.relational import RelationalGnn, RelationalLayer, Rows
+from ..sparse import row_pointers
+from ..views.inference_share import edge_steps
 from ..views.type_view import type_targets
 from ..views.view import View, mean_weights
-from .inference import fair_memory
+from .inference import fair_memory, gathered_rows
 
 _EDGES = 2**20  # of the rows that a relation adds to at once
 _FEATURES = 2**24  # numbers that a rank fetches at once, 64 MiB
@@ -133,13 +135,7 @@ def _new_rows(
 
 def _chunks(graph: Graph, key: Key, rows: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield the bounds of consecutive rows with some `_EDGES` edges of a relation, or of one row that has more."""
-    edges = np.cumsum(graph.relation(key).adjacency.degrees[rows] + 1)
-    first = 0
-    while first < len(rows):
-        done = edges[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(edges, done + _EDGES, side="right")))
-        yield first, last
-        first = last
+    return edge_steps(row_pointers(graph.relation(key).adjacency.degrees[rows]), _EDGES)
 
 
 def _places(graph: Graph, ids: Ids) -> dict[str, np.ndarray]:
@@ -152,11 +148,7 @@ def _places(graph: Graph, ids: Ids) -> dict[str, np.ndarray]:
 
 def gathered(rows: Rows, comm: Comm) -> Rows:
     """Return the rows of all ranks, type by type, in the order of ranks; collective."""
-    found: Rows = {}
-    for name, own in rows.items():
-        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-        found[name] = torch.from_numpy(comm.allgather_rows(np.ascontiguousarray(own.float().numpy()), counts, "activations"))
-    return found
+    return {name: torch.from_numpy(gathered_rows(np.ascontiguousarray(own.float().numpy()), comm)) for name, own in rows.items()}
 
 
 def logits_by_layers(model: RelationalGnn, view: View, comm: Comm, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:

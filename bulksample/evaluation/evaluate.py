@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..graph.labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
-from .inference import exact_rows
+from .inference import exact_rows, gathered_rows
 from .metrics import ogb_score, score, score_columns
 
 _NO_CLASS = -1  # stands for the class of a vertex whose logits are not finite
@@ -72,8 +72,7 @@ def score_logits(
     scores: dict[str, float] = {}
     for split, mask in masks.items():
         own = np.stack([own_labels[mask], predicted[mask], margin[mask]], axis=1).astype(np.float64)
-        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-        labels, classes, margins = comm.allgather_rows(own, counts, "activations").T
+        labels, classes, margins = gathered_rows(own, comm).T
         labels, classes = labels.astype(np.int64), classes.astype(np.int64)
         if not len(labels):
             continue
@@ -92,9 +91,7 @@ def _score_columns(
     """Score labels of several columns: float32, NaN where one is missing."""
     scores: dict[str, float] = {}
     for split, mask in masks.items():
-        own = np.stack([labels[mask], logits[mask]], axis=1)
-        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-        both = comm.allgather_rows(own, counts, "activations")
+        both = gathered_rows(np.stack([labels[mask], logits[mask]], axis=1), comm)
         truth, found = both[:, 0], both[:, 1]
         if np.isnan(truth).all():
             continue

@@ -28,11 +28,11 @@ from ..rng import Stream
 from ..shuffle import Shuffle
 from ..sparse import runs
 from ..views.inference_share import InferenceShare
-from ..views.relational_links import LinkTargets, link_targets
+from ..views.type_view import LinkTargets, link_targets
 from ..views.view import View, as_index
 from .by_batches import BatchScoring, with_rows
 from .by_layers import fits_layers, gathered, infer_by_layers
-from .inference import infer
+from .inference import gathered_rows, infer
 
 _CHUNK_NUMBERS = 2**20  # of the rows of a chunk of negatives: a processor's cache holds them
 _DEVICE_CHUNK_NUMBERS = 2**22
@@ -183,7 +183,6 @@ def _rows_by_batches(
     width = found[0].shape[1] if found else 0
     width = int(comm.allgather(np.array([width]), "control").max())
     own_rows = np.concatenate([np.empty((0, width), np.float32), *found])
-    counts = comm.allgather(np.array([len(own_rows)]), "control")[:, 0]
     z = torch.empty(m, width)
-    z[torch.from_numpy(order)] = torch.from_numpy(comm.allgather_rows(own_rows, counts, "activations"))
+    z[torch.from_numpy(order)] = torch.from_numpy(gathered_rows(own_rows, comm))
     return z

@@ -21,8 +21,7 @@ from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation import inference
 from bulksample.evaluation.evaluate import evaluate
-from bulksample.evaluation.inference import exact_rows, infer_with_hidden
-from bulksample.evaluation.streamed import infer_streamed, needed_rows
+from bulksample.evaluation.inference import exact_rows, infer_streamed, infer_with_hidden, needed_rows
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -152,7 +151,7 @@ import numpy as np, torch
 from bulksample import Graph
 from bulksample.distributed.comm.threads import SerialComm
 from bulksample.distributed.matrix.inference_memory import streamed_bytes
-from bulksample.evaluation.streamed import infer_streamed
+from bulksample.evaluation.inference import infer_streamed
 from bulksample.nn.model import Gnn
 from bulksample.sparse import CSR
 from bulksample.views.features import Features
