@@ -28,8 +28,8 @@ from bulksample.nn.model import Gnn
 from bulksample.rng import Stream
 from bulksample.shuffle import Shuffle
 from bulksample.training.batches import MiniBatchSource
+from bulksample.views.plain_view import whole_view
 from bulksample.views.view import as_index
-from bulksample.views.whole import whole_view
 
 FANOUTS, BATCH, HIDDEN = (10, 5), 512, 64
 

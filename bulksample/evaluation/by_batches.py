@@ -106,7 +106,11 @@ def evaluate_by_batches(
     vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
     found, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
     with evaluation_mode(model):
-        for positions, logits in _logits(model, view, comm, vertices, scoring):
+        if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
+            scored = [logits_by_layers(model, view, comm, vertices)]
+        else:
+            scored = logits_by_batches(model, view, comm, vertices, scoring)
+        for positions, logits in scored:
             found.append(logits)
             rows.append(positions)
     own = np.concatenate(rows)
@@ -115,13 +119,6 @@ def evaluate_by_batches(
         if (accuracy := scores.get(f"{split}_accuracy")) is not None:
             scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
     return scores
-
-
-def _logits(model: Model, view: View, comm: Comm, vertices: np.ndarray, scoring: BatchScoring) -> list[tuple[np.ndarray, torch.Tensor]]:
-    """Return this rank's logits, each with positions in `vertices`: layer by layer where all neighbors count and memory allows it."""
-    if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
-        return [logits_by_layers(model, view, comm, vertices)]
-    return logits_by_batches(model, view, comm, vertices, scoring)
 
 
 def _drawn(

@@ -63,53 +63,30 @@ def score_logits(
     logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
 ) -> dict[str, float]:
     """Score the logits of this rank's rows, shape (rows, outputs), together with those of the other ranks; see `evaluate`."""
-    logits = logits.cpu()
-    if labels.ndim == 2:
-        return _score_columns(logits.numpy(), as_numbers(labels), masks, name, comm, metric)
-    finite = torch.isfinite(logits).all(1)
-    predicted, own_labels = torch.where(finite, logits.argmax(1), _NO_CLASS).numpy(), labels
-    margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
+    logits, several = logits.cpu(), labels.ndim == 2
+    if several:  # columns: float32, NaN where one is missing
+        own = np.stack([as_numbers(labels), logits.numpy()], axis=1)
+    else:
+        predicted = torch.where(torch.isfinite(logits).all(1), logits.argmax(1), _NO_CLASS).numpy()
+        margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
+        own = np.stack([labels, predicted, margin], axis=1).astype(np.float64)
+    wanted = METRICS["regression"] if metric in METRICS["regression"] else (metric,) if several else dict.fromkeys(("accuracy", metric))
     scores: dict[str, float] = {}
     for split, mask in masks.items():
-        own = np.stack([own_labels[mask], predicted[mask], margin[mask]], axis=1).astype(np.float64)
-        labels, classes, margins = gathered_rows(own, comm).T
-        labels, classes = labels.astype(np.int64), classes.astype(np.int64)
-        if not len(labels):
+        rows = gathered_rows(own[mask], comm)
+        truth, found = (rows[:, 0], rows[:, 1]) if several else rows[:, :2].T.astype(np.int64)
+        if not len(rows) or (several and np.isnan(truth).all()):
             continue
-        _refuse_not_finite(split, int(np.count_nonzero(classes == _NO_CLASS)))
-        for wanted in dict.fromkeys(("accuracy", metric)):
-            scores[f"{split}_{wanted}"] = score(wanted, labels, classes, margins)
-        by_ogb = ogb_score(name, labels, classes)
-        if by_ogb is not None:
-            scores[f"{split}_ogb"] = by_ogb
-    return scores
-
-
-def _score_columns(
-    logits: np.ndarray, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
-) -> dict[str, float]:
-    """Score labels of several columns: float32, NaN where one is missing."""
-    scores: dict[str, float] = {}
-    for split, mask in masks.items():
-        both = gathered_rows(np.stack([labels[mask], logits[mask]], axis=1), comm)
-        truth, found = both[:, 0], both[:, 1]
-        if np.isnan(truth).all():
-            continue
-        _refuse_not_finite(split, int(np.count_nonzero(~np.isfinite(found).all(1))))
-        for wanted in METRICS["regression"] if metric in METRICS["regression"] else (metric,):
-            scores[f"{split}_{wanted}"] = score_columns(wanted, truth, found)
+        if failed := int(np.count_nonzero(~np.isfinite(found).all(1) if several else found == _NO_CLASS)):  # the same on every rank
+            raise UsageError(
+                f"the logits of {failed} vertices of the {split} split are not finite; use a lower lr, or mend eval mode of the model"
+            )
+        for one in wanted:
+            scores[f"{split}_{one}"] = score_columns(one, truth, found) if several else score(one, truth, found, rows[:, 2])
         by_ogb = ogb_score(name, truth, found)
         if by_ogb is not None:
             scores[f"{split}_ogb"] = by_ogb
     return scores
-
-
-def _refuse_not_finite(split: str, vertices: int) -> None:
-    """Raise `UsageError` if the model gave vertices logits that are NaN or infinite; every rank has gathered the same ones."""
-    if vertices:
-        raise UsageError(
-            f"the logits of {vertices} vertices of the {split} split are not finite; use a lower lr, or mend eval mode of the model"
-        )
 
 
 def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], comm: Comm) -> dict[str, float]:

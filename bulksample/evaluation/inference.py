@@ -50,22 +50,18 @@ def infer_with_hidden(model: Gnn, share: InferenceShare) -> tuple[torch.Tensor |
     hidden: torch.Tensor | None = None  # the share's rows of the layer below; None stands for the features
     with evaluation_mode(model):
         for i, module in enumerate(model.layers):
-            below, hidden = hidden, model.between(i, _layer_rows(cast(Layer, module), share, hidden))
+            layer = cast(Layer, module)
+            transforms = layer.transforms_first(hidden is None and share.sparse, share.n, share.n, share.edges)
+            raw = hidden is None and not transforms
+            neighborhood = share.distribute_features(layer) if raw else share.distribute(share.sent(layer, hidden, transforms))
+            received = [torch.empty(0, layer.width_out, device=share.degrees.device)]
+            for a, b in share.steps(max(layer.width_out, layer.width_in if raw else 0)):
+                block, sent, own = neighborhood(a, b)
+                if a < b:
+                    received.append(layer.receive(block, sent, share.inputs(hidden, a, b), own, share.degrees[a:b], transforms))
+            below, hidden = hidden, model.between(i, torch.cat(received))
     assert hidden is not None
     return below, hidden
-
-
-def _layer_rows(layer: Layer, share: InferenceShare, hidden: torch.Tensor | None) -> torch.Tensor:
-    """Compute the share's rows of one layer from its rows of the layer below."""
-    transforms = layer.transforms_first(hidden is None and share.sparse, share.n, share.n, share.edges)
-    raw = hidden is None and not transforms
-    neighborhood = share.distribute_features(layer) if raw else share.distribute(share.sent(layer, hidden, transforms))
-    received = [torch.empty(0, layer.width_out, device=share.degrees.device)]
-    for a, b in share.steps(max(layer.width_out, layer.width_in if raw else 0)):
-        block, sent, own = neighborhood(a, b)
-        if a < b:
-            received.append(layer.receive(block, sent, share.inputs(hidden, a, b), own, share.degrees[a:b], transforms))
-    return torch.cat(received)
 
 
 def exact_rows(
@@ -182,22 +178,19 @@ class _LayerStep:
 
     def chunks(self, rows: np.ndarray, sent: np.ndarray | None) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Yield chunks of own rows, and what the layer makes of them; collective if rows were sent."""
-        return self._from_features(rows) if sent is None else self._from_ranks(rows, sent)
-
-    def _from_features(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        neighborhood, share = self.share.distribute_features(self.layer), self.share
-        for a, b in edge_steps(share.indptr, self.entries):
-            if len(chunk := _within(rows, a, b)):
-                block, sent, own = neighborhood(a, b)
-                made = self.layer.receive(block, sent, share.features(a, b), own, share.degrees[a:b], self.transforms)
-                yield chunk, made[torch.from_numpy(chunk - a).to(made.device)]
-
-    def _from_ranks(self, rows: np.ndarray, sent: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         share = self.share
+        if sent is None:
+            neighborhood = share.distribute_features(self.layer)
+            for a, b in edge_steps(share.indptr, self.entries):
+                if len(chunk := _within(rows, a, b)):
+                    block, features, own = neighborhood(a, b)
+                    made = self.layer.receive(block, features, share.features(a, b), own, share.degrees[a:b], self.transforms)
+                    yield chunk, made[torch.from_numpy(chunk - a).to(made.device)]
+            return
         comm, bounds = share.in_order
         exchange = RowExchange(comm, bounds, sent, kind="activations")
-        own = self._cut(rows)
-        for chunk in own + [rows[:0]] * (max(comm.gather_control(len(own))) - len(own)):
+        cut = self._cut(rows)
+        for chunk in cut + [rows[:0]] * (max(comm.gather_control(len(cut))) - len(cut)):
             block, places = share.block_of(chunk)
             fetched = share.put(torch.from_numpy(exchange.fetch(places)))
             if len(chunk):

@@ -58,21 +58,9 @@ def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.nd
 def evaluate_links(
     model: LinkModel, view: View, links: HeldOutLinks, comm: Comm, at: Sequence[int], scoring: BatchScoring, splits: Collection[str] = ()
 ) -> dict[str, float]:
-    """Compute MRR and Hits@k of held-out edges, on every rank; collective.
+    """Compute MRR and Hits@k, for every k in `at`, of held-out edges, by default of val and test, on every rank; collective.
 
-    Parameters
-    ----------
-    view : View
-        With the shares of all ranks, or the mini-batches that they share.
-    at : sequence of int
-        The values of k in Hits@k.
-    scoring : BatchScoring
-        The mini-batches that give rows where exact rows of a relation do not fit in memory; `most` counts edges of a split.
-    splits : collection of str
-        The held-out edges to score; by default val and test.
-
-    Notes
-    -----
+    `scoring` has the mini-batches that give rows where exact rows of a relation do not fit in memory; its `most` counts edges of a split.
     All ranks gather the embeddings (kind "activations"). Each ranks a part of the edges, and sums are added (kind "control"). With times,
     edges are scored in groups whose rows fit in memory.
     """
@@ -110,10 +98,7 @@ def _all_rows(model: Gnn, share: InferenceShare, comm: Comm) -> torch.Tensor:
 
 
 def sums_of_ranks(found: np.ndarray, at: Sequence[int]) -> np.ndarray:
-    """Return the number of edges, the sum of 1 / rank in units of 2**-40, and how many ranks are at most k: int64, shape (2 + len(at),).
-
-    Integers, so that sums over any parts of the edges are the same.
-    """
+    """Return the number of edges, the sum of 1 / rank in units of 2**-40, and the ranks of at most k: integers, so sums are exact."""
     return np.array([len(found), np.rint(_UNIT / found).astype(np.int64).sum(), *[(found <= k).sum() for k in at]], np.int64)
 
 
@@ -132,8 +117,7 @@ def _chosen(links: HeldOutLinks, split: str, scoring: BatchScoring, number: int)
 
 
 def _groups(view: View, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:
-    timed = isinstance(view.targets, LinkTargets) and view.targets.rule is not None
-    step = len(edges) if not timed else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
+    step = len(edges) if view.targets.rule is None else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
     for first in range(0, len(edges), max(1, step)):
         yield edges[first : first + step]
 

@@ -30,13 +30,13 @@ from ..nn.model import build, evaluation_mode
 from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers.full import Full
-from ..training.link_loss import without_labels
+from ..training.link_batches import without_labels
 from ..training.setup import make_model, make_sampler, whole_type_view
 from ..views.features import Features
+from ..views.plain_view import WholeShare, whole_view
 from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_view import TypeTargets, type_targets
 from ..views.view import View, as_index
-from ..views.whole import WholeShare, whole_view
 from .config import TrainConfig
 
 Floats = NDArray[Any]

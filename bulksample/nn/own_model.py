@@ -110,10 +110,7 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
 
 
 class _GeneratorTurn:
-    """The turn of one rank to draw from torch's global generators, which all threads of a process share.
-
-    The generators have `seed` inside the block; afterwards they are as they were.
-    """
+    """The turn of one rank to draw from torch's global generators, which threads share: they have `seed` inside, and are put back."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._seed, self._device = seed, device
@@ -159,7 +156,16 @@ def check_module(module: nn.Module, name: str, trains: bool) -> None:
         raise UsageError(f"model {name}: the loop combines gradients itself; got a {type(module).__name__}: use the module inside, .module")
     parameters = dict(module.named_parameters())
     for entry, tensor in (*parameters.items(), *module.named_buffers()):
-        _check_tensor(name, entry, tensor)
+        if is_lazy(tensor):
+            raise UsageError(f"model {name}: {entry} has no shape before a first call; give its layer the input width, or call it once")
+        if tensor.is_meta or tensor.layout != torch.strided:
+            problem = "has no values, on device meta" if tensor.is_meta else f"has layout {tensor.layout}"
+            raise UsageError(f"model {name}: {entry} {problem}; use a dense tensor of numbers")
+        is_real = tensor.dtype in (torch.float32, torch.float64)
+        if tensor.is_complex() or (tensor.is_floating_point() and not is_real) or (tensor.requires_grad and not is_real):
+            raise UsageError(
+                f"model {name}: weights of {tensor.dtype} do not travel between ranks; use float32, and precision bf16 to compute in it"
+            )
     if trains and not any(parameter.requires_grad for parameter in parameters.values()):
         found = "all of its weights are frozen" if parameters else "it has no weights"
         raise UsageError(f"model {name}: {found}, so there is nothing to train; use a module with a parameter that requires a gradient")
@@ -172,26 +178,9 @@ def check_module(module: nn.Module, name: str, trains: bool) -> None:
         return
 
 
-def _check_tensor(name: str, entry: str, tensor: torch.Tensor) -> None:
-    """Raise `UsageError` unless a weight or a buffer has values, in a form that travels between ranks."""
-    if is_lazy(tensor):
-        raise UsageError(f"model {name}: {entry} has no shape before a first call; give its layer the input width, or call it once")
-    if tensor.is_meta or tensor.layout != torch.strided:
-        problem = "has no values, on device meta" if tensor.is_meta else f"has layout {tensor.layout}"
-        raise UsageError(f"model {name}: {entry} {problem}; use a dense tensor of numbers")
-    is_real = tensor.dtype in (torch.float32, torch.float64)
-    if tensor.is_complex() or (tensor.is_floating_point() and not is_real) or (tensor.requires_grad and not is_real):
-        raise UsageError(
-            f"model {name}: weights of {tensor.dtype} do not travel between ranks; use float32, and precision bf16 to compute in it"
-        )
-
-
 @contextmanager
 def passes_of(name: str, what: str) -> Iterator[None]:
-    """Turn what a pass through a module raises into a `ModelFault` that names the error and its line in the user's code.
-
-    Errors that tell of too little memory are raised as they are.
-    """
+    """Turn what a pass through a module raises, but for a lack of memory, into a `ModelFault` that names its line in the user's code."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, UsageError):

@@ -54,10 +54,7 @@ def _weighted(pattern: SparseRows, alpha: torch.Tensor, head: int) -> SparseRows
 
 
 def weighted_sum(pattern: SparseRows, alpha: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Sum z over the entries of each row, weighted by alpha; differentiable in both.
-
-    Shape (D, heads, d) from alpha of shape (E, heads) and z of shape (S, heads, d).
-    """
+    """Sum z, shape (S, heads, d), over the entries of each row, weighted by alpha, shape (E, heads); differentiable in both."""
     return _WeightedSum.apply(pattern, alpha, z)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -80,10 +77,7 @@ def attention_pattern(block: Block, own: slice, degrees: torch.Tensor) -> tuple[
 
 
 def with_self_edges(indptr: np.ndarray, indices: np.ndarray, own: np.ndarray, columns: int) -> tuple[SparseRows, np.ndarray]:
-    """Insert an edge from each row to itself, whose column is in `own`, in front of the row: E + D entries.
-
-    Also return True for the entries that were there before: bool, shape (E + D,).
-    """
+    """Insert an edge from each row to its column in `own` in front of the row; also return True for the entries that were there before."""
     first = int(indptr[0])
     grown = indptr - first + np.arange(len(indptr))
     in_block = np.ones(int(grown[-1]), bool)

@@ -86,12 +86,10 @@ class HaloBlock(TensorBlock):
 
     @property
     def edge_index(self) -> torch.Tensor:
-        """See `TensorBlock.edge_index`."""
         return self._edges.edge_index
 
     @property
     def weights(self) -> torch.Tensor | None:
-        """See `TensorBlock.weights`."""
         return self._edges.weights
 
 

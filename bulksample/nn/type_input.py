@@ -49,10 +49,7 @@ class TypeInput(nn.Module):
         return self if self.members is not None else super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Input) -> torch.Tensor:
-        """Return the rows of vertices from their features, shape (N, f).
-
-        Of a type without features `x` has their ids, int64 of shape (N,), or their learned rows, if this rank holds a part.
-        """
+        """Return the rows of vertices from their features; or from their ids, int64, or their learned rows, if this rank holds a part."""
         if self.bias is not None:
             return multiply(x, self.weight) + self.bias
         assert isinstance(x, torch.Tensor)
@@ -81,10 +78,7 @@ class LearnedInputs:
         self._of_step: dict[str, list[tuple[Fetch, torch.Tensor]]] = {name: [] for name in self.inputs}
 
     def look_up(self, x: Mapping[str, Input], where: torch.device) -> dict[str, Input]:
-        """Replace the vertices of a look-up by their learned rows, on the device that computes; collective.
-
-        `x` has `AskedRows` for the types of `inputs`, also where this rank names no vertex.
-        """
+        """Replace the `AskedRows` of the types of `inputs` by their learned rows, on the device that computes; collective."""
         wanted = {name: cast(AskedRows, x[name]) for name in self.inputs}
         started = {name: self._rows[name].start(own) for name, own in wanted.items()}
         inputs: dict[str, Input] = dict(x)

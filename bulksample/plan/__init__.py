@@ -75,7 +75,7 @@ all-to-all with its lengths, which are two collectives. Devices whose bytes the 
     reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha and host, by recursive halving and doubling (Thakur et al. 2005); without
               devices 2 (p - 1) alpha
     epoch     k sample + (T - k) max(sample, fetch + compute + reduce) + k (fetch + compute + reduce)
-    evaluate  one evaluation, exact or sampled, divided by the epochs between two (`evaluation`)
+    evaluate  one evaluation, exact or sampled, divided by the epochs between two (`seconds`)
 A rank samples the next bulk while it trains on this one, so training waits for the first bulk only. Overlap of communication and
 computation is not counted: not every MPI library makes progress on its own. Loading is not counted either, and waiting for slower ranks
 only where `--measured` has the JSON of a `train` on as many ranks: its all-reduce takes the place of the predicted one if that is shorter.

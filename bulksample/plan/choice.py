@@ -16,12 +16,11 @@ from ..distributed.matrix.grid import Order
 from ..distributed.matrix.placement import FEATURES, TOPOLOGIES
 from ..errors import UsageError
 from ..loading.bulk_sizes import AUTO_LIMIT
-from .evaluation import EvaluationCost, evaluation_cost
 from .locality import Locality
 from .measured import Measured
 from .memory import RankMemory, host_bytes, largest_bulk, rank_memory
 from .request import PlanRequest, divisors
-from .seconds import EpochSeconds, epoch_seconds
+from .seconds import EpochSeconds, EvaluationCost, epoch_seconds, evaluation_cost
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, EpochBytes, PublishedWords, bytes_between_machines, epoch_bytes, epoch_collectives, published
 

@@ -13,19 +13,17 @@ _PUBLISHED_BYTES = 64  # per entry of P in the published code
 
 def explain(plan: Plan) -> list[str]:
     """Return a paragraph for each number of ranks, then remarks that hold for all."""
-    return [_explain_ranks(plan, p) for p in plan.request.ranks] + _remarks(plan)
-
-
-def _explain_ranks(plan: Plan, p: int) -> str:
-    """Return the choice for p ranks: its memory, the next larger c, and its time; or the least memory where nothing fits."""
-    row = plan.chosen.get(p)
-    if row is None:
-        least = min((row for row in plan.rows if row.grid.ranks == p), key=lambda row: row.memory.total)
-        found = f"{gigabytes(least.memory.total)} with c = {least.grid.replication}"
-        text = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {found}."]
-    else:
-        text = [_memory(plan, row), _next_larger(plan, row), _time(row)]
-    return " ".join([*text, *_without_evaluation(plan, p), *_placement(plan, p)])
+    text = []
+    for p in plan.request.ranks:
+        row = plan.chosen.get(p)
+        if row is None:
+            least = min((row for row in plan.rows if row.grid.ranks == p), key=lambda row: row.memory.total)
+            found = f"{gigabytes(least.memory.total)} with c = {least.grid.replication}"
+            choice = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {found}."]
+        else:
+            choice = [_memory(plan, row), _next_larger(plan, row), _time(row)]
+        text.append(" ".join([*choice, *_without_evaluation(plan, p), *_placement(plan, p)]))
+    return text + _remarks(plan)
 
 
 def _placement(plan: Plan, p: int) -> list[str]:
@@ -156,24 +154,14 @@ def _rates(profile: Any) -> dict[str, Any]:
 
 
 def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
+    grid = row.grid
     return {
-        "ranks": row.grid.ranks,
-        "replication": row.grid.replication,
-        "graph": row.grid.graph,
-        "topology": row.grid.topology,
-        "features": row.grid.placed,
-        "feature_replication": row.grid.feature_replication or row.grid.replication if row.grid.placed == "partitioned" else None,
-        "grid_order": row.grid.order,
-        "fits": row.fits,
-        "chosen": chosen,
-        "largest_bulk": row.largest_bulk,
-        "bulk_size": row.bulk_size,
+        "ranks": grid.ranks, "replication": grid.replication, "graph": grid.graph, "topology": grid.topology, "features": grid.placed,
+        "feature_replication": grid.feature_replication or grid.replication if grid.placed == "partitioned" else None,
+        "grid_order": grid.order, "fits": row.fits, "chosen": chosen, "largest_bulk": row.largest_bulk, "bulk_size": row.bulk_size,
         "memory": {**asdict(row.memory), "total": row.memory.total},
-        "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)},
-        "collectives": row.collectives,
-        "bytes_between_machines": row.between_machines,
-        "host_bytes_of_a_machine": row.host_bytes,
-        "seconds": {**asdict(row.seconds), "with_evaluation": row.whole_epoch},
-        "evaluation": asdict(row.evaluation),
-        "published_words_per_process": row.published.per_process if row.grid.partitioned else 0.0,
-    }
+        "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)}, "collectives": row.collectives,
+        "bytes_between_machines": row.between_machines, "host_bytes_of_a_machine": row.host_bytes,
+        "seconds": {**asdict(row.seconds), "with_evaluation": row.whole_epoch}, "evaluation": asdict(row.evaluation),
+        "published_words_per_process": row.published.per_process if grid.partitioned else 0.0,
+    }  # fmt: skip

@@ -76,10 +76,7 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
 
 
 def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.ndarray, groups: SeedGroups) -> Iterator[MiniBatch]:
-    """Sample as many mini-batches of each group, spread evenly over the first epoch of `BulkLoader`.
-
-    Smaller last ones count if all are taken.
-    """
+    """Sample as many mini-batches of each group, spread over the first epoch of `BulkLoader`; smaller last ones count if all are taken."""
     law, stream = make(request.sampler, request.fanouts, frontier=request.frontier), Stream(0)
     sampler = law.prepared(adjacency, seeds, request.batch_size, stream) if hasattr(law, "prepared") else law
     order = groups.shuffled(stream, 0)

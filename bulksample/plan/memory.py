@@ -8,8 +8,8 @@ from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.matrix.inference_memory import streamed_bytes
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..loading.bulk_sizes import COPIES
-from .evaluation import sampled_request
 from .request import PlanRequest
+from .seconds import sampled_request
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, feature_group, sampling_hops
 
@@ -150,10 +150,7 @@ def _sampled(request: PlanRequest, grid: CandidateGrid) -> float:
 
 
 def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
-    """Bytes of exact inference at its widest layer: the gathered rows, and this rank's rows before, sent, and twice after.
-
-    Within `eval_memory` it is streamed if that is less; see `distributed.matrix.inference_memory`.
-    """
+    """Bytes of exact inference at its widest layer: gathered rows, and this rank's before, sent, and twice after; or streamed if less."""
     group = feature_group(request, grid)
     blocks, share = (grid.partitioned or group > 1), grid.share if grid.partitioned else 1 / group
     gathering = (grid.replication if grid.partitioned else grid.ranks // group) if blocks else grid.ranks

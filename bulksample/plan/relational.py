@@ -222,13 +222,10 @@ def _rows_sent(made: RelationalPlan, p: int, c: int) -> float:
 
 
 def _words_of_rows(made: RelationalPlan) -> dict[str, float]:
-    """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`.
-
-    Raises `UsageError` if both vertices and edges have times, since the plan does not know which of them count.
-    """
+    """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`."""
     manifest, words = made.manifest, dict[str, float]()
     of_vertices = any("times" in manifest.of_type(i) for i in range(len(manifest.types)))
-    if of_vertices and any("times" in manifest.of_relation(i) for i in range(len(manifest.relations))):
+    if of_vertices and any("times" in manifest.of_relation(i) for i in range(len(manifest.relations))):  # unknown which of them count
         raise UsageError(
             f"both vertices and edges of {manifest.name!r} have times, and rows travel with those of edges only where these count: "
             "plan exchange owner, or a store with times of one kind"

@@ -8,7 +8,6 @@ from math import expm1
 
 from ..distributed.matrix.grid import Order
 from ..distributed.matrix.reply_slots import is_padded
-from .profiles import NetworkProfile
 from .request import PlanRequest
 from .sizes import ExpectedHop, Sizes, union
 
@@ -38,12 +37,6 @@ class CandidateGrid:
     def rows(self) -> int:
         """q, the number of block rows."""
         return self.ranks // self.replication
-
-    def feature_group(self, network: NetworkProfile, has_devices: bool) -> int:
-        """Return the number of ranks among which a rank fetches rows of H: 1 if it or its machine holds all."""
-        if self.placed == "partitioned":
-            return self.ranks // (self.feature_replication or self.replication)
-        return min(network.per_node, self.ranks) if self.placed == "machine" and has_devices else 1
 
     @property
     def partitioned(self) -> bool:
@@ -103,10 +96,7 @@ def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
 
 
 def epoch_collectives(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> dict[str, float]:
-    """Predict the collectives of an epoch that a rank takes part in, by kind, with bulks of k mini-batches and no other collectives.
-
-    Lengths that go ahead of messages are of kind "control"; those of an epoch's end are not counted.
-    """
+    """Predict the collectives of a rank in an epoch by kind, lengths as "control", without others and those of the epoch's end."""
     steps = -(-request.minibatches // grid.ranks)
     bulk, bulks = sampling(request, sizes, grid, k), -(-steps // k)
     column, row = grid.rows > 1, grid.replication > 1
@@ -153,22 +143,22 @@ def features_away(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> fl
 
 
 def feature_group(request: PlanRequest, grid: CandidateGrid) -> int:
-    """Return the number of ranks among which a rank of the request's machine fetches rows of H."""
-    return grid.feature_group(request.connection(), request.has_devices)
+    """Return the number of ranks among which a rank fetches rows of H: 1 if it or its machine holds all."""
+    if grid.placed == "partitioned":
+        return grid.ranks // (grid.feature_replication or grid.replication)
+    return min(request.connection().per_node, grid.ranks) if grid.placed == "machine" and request.has_devices else 1
 
 
 def bytes_between_machines(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
     """Predict how many of the bytes of an epoch go to other machines, control messages left out."""
     per_node = min(request.connection().per_node, grid.ranks)
-    steps = -(-request.minibatches // grid.ranks)
     bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid, k)
     order: Order = grid.order if request.exchange == "owner" else "rows"
     column, row = (1 - inside for inside in inside_shares(grid.ranks, grid.replication, per_node, order))
     group = feature_group(request, grid)
     away = 0.0 if grid.placed == "machine" else 1 - inside_shares(grid.ranks, grid.ranks // group, per_node, grid.order)[0]
-    gradients = steps * 2 * (grid.ranks - 1) * 4 * (request.parameters + 3)
-    outside = 1 - inside_shares(grid.ranks, 1, per_node, "columns")[0]
-    return request.minibatches * ((bulk.column * column + bulk.row * row) / k + fetch.column * away) + gradients * outside
+    gradients = epoch_bytes(request, sizes, grid, k).gradients * (1 - inside_shares(grid.ranks, 1, per_node, "columns")[0])
+    return request.minibatches * ((bulk.column * column + bulk.row * row) / k + fetch.column * away) + gradients
 
 
 def inside_shares(ranks: int, replication: int, per_node: int, order: Order) -> tuple[float, float]:
@@ -263,19 +253,6 @@ def published_words(ranks: int, replication: int, rows_per_layer: Sequence[float
     sends while the others wait, over the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the
     all-reduces move c k b d words.
 
-    ranks, replication : p and c
-    rows_per_layer : k b for the layer of the seeds, then k b s, k b s**2, ... as published, without deduplication of frontiers;
-        or the actual numbers of rows
-    degree : d
-
-    Notes
-    -----
-    A word is an entry: an id and its value, if there is one. The first two terms count what one process of a column sends while the others
-    wait, over the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the all-reduces move
-    c k b d words.
-
-    References
-    ----------
     Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2.
     """
     rows = float(sum(rows_per_layer))

@@ -42,7 +42,7 @@ class BatchSource(ABC):
     step = 0  # complete steps of this epoch; a step is complete when the next one is requested
     steps = 1  # of an epoch
     together = 1  # mini-batches whose features are fetched at once
-    slots = 1  # batches that an iteration yields for each step; see `training.virtual_ranks`
+    slots = 1  # batches that an iteration yields for each step; see `training.step`
 
     @abstractmethod
     def __iter__(self) -> Iterator[StepBatch]:
@@ -65,40 +65,19 @@ class BatchSource(ABC):
         """Return the entries for the run's report."""
 
 
-class Window(NamedTuple):
-    """Mini-batches whose rows are fetched at once, and the position of the loader after each of them."""
+class AskedWindow(NamedTuple):
+    """Mini-batches whose rows are fetched at once, and what starts to fetch them from the ranks that have been asked for them."""
 
     minibatches: list[MiniBatch | None]
-    positions: list[dict[str, Any]]
-
-
-class FetchedWindow(NamedTuple):
-    """A window whose rows are under way."""
-
-    window: Window
-    fetching: Fetching
-    edges: Callable[[], EdgeRows] | None
-
-    def wait(self) -> tuple[Input, EdgeRows | None]:
-        """Return the input rows of the window and, if they are fetched, those of its edges."""
-        return self.fetching.wait(), None if self.edges is None else self.edges()
-
-
-class AskedWindow(NamedTuple):
-    """A window whose rows other ranks have been asked for, and what starts to fetch them."""
-
-    window: Window
+    positions: list[dict[str, Any]]  # of the loader, after each of them
     begin: Callable[[], Fetching]
     begin_edges: Callable[[], Callable[[], EdgeRows]] | None
 
-    def start(self, view: View) -> FetchedWindow:
-        """Start to fetch; collective if the rows are."""
-        view.meeting.at(self.window.positions[0])
-        return FetchedWindow(self.window, self.begin(), None if self.begin_edges is None else self.begin_edges())
-
-    def fetch(self, view: View) -> None:
-        """Fetch the rows for the sake of the other ranks."""
-        self.start(view).wait()
+    def start(self, view: View) -> Callable[[], tuple[Input, EdgeRows | None]]:
+        """Start to fetch, collective if rows are; return what waits for the input rows and, if they are fetched, those of the edges."""
+        view.meeting.at(self.positions[0])
+        fetching, edges = self.begin(), None if self.begin_edges is None else self.begin_edges()
+        return lambda: (fetching.wait(), None if edges is None else edges())
 
 
 class MiniBatchSource(BatchSource):
@@ -119,7 +98,7 @@ class MiniBatchSource(BatchSource):
         self.slots, self._leave_together = loader.slots, leave_together
         self._move_to(loader.state_dict())
         self._asked = deque[AskedWindow]()
-        self._upcoming: FetchedWindow | None = None
+        self._upcoming: tuple[AskedWindow, Callable[[], tuple[Input, EdgeRows | None]]] | None = None  # with what waits for its rows
         self._taken = deque[MiniBatch | None]()  # mini-batches whose rows other streams or ranks were asked for, and that no step has used
         self._left: list[Callable[[], Any]] = []  # end the fetches of iterations that were left
         self._unused: list[MiniBatch | None] = []  # mini-batches of these iterations
@@ -140,10 +119,9 @@ class MiniBatchSource(BatchSource):
         self._taken.clear()
         self._start(remaining)
         while self._upcoming is not None:
-            upcoming, self._upcoming = self._upcoming, None
-            window = upcoming.window
+            (window, wait), self._upcoming = self._upcoming, None
             with self._ledger.phase("fetch"):
-                rows, edges = upcoming.wait()
+                rows, edges = wait()
             lists = [None if one is None else one.vertices for one in window.minibatches]
             each, first_edge = self._view.features.cut(rows, lists), 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
@@ -163,13 +141,16 @@ class MiniBatchSource(BatchSource):
         self._unused += self._taken
         self._taken.clear()
         if self._upcoming is not None:
-            self._left.append(self._upcoming.wait)
+            self._left.append(self._upcoming[1])
             self._upcoming = None
         if self._leave_together:
             self.settle()
         else:
-            self._left += [partial(asked.fetch, self._view) for asked in self._asked]
+            self._left += [partial(self._fetch, asked) for asked in self._asked]  # for the sake of the other ranks
         self._asked.clear()
+
+    def _fetch(self, asked: AskedWindow) -> None:
+        asked.start(self._view)()
 
     def settle(self) -> None:
         """End the fetches of iterations that this rank left, to the end of their bulk; collective."""
@@ -186,28 +167,29 @@ class MiniBatchSource(BatchSource):
         if self._asked:
             asked = self._asked.popleft()
             with self._ledger.phase("fetch"):
-                self._upcoming = asked.start(self._view)
+                self._upcoming = asked, asked.start(self._view)
 
     def _ask(self, remaining: Iterator[MiniBatch | None]) -> None:
         """Take the next window, and those that follow in the bulk that has been sampled, and ask for their rows."""
-        windows: list[Window] = []
+        windows: list[tuple[list[MiniBatch | None], list[dict[str, Any]]]] = []  # mini-batches, and positions after them
         with self._ledger.phase("sample"):
             while not windows or self.loader.ready >= self.together:
-                taken = [(minibatch, self.loader.state_dict()) for minibatch in islice(remaining, self.together)]
-                if not taken:
+                steps = [(minibatch, self.loader.state_dict()) for minibatch in islice(remaining, self.together)]
+                if not steps:
                     break
-                windows.append(Window(*(list(column) for column in zip(*taken, strict=True))))
+                windows.append(([minibatch for minibatch, _ in steps], [position for _, position in steps]))
         if windows:
             view = self._view
             with self._ledger.phase("fetch"):
-                minibatches = [minibatch for window in windows for minibatch in window.minibatches]
+                minibatches = [minibatch for window, _ in windows for minibatch in window]
+                taken = [[minibatch for minibatch in window if minibatch is not None] for window, _ in windows]
                 view.stream_sync.before_use(minibatches)
                 self._taken.extend(minibatches)
-                view.meeting.at(windows[0].positions[0])
+                view.meeting.at(windows[0][1][0])
                 with view.stream_sync.on_fetch_stream():
-                    rows = view.features.ask([view.features.joined(_vertices(window.minibatches)) for window in windows])
-                ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window.minibatches) for window in windows])
-            self._asked.extend(map(AskedWindow, windows, rows, ends))
+                    rows = view.features.ask([view.features.joined([one.vertices for one in window]) for window in taken])
+                ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window) for window in taken])
+            self._asked.extend(map(AskedWindow, *zip(*windows, strict=True), rows, ends))
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)
@@ -219,10 +201,8 @@ class MiniBatchSource(BatchSource):
         self.continue_from(state)
 
     def continue_from(self, state: dict[str, Any], onward: bool = False) -> None:
-        """Go to a position of the loader, which may come from another number of ranks; discard what was prepared ahead.
+        """Go to a position that may come from another number of ranks, see `BulkLoader.load_state_dict`; drop what was prepared ahead."""
 
-        See `BulkLoader.load_state_dict` for `onward`.
-        """
         self.drop()
         self.loader.load_state_dict(state, onward)
         self._move_to(self.loader.state_dict())
@@ -231,14 +211,9 @@ class MiniBatchSource(BatchSource):
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
 
 
-def _vertices(minibatches: list[MiniBatch | None]) -> list[Any]:
-    """Return the vertices of the mini-batches: arrays, tensors on their device, or dicts by type."""
-    return [minibatch.vertices for minibatch in minibatches if minibatch is not None]
-
-
-def _edge_ends(minibatches: list[MiniBatch | None]) -> tuple[np.ndarray, np.ndarray]:
+def _edge_ends(minibatches: list[MiniBatch]) -> tuple[np.ndarray, np.ndarray]:
     """Return the destinations and the sources of the sampled edges of all mini-batches, one after another."""
-    ends = [minibatch.edge_ends() for minibatch in minibatches if minibatch is not None]
+    ends = [minibatch.edge_ends() for minibatch in minibatches]
     empty = np.empty(0, np.int32)
     return np.concatenate([empty, *(v for v, _ in ends)]), np.concatenate([empty, *(u for _, u in ends)])
 

@@ -42,12 +42,7 @@ class Callback(Protocol):
 class JsonLines(Callback):
     """A callback that writes one JSON object per epoch. A resumed run keeps the lines of the epochs that it does not repeat.
 
-    Parameters
-    ----------
-    path : path
-        The file; missing folders above it are made.
-    outputs : Outputs, optional
-        Where the run notes how the file begins.
+    Missing folders above the file are made. The run notes in `outputs` how the file begins.
     """
 
     def __init__(self, path: str | os.PathLike[str], outputs: Outputs | None = None) -> None:
@@ -124,15 +119,8 @@ class ProgressBar(Callback):
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-            disable=not sys.stderr.isatty(),
-        )
+        columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(file=sys.stderr), disable=not sys.stderr.isatty())
         self._progress.start()
         self._scores = ""
         self._task = self._progress.add_task("", total=(epochs - epoch) * steps, epoch=epoch)

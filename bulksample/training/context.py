@@ -6,7 +6,6 @@ Hooks of a method read it. They change it through `replace_view`, `set_model`, `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,19 +40,6 @@ class Progress:
     stage: int = 0
     rounds: int = 0  # rounds of this stage so far
 
-    def next_stage(self) -> None:
-        """Move to the first round of the next stage; keep the scores of the last stage until there are newer ones."""
-        self.stage, self.rounds, self.since_best, self.finished = self.stage + 1, 0, 0, False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a JSON object."""
-        return dict(vars(self))
-
-    def from_json(self, state: dict[str, Any]) -> None:
-        """Set every field from a JSON object."""
-        for key in vars(self):
-            setattr(self, key, state[key])
-
 
 class TrainingContext:
     """The state of a run on one rank.
@@ -66,7 +52,7 @@ class TrainingContext:
     model: Model
     optimizer: Adam
     best_weights: dict[str, torch.Tensor]  # of the best validation score in this stage; empty before the first evaluation
-    virtual_ranks: int  # W, the mini-batches of a step over all ranks; see `training.virtual_ranks`
+    virtual_ranks: int  # W, the mini-batches of a step over all ranks; see `training.step`
     place: int  # the number of this rank among those that share a step: its rank or, with `seed_locality`, `Placement.place`
     random_rank: int  # names this process in the words of its dropout: its first virtual rank, or its own outside the job
 
@@ -108,10 +94,7 @@ class TrainingContext:
         self.view = self.compute.move_view(view, self.tensor_comm, self.sampler)
 
     def set_model(self, model: Model) -> None:
-        """Train another model from now on, with rank 0's weights on every rank and a new Adam.
-
-        Sends ``(p - 1) |theta|`` words over all ranks (kind "model").
-        """
+        """Train another model from now on, with rank 0's weights, ``(p - 1) |theta|`` words (kind "model"), and a new Adam."""
         weights_of_rank_0(model, self.comm)
         self.model, self.best_weights = self.compute.move_model(model), {}
         kinds = self.model.replicated, list(self.model.shards.values())

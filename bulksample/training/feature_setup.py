@@ -35,7 +35,7 @@ from ..samplers import Sampler
 from ..samplers.inclusion import check_inclusion, inclusion_probability
 from ..sparse import CSR
 from ..views.features import Features, StoredFeatures, checked_features
-from ..views.partitioned import BlockFeatures, features_of_block, fetched_rows, stored_rows
+from ..views.plain_view import BlockFeatures, features_of_block, stored_rows
 from ..views.type_features import RemoteFeatures, TypeFeatures, block_features, whole_features
 from ..views.type_view import TypeTargets
 from .source import ViewRequest, directory_of
@@ -50,63 +50,39 @@ class CacheChoice(NamedTuple):
     wanted: np.ndarray | None = None
 
 
-class CacheSetup(NamedTuple):
-    """This rank's share of the mini-batches of a run, and the layout of the features over a process column."""
+def choose_cached(
+    config: TrainOptions, request: ViewRequest, layout: Layout, column: Comm, references: Callable[[], np.ndarray],
+    draws: Callable[[], tuple[Adjacency, np.ndarray]],
+) -> CacheChoice:  # fmt: skip
+    """Choose the rows that a rank caches, of features in this layout over a process column, as the options say; collective.
 
-    config: TrainOptions
-    request: ViewRequest
-    layout: Layout
-    column: Comm
-
-    def groups(self, seeds: np.ndarray) -> SeedGroups | None:
-        """Return the groups of the seeds, if mini-batches are drawn from groups."""
-        count = self.config.seed_locality
-        return SeedGroups(count, self.layout.part_order(seeds)) if count else None
-
-    @property
-    def place(self) -> int:
-        """The number of this rank among those that share the mini-batches; see `TrainingContext`."""
-        comm = self.request.comm
-        return self.request.placement.place(comm) if self.config.seed_locality else comm.rank
-
-    def cached(self, references: Callable[[], np.ndarray], draws: Callable[[], tuple[Adjacency, np.ndarray]]) -> CacheChoice:
-        """Choose the cached rows as the options say; collective.
-
-        `references` returns the edges that begin in each row (`access_count` of `RowExchange`), `draws` the adjacency and the seeds of
-        mini-batches.
-        """
-        if not self.config.cache_bytes:
-            return CacheChoice()
-        if self.config.cache_by == "degree":
-            return CacheChoice(references())
-        adjacency, seeds = draws()
-        return self._by_inclusion(adjacency, seeds) if self.config.cache_by == "inclusion" else self._by_frequency(adjacency, seeds)
-
-    def _by_frequency(self, adjacency: Adjacency, seeds: np.ndarray) -> CacheChoice:
-        """Count the vertices of this rank's first mini-batches; collective if the adjacency is.
-
-        Without groups of seeds all ranks cache the same rows: each sends 8 n bytes of counts to the owners in the process column.
-        """
-        config, request, groups = self.config, self.request, self.groups(seeds)
-        loader = BulkLoader(
-            adjacency, request.sampler, seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=self.place,
-            ranks=request.comm.size, virtual_ranks=request.virtual_ranks if groups else None, groups=groups, prefetch=False,
-        )  # fmt: skip
-        drawn = np.concatenate([np.empty(0, np.int32), *_first(loader)])
-        if groups is None:
-            return CacheChoice(count_references(self.column, self.layout, drawn))
-        places, counts = np.unique(self.layout.places(drawn), return_counts=True)
-        return CacheChoice(wanted=places[_by_score(counts)])
-
-    def _by_inclusion(self, adjacency: Adjacency, seeds: np.ndarray) -> CacheChoice:
-        """Order the vertices by the probability to be in a mini-batch of this rank; sends nothing."""
-        groups, request, a = self.groups(seeds), self.request, adjacency.whole_matrix
-        assert a is not None  # see `check_cache`
+    By degree these are the rows in which most edges begin, of `references`; else those of mini-batches of the adjacency and the seeds that
+    `draws` returns: by the probability to be in one of this rank, which sends nothing, or by counts of its first ones. Without groups of
+    seeds all ranks cache the same rows by counts: each sends 8 n bytes of them to the owners in the process column.
+    """
+    if not config.cache_bytes:
+        return CacheChoice()
+    if config.cache_by == "degree":
+        return CacheChoice(references())
+    (adjacency, seeds), comm, count = draws(), request.comm, config.seed_locality
+    groups = SeedGroups(count, layout.part_order(seeds)) if count else None
+    place = request.placement.place(comm) if count else comm.rank  # of this rank among those that share the mini-batches
+    if config.cache_by == "inclusion":
+        assert adjacency.whole_matrix is not None  # see `check_cache`
         if groups is not None:
-            own = EpochShare(0, self.place, request.comm.size, virtual=request.virtual_ranks, groups=groups.count).own_groups
+            own = EpochShare(0, place, comm.size, virtual=request.virtual_ranks, groups=groups.count).own_groups
             seeds = seeds[groups.members(own)]
-        score = inclusion_probability(a, request.sampler, seeds, self.config.batch_size)
-        return CacheChoice(wanted=self.layout.places(_by_score(score)))
+        score = inclusion_probability(adjacency.whole_matrix, request.sampler, seeds, config.batch_size)
+        return CacheChoice(wanted=layout.places(_by_score(score)))
+    loader = BulkLoader(
+        adjacency, request.sampler, seeds, batch_size=config.batch_size, bulk_size=COUNTED, seed=config.seed, rank=place,
+        ranks=comm.size, virtual_ranks=request.virtual_ranks if groups else None, groups=groups, prefetch=False,
+    )  # fmt: skip
+    drawn = np.concatenate([np.empty(0, np.int32), *_first(loader)])
+    if groups is None:
+        return CacheChoice(count_references(column, layout, drawn))
+    places, counts = np.unique(layout.places(drawn), return_counts=True)
+    return CacheChoice(wanted=places[_by_score(counts)])
 
 
 def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) -> None:
@@ -138,13 +114,13 @@ def features_by_block(config: TrainOptions, request: ViewRequest, opened: OpenBl
         return opened.adjacency(request.backend), opened.seeds(config.seeds)
 
     if placement.same_rows(comm):
-        cached = CacheSetup(config, request, opened.layout, opened.grid.column_comm).cached(opened.column_counts, draws)
+        cached = choose_cached(config, request, opened.layout, opened.grid.column_comm, opened.column_counts, draws)
         return features_of_block(opened, grid, config.feature_norm, config.feature_codec, config.cache_bytes, *cached)
     manifest = graph_manifest(folder_of(source, "a store"))
     if not placement.shards_features:
         x = StoredFeatures(manifest.name, manifest.num_features, together(comm, lambda: store.load_features(source)))
         whole = Features(x, config.feature_norm, config.feature_storage, request.gather_threads, request.shared_by)
-        return BlockFeatures(whole, fetched_rows(whole, vertices))
+        return BlockFeatures(whole, lambda a, b: whole.now(vertices[a:b]))
 
     def references(members: np.ndarray) -> np.ndarray:
         counts = np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices)
@@ -157,14 +133,12 @@ def remote_features(
     config: TrainOptions, request: ViewRequest, references: Callable[[np.ndarray], np.ndarray],
     draws: Callable[[], tuple[Adjacency, np.ndarray]],
 ) -> tuple[ProcessGrid, RemoteFeatures]:  # fmt: skip
-    """Read this rank's block row of the features, on a grid of their own; collective.
+    """Read this rank's block row of the features, whose vertices `references` takes, on a grid of their own; collective."""
 
-    See `CacheSetup.cached`; `references` takes the vertices of the block row.
-    """
     source, grid = directory_of(request.source), request.placement.feature_grid(request.comm)
     layout = open_layout(source, request.placement, grid, config.seed)
     members = layout.members(grid.row)
-    cached = CacheSetup(config, request, layout, grid.column_comm).cached(lambda: references(members), draws)
+    cached = choose_cached(config, request, layout, grid.column_comm, lambda: references(members), draws)
     x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, members))
     rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
     options = config.feature_norm, config.feature_codec, config.cache_bytes

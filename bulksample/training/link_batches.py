@@ -1,6 +1,7 @@
-"""Mini-batches of edges for link prediction: b edges of one relation, and a negative destination for each of them.
+"""Link prediction: mini-batches of b edges of one relation, with a negative destination for each of them, and their loss.
 
     seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the destinations that u has no edge to, w != u
+    loss    sum over edges of  -log s(score(u, v)) - log s(-score(u, w)),   s the logistic function, over 2 b examples
 
 Every stored edge except loops is an example once an epoch; an undirected edge is one in both directions. With time, the three seeds of an
 edge are asked about when the edge came to be, and w existed then. The draw of w names (seed, epoch, edge), so it depends on no rank, batch
@@ -18,11 +19,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
+from ..data.held_out_links import HeldOutLinks
 from ..data.link_examples import LinkExamples
+from ..data.link_split import LinkGraph
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
 from ..graph.minibatch import Block, MiniBatch
@@ -30,17 +35,20 @@ from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
 from ..graph.times import with_times
 from ..loading.loader import BulkLoader
+from ..nn.decoders import LinkModel
 from ..rng import Substream
 from ..samplers import Sampler
 from ..sparse import MAX_VERTICES, frozen, row_pointers
 from ..views.type_view import LinkTargets
-from ..views.view import View
+from ..views.view import View, as_index
+from .batches import StepBatch
+from .context import TrainingContext
+from .source import Source
 
 
 def links_of(view: View) -> LinkExamples:
     """Return the edges that are examples of a view."""
-    if isinstance(view.targets, LinkTargets):
-        return view.targets.links
+    view.links = view.links or view.targets.links
     if view.links is None:
         assert view.adjacency.whole_matrix is not None
         view.links = LinkExamples.of(Graph(view.adjacency.whole_matrix, name=view.name))
@@ -48,18 +56,7 @@ def links_of(view: View) -> LinkExamples:
 
 
 class EdgeLoader(BulkLoader):
-    """A loader whose examples are the edges of a relation, without loops.
-
-    Parameters
-    ----------
-    view : View
-        Of a plain graph, or with `LinkTargets`.
-    sampler : Sampler
-    exclude : {"none", "self", "both"}
-        The edges removed from the blocks of a mini-batch; see above.
-    **options
-        Those of `BulkLoader`.
-    """
+    """A loader whose examples are the edges of a relation, without loops; `exclude` is described above, and options are `BulkLoader`'s."""
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
         if sampler.coverage:
@@ -70,7 +67,7 @@ class EdgeLoader(BulkLoader):
         targets, edges = view.targets if isinstance(view.targets, LinkTargets) else None, links.edges
         if targets is not None and not len(edges):
             raise UsageError(f"{links.relation} of graph {view.name!r} has no edge to train on; use another relation")
-        self._firsts = (0, 0) if targets is None else targets.first_of_ends
+        self._firsts = view.targets.first_of_ends
         turns: dict[Key, list[bool]] = {} if exclude == "none" else {links.relation.key: [False]}
         for key in () if exclude != "both" else (links.relation.key,) if targets is None else targets.reverses:
             turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
@@ -118,7 +115,7 @@ class EdgeLoader(BulkLoader):
             times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
         blocks = [dict(of_layer) for of_layer in whole.layers]
         for relation, turns in self._cleared:
-            ends = _turned(pairs, turns)
+            ends = np.concatenate([pairs[::-1] if turned else pairs for turned in turns], axis=1)  # turned around or not, or both
             stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
             destinations, sources = (whole.rows[name].vertices for name in (relation.destination, relation.source))
             for layer, of_layer in enumerate(blocks):
@@ -128,25 +125,13 @@ class EdgeLoader(BulkLoader):
         return cleared if whole is minibatch else replace(minibatch, whole=cleared)
 
 
-def _turned(pairs: np.ndarray, turns: list[bool]) -> np.ndarray:
-    """Return the sources and destinations of some edges, turned around or not, or both: int64, shape (2, e)."""
-    return np.concatenate([pairs[::-1] if turned else pairs for turned in turns], axis=1)
-
-
 def _without(
     block: Block, destinations: np.ndarray, sources: np.ndarray, relation: Relation, ends: np.ndarray, times: np.ndarray | None = None,
     entries: np.ndarray | None = None,
 ) -> Block:  # fmt: skip
-    """Return a block without the edges between some ends; with times, without those of the same time alone.
+    """Return a block without the edges between some ends, int64, shape (2, e); with their times, without those of the same time alone.
 
-    Parameters
-    ----------
-    destinations, sources : integers
-        The vertices of the rows and of the columns of the block.
-    ends : int64, shape (2, e)
-    times : int64, shape (e,), optional
-    entries : int64, optional
-        The position of each edge of the block in its relation.
+    `destinations` and `sources` are the vertices of the rows and columns; `entries` has the position of each edge in its relation.
     """
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
     keys = destinations[row].astype(np.int64) * MAX_VERTICES + sources[block.indices]
@@ -158,3 +143,44 @@ def _without(
         gone[found] = np.isin(drawn, asked)
     indptr = row_pointers(~gone)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])
+
+
+def held_out(source: Source) -> HeldOutLinks:
+    """Return the held-out edges that a graph in memory has from `hold_out`, or those of a store; `UsageError` if there are none."""
+    if isinstance(source, LinkGraph) and source.held_out is not None:
+        return source.held_out
+    if isinstance(source, Graph):
+        raise UsageError(
+            f"graph {source.name!r} in memory has no held-out edges; use data.link_split.hold_out(graph, ...), or a directory that "
+            "`bulksample data split-edges` wrote"
+        )
+    return HeldOutLinks.load(source)
+
+
+def check_ranking(metric: str, links: HeldOutLinks) -> None:
+    """Raise `UsageError` for ``hits@k`` of more ranks than an edge has negatives: every edge would be a hit."""
+    _, _, k = metric.partition("@")
+    for split, negatives in links.negatives.items():
+        if k and len(negatives) and int(k) > negatives.shape[1]:
+            raise UsageError(
+                f"metric: got {metric}, and each held-out edge of {split} is ranked among {negatives.shape[1]} negatives, so all would be "
+                f"hits; use hits@1 to hits@{negatives.shape[1]}, or mrr"
+            )
+
+
+def without_labels(graph: Graph) -> Graph:
+    """Return the graph for link prediction: no vertex has a class or belongs to a split."""
+    return graph.replace(labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})
+
+
+def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
+    """Return the summed loss of a batch whose seeds are sources, destinations and negatives, and the number of its examples."""
+    minibatch = batch.minibatch
+    if minibatch is None or not len(minibatch.seed_rows):
+        return None, 0
+    assert batch.x is not None
+    model = cast(LinkModel, context.model)
+    with context.compute.arithmetic():
+        z = model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
+    true, false = model.scores(z, as_index(minibatch.seed_rows))
+    return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

@@ -9,7 +9,7 @@ Step t trains rank r on mini-batch t p + r, or on a share of the mini-batches of
 mini-batch takes part in the collectives with zeros. Everything random in a step is seeded by (seed, epoch, step, virtual rank), so a
 run that is resumed in the middle of an epoch continues bit by bit.
 
-`training.opening` opens a run, `training.record` keeps its books, and `training.report` reports it.
+`training.opening` opens a run, `training.record` keeps its books and reports it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from .callbacks import Callback
 from .compute import ComputeContext
 from .method import Method
 from .opening import open_run
-from .record import RunRecord
-from .report import report_of
+from .record import RunRecord, report_of
 from .source import Source
 from .step import Stepper
 
@@ -129,7 +128,7 @@ class Trainer:
         if context.best_weights:
             context.model.load_state_dict(context.best_weights)
         self.method.end_stage(context, progress.stage)
-        progress.next_stage()
+        progress.stage, progress.rounds, progress.since_best, progress.finished = progress.stage + 1, 0, 0, False  # scores stay
         if progress.stage < len(stages):
             context.set_model(self.method.model(context, progress.stage))
 
@@ -154,23 +153,14 @@ class Trainer:
         for _ in batches:  # asking once more moves the loader on to the next epoch
             raise UsageError(f"the ranks agreed on {steps} steps, but the loader of rank {self.comm.rank} has more")
         record.end_epoch(time.perf_counter() - start)
-        self._end_round(epoch, last=context.progress.rounds >= stages[context.progress.stage])
-
-    def _end_round(self, epoch: int, last: bool) -> None:
-        """Evaluate if due, call the callbacks, then save. Callbacks come first, so every saved epoch has been reported."""
-        scores: dict[str, float] = {}
+        last, scores = context.progress.rounds >= stages[context.progress.stage], dict[str, float]()
         if self.config.evaluation == "none":
-            self.record.keep_best(epoch, scores)
-        elif last or self.context.progress.rounds % self.config.eval_every == 0:
-            scores = self._evaluate()
-            self.record.keep_best(epoch, scores)
-        self.record.tell_epoch(epoch, scores)
-        self.record.save()
-
-    def _evaluate(self) -> dict[str, float]:
-        """Return the scores of the current weights. Nothing is sampled meanwhile, so evaluation takes all threads."""
-        with self.context.ledger.phase("evaluate"):
-            torch.set_num_threads(self.opened.choices.all_threads)
-            scores = self.method.evaluate(self.context)
-            torch.set_num_threads(self.context.threads.compute)
-        return scores
+            record.keep_best(epoch, scores)
+        elif last or context.progress.rounds % self.config.eval_every == 0:
+            with context.ledger.phase("evaluate"):  # nothing is sampled meanwhile, so evaluation takes all threads
+                torch.set_num_threads(self.opened.choices.all_threads)
+                scores = self.method.evaluate(context)
+                torch.set_num_threads(context.threads.compute)
+            record.keep_best(epoch, scores)
+        record.tell_epoch(epoch, scores)
+        record.save()  # after the callbacks, so every saved epoch has been reported

@@ -45,8 +45,7 @@ from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
-from .link_batches import links_of
-from .link_loss import check_ranking, held_out, link_loss
+from .link_batches import check_ranking, held_out, link_loss, links_of
 from .loaders import shared_loader
 from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
@@ -70,7 +69,7 @@ class Method:
         True if `combine_gradients` returns the sums of all ranks, so that all of them see at once that a step has failed.
     elastic : {"minibatches", "whole", "no"}
         What another number of ranks continues: the mini-batches of the ranks of the first start, which they share to the bit (see
-        `training.virtual_ranks`), steps over the whole graph, which agree within rounding, or nothing.
+        `training.step`), steps over the whole graph, which agree within rounding, or nothing.
     models : {"any", "layers", "own"}
         What the method can train: any module, models made of our layers (between which it exchanges rows), or only its own.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from ..distributed.comm.ledger import Ledger, Sent, sent_by
 from ..distributed.comm.machines import ThreadBudget, divide_threads, fair_threads
 from ..distributed.matrix.grid import choose_order
 from ..distributed.matrix.placement import Placement
+from ..distributed.matrix.verify import verify_together
 from ..errors import BackendUnavailable, UsageError
 from ..graph import Graph
 from ..log import warn
@@ -32,9 +33,8 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
 from .setup import check_scores, make_sampler
-from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of, verify
+from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of
 from .state import read, restore
-from .virtual_ranks import virtual_ranks
 from .weights import has_batch_norm
 
 
@@ -74,7 +74,8 @@ def open_run(
     config, own, placement = choices.config, choices.method, choices.placement
 
     mark = shared_fingerprint(source, comm)
-    verify(source, comm, config.check)
+    if not isinstance(source, Graph):  # `open_source` does so where the model is one of relations
+        verify_together(source, comm, config.check)
     snapshot = read(config, comm)
     virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
     needs_store = own.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie
@@ -128,11 +129,32 @@ def _choose(
     return Choices(fits, own, placement, place, all_threads, threads, *together(comm, backend_and_sampler))
 
 
-def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before: dict[str, Sent]) -> TrainingContext:
-    """Make the context of a run, with the view on the compute device, the steps of an epoch and the model of the first stage; collective.
+def virtual_ranks(config: TrainOptions, comm: Comm, state: dict[str, Any] | None, method: str, elastic: str) -> int:
+    """Return W of a run, of its checkpoint's state, its option, or the ranks; raises `UsageError` on every rank if they do not fit."""
+    asked, p = config.virtual_ranks, comm.size
+    before = None if state is None else state.get("virtual_ranks", state["loader"].get("ranks"))  # none in old states of whole graphs
+    if elastic != "minibatches":
+        if asked not in (None, p):
+            raise UsageError(f"method {method!r} does not share mini-batches; got virtual_ranks {asked} with {p} ranks: leave it out")
+        if before not in (None, p) and elastic == "no":
+            raise UsageError(
+                f"the checkpoint does not fit this run: ranks was {before} and is {p} now, and method {method!r} keeps a part of the graph "
+                f"or other state on each rank; use {before} ranks"
+            )
+        return p
+    if None not in (before, asked) and asked != before:
+        raise UsageError(f"the checkpoint does not fit this run: virtual_ranks was {before} and is {asked} now; leave it out")
+    virtual: int = before or asked or p
+    if p > virtual:
+        raise UsageError(
+            f"a step has the mini-batches of {virtual} virtual ranks, too few for {p} ranks; use at most {virtual} ranks, or start a run "
+            f"with virtual_ranks {p}"
+        )
+    return virtual
 
-    `before` is what the communicator had sent when the run began.
-    """
+
+def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before: dict[str, Sent]) -> TrainingContext:
+    """Make the context of a run, with its moved view, its steps and its first model; `before` is what was sent until now. Collective."""
     config, method, compute = choices.config, choices.method, choices.compute
     ledger, tensor_comm = Ledger(comm, view.sampling, compute.phase, before), method.tensor_comm(compute, comm)
     place = choices.placement.place(comm) if config.seed_locality else comm.rank
@@ -148,10 +170,7 @@ def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before
 
 
 def _placement(config: TrainOptions, method: type[Method], topologies: Sequence[str], comm: Comm) -> Placement:
-    """Return the placement that the options of a run name, by default the first of the topologies; sends nothing.
-
-    Raises `UsageError` on every rank if the method cannot train there, or the placement does not fit the ranks.
-    """
+    """Return the placement that options name, by default on the first topology; raises `UsageError` if method or ranks do not fit it."""
     if config.graph not in (None, *topologies):
         raise UsageError(f"the method {method.name!r} needs a {' or '.join(topologies)} graph; got graph {config.graph}")
     placement = Placement.of(config, topologies[0])

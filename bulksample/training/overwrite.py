@@ -106,17 +106,14 @@ def _read(record: Path) -> dict[str, list[tuple[int, str]]] | None:
     """Return the record of a folder; None if there is none."""
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or not all(_is_beginning(one) for own in found.values() for one in own):
+        pairs = [one for own in found.values() for one in own] if isinstance(found, dict) else [None]
+        if not all(isinstance(one, list) and [type(part) for part in one] == [int, str] for one in pairs):
             raise ValueError("is damaged")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{record}, the outputs of the run, cannot be read: {error}; remove it if they may be replaced") from error
     return {place: [(size, digest) for size, digest in own] for place, own in found.items()}
-
-
-def _is_beginning(one: object) -> bool:
-    return isinstance(one, list) and [type(part) for part in one] == [int, str]
 
 
 @contextmanager
@@ -128,13 +125,8 @@ def owned(
     The block notes its files in the `Outputs` that it gets, on rank 0. A run that goes on replaces the files that it has noted. The files
     are the JSON lines of the epochs, the report (``-`` stands for standard output) and copies of the configuration.
 
-    Raises
-    ------
-    UsageError
-        On every rank, if another run holds one of the places, if what lies there is not of the run that this one continues, unless
-        `overwrite`, or if it cannot be written.
-    DataError
-        On every rank, if the checkpoints cannot be listed, or the record of the outputs cannot be read.
+    Raises `UsageError` on every rank if another run holds one of the places, if what lies there is not of the run that this one continues,
+    unless `overwrite`, or if it cannot be written; and `DataError` if the checkpoints cannot be listed, or the record cannot be read.
     """
     folder = Path(config.checkpoint) if config.checkpoint else None
     outputs, results = Outputs(folder), (json_file, *configs, lines)
@@ -147,7 +139,8 @@ def owned(
         check_checkpoints(config, overwrite)
         goes_on = _goes_on_in_place(config)
         check_outputs(True, *results)  # together, since two results need two files
-        begun = not goes_on and _has_begun(config)
+        # killed before its first checkpoint: the run to resume has kept its configuration alone
+        begun = not goes_on and config.resume == "auto" and beside[0] is not None and beside[0].exists()
         outputs = Outputs(folder, goes_on or begun)
 
         def is_own(file: Path) -> bool:
@@ -205,12 +198,6 @@ def _goes_on_in_place(config: TrainOptions) -> bool:
         return False
     folder, resumed = Path(config.checkpoint), Path(config.resume).resolve()
     return bool(checkpoint.listed(folder)) and (config.resume == "auto" or folder.resolve() in (resumed, resumed.parent))
-
-
-def _has_begun(config: TrainOptions) -> bool:
-    """Return True if the run to resume was killed before its first checkpoint: it has kept its configuration alone."""
-    kept = among_checkpoints(config, CONFIG)
-    return config.resume == "auto" and kept is not None and kept.exists()
 
 
 def of_first_epoch(path: Path) -> bool:

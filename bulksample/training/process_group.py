@@ -21,10 +21,7 @@ _WAITING = 2**12  # connections that wait to be accepted
 
 
 def begin(comm: Comm, backend: str) -> None:
-    """Make the default process group of torch.distributed over all ranks of a communicator; collective. Does nothing if there is one.
-
-    Raises `UsageError` if this torch was built without the back end, or the default group has other ranks.
-    """
+    """Make the default process group of torch.distributed over all ranks, unless there is one; collective. `UsageError` if it cannot be."""
     if not torch_distributed.is_available() or not torch_distributed.is_backend_available(backend):
         raise UsageError(f"process_group: this torch has no back end {backend!r}; use gloo")
     if not torch_distributed.is_initialized():
@@ -66,7 +63,10 @@ def listen_at(host: str) -> socket.socket:
     Only if the name leads elsewhere, such as to an address that is translated or to a loopback address of a name that other machines
     know, it listens at all addresses.
     """
-    for family, kind, protocol, _, address in _addresses(host):
+    addresses: list[Any] = []
+    with suppress(OSError):
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in addresses:
         if host != _LOCAL and ipaddress.ip_address(address[0]).is_loopback:
             continue
         with suppress(OSError):
@@ -79,13 +79,6 @@ def listen_at(host: str) -> socket.socket:
                 raise
             return made
     return socket.create_server(("", 0), backlog=_WAITING)
-
-
-def _addresses(host: str) -> list[Any]:
-    try:
-        return socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
 
 
 def store_host(ranks: list[list[str]]) -> str:

@@ -27,20 +27,12 @@ from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers import Sage, Sampler
-from ..views.partitioned import block_view
+from ..views.plain_view import block_view, feature_block_view, targets_of, whole_view
 from ..views.seed_times import SeedTimes
 from ..views.type_view import LinkTargets, TypeTargets, type_view
 from ..views.view import View, as_weighed
-from ..views.whole import feature_block_view, targets_of, whole_view
-from .feature_setup import (
-    check_cache,
-    embedding_bytes,
-    features_by_block,
-    features_by_type,
-    remote_features,
-    whole_type_features,
-)
-from .link_loss import without_labels
+from .feature_setup import check_cache, embedding_bytes, features_by_block, features_by_type, remote_features, whole_type_features
+from .link_batches import without_labels
 from .source import ViewRequest, directory_of, link_rule, load_graph, seed_times_of, target_of_run
 
 _EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
@@ -147,7 +139,10 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
         return TypeTargets(graph, kind, config.seeds, times, request.weighted)
 
     if request.placement.partitioned:
-        relations: LocalAdjacency | PartitionedRelations = (blocks := _relation_blocks(config, graph, request))
+        layouts = TypeLayouts.open(graph, request.placement, request.placement.topology_grid(comm.duplicate()), config.seed)
+        read = together(comm, lambda: read_blocks(graph, layouts))
+        blocks = open_relations(request.placement, graph, request.backend, layouts, read)  # sampling has communicators of its own
+        relations: LocalAdjacency | PartitionedRelations = blocks
         if config.task == "links":
             rows = {key: blocks.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
             together(comm, lambda: held.check_absent(graph, rows))
@@ -172,21 +167,10 @@ def _target(config: TrainOptions, graph: Graph, request: ViewRequest) -> tuple[V
     return kind, times
 
 
-def _relation_blocks(config: TrainOptions, graph: Graph, request: ViewRequest) -> PartitionedRelations:
-    """Read this rank's rows of all relations; collective. Sampling has communicators of its own."""
-    placement, comm = request.placement, request.comm
-    blocks = TypeLayouts.open(graph, placement, placement.topology_grid(comm.duplicate()), config.seed)
-    held = together(comm, lambda: read_blocks(graph, blocks))
-    return open_relations(placement, graph, request.backend, blocks, held)
-
-
 def whole_type_view(
     config: TrainOptions, targets: TypeTargets, backend: Backend, fingerprint: str, schema: Schema | None = None
 ) -> View:  # fmt: skip
-    """Open a graph of relations whole on this rank, or a part of one as a graph of its own; sends nothing.
-
-    `schema` is that of the model, by default that of the targets.
-    """
+    """Open a graph of relations, or a part of one, whole on this rank; sends nothing. The model has `schema`, by default the targets'."""
     relations, schema = LocalAdjacency(targets.graph, backend, by_type=True), schema or targets.schema
     features = whole_type_features(config, targets, schema)
     return _with_embeddings(config, schema, type_view(targets, relations, features, SerialComm(), fingerprint))
@@ -200,10 +184,7 @@ def _with_embeddings(config: TrainOptions, schema: Schema, view: View) -> View:
 def make_model(
     config: TrainOptions, inputs: int | Schema, outputs: int, seed: int, blocks: TypeLayouts | None = None
 ) -> Gnn | RelationalGnn | LinkModel:  # fmt: skip
-    """Make the model of a configuration, with initial weights drawn from `seed`; collective with learned rows in `blocks`.
-
-    `inputs` is the number of features or, of a model of relations, its schema.
-    """
+    """Make the model of a configuration for a number of features or a schema; collective with learned rows in `blocks`."""
     links = config.task == "links"
     width = config.hidden if links else outputs
     if isinstance(inputs, Schema):

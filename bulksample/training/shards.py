@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..distributed.comm.base import Comm
 from ..errors import DataError
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn
@@ -38,25 +37,23 @@ def own_shard(context: TrainingContext) -> dict[str, torch.Tensor]:
 
 
 def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tensor]]:
-    """Bring the shards to rank 0, which yields one at a time; others yield nothing. Collective: every rank takes all that is yielded.
-
-    The first process column sends: each table once, with 4 bytes for each row (kind "model").
-    """
+    """Bring the shards to rank 0, which yields one at a time; collective. The first process column sends 4 bytes more a row ("model")."""
     if not context.model.shards or _grid(context).column:
         return
     column, own = _grid(context).column_comm, own_shard(context)
     parts = {**own, **{f"{_IDS}{name}": torch.from_numpy(_members(context, name).copy()) for name in context.model.shards}}
     for turn in range(column.size):
-        shard = {name: _to_rank_0(column, part, turn) for name, part in sorted(parts.items())}
+        shard = {}
+        for name, part in sorted(parts.items()):  # those of the rank whose turn it is
+            rows = np.ascontiguousarray(part.numpy() if column.rank == turn else part[:0].numpy())
+            counts = np.array([len(rows)] + [0] * (column.size - 1), np.int64)
+            shard[name] = torch.from_numpy(column.alltoall_rows(rows, counts, "model"))
         if column.rank == 0:
             yield shard
 
 
 def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: str) -> dict[str, torch.Tensor]:
-    """Return this rank's rows of every shard of a checkpoint, whose folder rank 0 reads; every rank has its state. Collective.
-
-    Raises `DataError` if a shard is damaged, or all of them together lack a row.
-    """
+    """Return this rank's rows of every shard, which rank 0 reads; collective. Raises `DataError` if a shard is damaged, or a row lacks."""
     grid, model = _grid(context), context.model
     names = state["shard_tensors"]
     found = {name: torch.full_like(model.shards[_parameter(name, model.shards)], math.nan) for name in names}
@@ -87,14 +84,6 @@ def whole_tables(folder: Path, state: dict[str, Any], kind: str) -> dict[str, to
         ids, rows = (torch.cat(one) for one in zip(*own, strict=True))
         tables[name.removeprefix(f"{kind}.")] = rows[torch.argsort(ids.long())]
     return tables
-
-
-def _to_rank_0(column: Comm, part: torch.Tensor, turn: int) -> torch.Tensor:
-    """Send a part of the rank whose turn it is to rank 0 of a process column; return it there, and nothing elsewhere."""
-    rows = np.ascontiguousarray(part.numpy() if column.rank == turn else part[:0].numpy())
-    counts = np.zeros(column.size, np.int64)
-    counts[0] = len(rows)
-    return torch.from_numpy(column.alltoall_rows(rows, counts, "model"))
 
 
 def _spread(

@@ -139,12 +139,6 @@ def relational_fingerprint(graph: Graph) -> str:
     return sha.hexdigest()[:16]
 
 
-def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so where the model is one of relations."""
-    if not isinstance(source, Graph):
-        verify_together(source, comm, check)
-
-
 def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
     """Return the graph in a form that ranks can open, a path of a store if they need one (see `Method.needs_store`); collective.
 
@@ -170,19 +164,13 @@ def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, Tem
 
 
 def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none", features: bool = True) -> Graph:
-    """Return the whole graph. `label` names another column to use as the label, `target` its target. A run calls `verify` first.
-
-    Without `features` those of a store are not opened.
-    """
+    """Return the whole graph with another label column and its target, if named; without `features` those of a store are not opened."""
     graph = source if isinstance(source, Graph) else store.load(source, features, check)
     return graph.with_label(label, target)
 
 
 def fitted(config: TrainOptions, source: Source) -> TrainOptions:
-    """Return the configuration with its target and metric filled in; those not given follow from the labels of the graph.
-
-    Raises `UsageError` if the metric does not suit the target.
-    """
+    """Return the configuration with its target and metric, by default from the labels; raises `UsageError` if they do not fit together."""
     target = "links" if config.task == "links" else config.target or _target(source, config) or "class"
     metric = config.metric or METRICS[target][0]
     check_suits(metric, target)
@@ -190,10 +178,7 @@ def fitted(config: TrainOptions, source: Source) -> TrainOptions:
 
 
 def gaps(source: Source, config: TrainOptions) -> list[str]:
-    """Return the warning of `gap_warning` for the classes of a run, if there is one; reads the labels of a store.
-
-    A folder of parts gives none, because no rank reads the labels of all; `bulksample partition` gave it.
-    """
+    """Return the warning of `gap_warning` for the classes of a run, if any; none of a folder of parts, where `partition` gave it."""
     if config.target != "class" or (not isinstance(source, Graph) and is_parts(source)):
         return []
     if isinstance(source, Graph):
@@ -209,11 +194,10 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
 
 
 def target_of_run(graph: Graph, name: str | None, label: str | None) -> VertexType:
-    """Return the type to predict: the named one, or the only one with the label.
-
-    Raises `UsageError` if there is no such type, or it has no such label; if none is named, and none or several have the label.
-    """
-    fit, what = [kind for kind in graph.types if _has_label(kind, label)], "labels" if label is None else f"a column {label!r} of numbers"
+    """Return the type to predict, the named one or the only one with the label; raises `UsageError` if there is not exactly one."""
+    columns = [(kind, kind.labels if label is None else kind.extra.get(label)) for kind in graph.types]
+    fit = [kind for kind, column in columns if column is not None and fits_label(column.dtype, column.ndim)]
+    what = "labels" if label is None else f"a column {label!r} of numbers"
     if name is not None:
         kind = graph.type(name)
         if kind not in fit:
@@ -243,11 +227,6 @@ def _target(source: Source, config: TrainOptions) -> str | None:
         return None if column is None else target_of(column.dtype, column.ndim)
     entry = graph_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
     return None if entry is None else target_of(entry.dtype, len(entry.shape))
-
-
-def _has_label(kind: VertexType, label: str | None) -> bool:
-    column = kind.labels if label is None else kind.extra.get(label)
-    return column is not None and fits_label(column.dtype, column.ndim)
 
 
 def link_rule(config: TrainOptions, graph: LinkGraph) -> tuple[HeldOutLinks, TimeRule | None]:

@@ -25,10 +25,7 @@ from .weights import moments_at
 
 
 def capture(context: TrainingContext, method: Method) -> Snapshot:
-    """Return the weights, Adam's moments, the best weights, the method's tensors, the loader's position, and the progress.
-
-    Shards are left out, see `training.shards`; the state names their tensors.
-    """
+    """Return the whole state of a run; shards are left out, see `training.shards`, and the state names their tensors."""
     shard, schema = own_shard(context), context.view.targets.schema
     tensors = {f"model.{name}": tensor for name, tensor in context.model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in context.best_weights.items()}
@@ -45,7 +42,7 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         **({"schema": schema.to_json()} if schema is not None else {}),
         "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
-        "progress": context.progress.to_json(),
+        "progress": dict(vars(context.progress)),
         **({"shard_tensors": sorted(shard)} if shard else {}),
     }
     own = {name: tensor for name, tensor in tensors.items() if name not in shard}
@@ -59,22 +56,22 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     if it is not what `capture` returned: a tensor is missing or foreign, or has another shape.
     """
     folder = Path(state["folder"])
-    differences = _differences(state["config"], context.config.computed())
+    before, now = state["config"], context.config.computed()
     if state["graph"] != context.view.fingerprint:
         raise UsageError("the checkpoint does not fit this run: it is of a training on another graph, or on this one before it was changed")
-    for name, before, now in differences:
-        if before != now:
-            raise UsageError(f"the checkpoint does not fit this run: {name} was {before!r} and is {now!r} now")
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            raise UsageError(f"the checkpoint does not fit this run: {name} was {before.get(name)!r} and is {now.get(name)!r} now")
     if bool(state.get("shard_tensors")) != bool(context.model.shards):
-        was, now = ("replicated", "partitioned") if context.model.shards else ("partitioned", "replicated")
-        raise UsageError(f"the checkpoint does not fit this run: learned rows were {was} and are {now} now; use features {was}")
+        was, placed = ("replicated", "partitioned") if context.model.shards else ("partitioned", "replicated")
+        raise UsageError(f"the checkpoint does not fit this run: learned rows were {was} and are {placed} now; use features {was}")
     if context.model.shards:
         tensors = {**tensors, **shards_from_rank_0(context, state, state["folder"])}
     stages = len(method.stages())
     if (stage := state["progress"]["stage"]) > stages:
         raise DataError(f"checkpoint {folder} is of stage {stage}; method {method.name!r} has {stages}: use another checkpoint")
     context.batches.load_state_dict(state["loader"])
-    context.progress.from_json(state["progress"])
+    vars(context.progress).update({key: state["progress"][key] for key in vars(context.progress)})
     with method_state(folder, method.name):
         method.load_state_dict(_below(tensors, "method."))
         if context.progress.stage:
@@ -98,42 +95,30 @@ def read(config: TrainOptions, comm: Comm) -> Snapshot | None:
         return None
     tensors: dict[str, torch.Tensor] = {}
     state: dict[str, Any] | None = None
-    found = checked_on_rank_0(comm, lambda: _found(config))
+
+    def on_rank_0() -> tuple[Path, Snapshot] | None:
+        found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume or "")
+        if found is not None:
+            check_state(found[0], found[1][1])
+        return found
+
+    found = checked_on_rank_0(comm, on_rank_0)
     if found is not None:
         tensors, state = found[1]
         state = {**state, "folder": str(found[0])}  # which rank 0 alone sees
     if comm.size > 1:
-        tensors, state = _from_rank_0(comm, tensors, state)
+        shapes = [[name, list(tensor.shape), str(tensor.numpy().dtype)] for name, tensor in tensors.items()]
+        shapes, state = comm.gather_control([shapes, state])[0]
+        arrays = {name: tensors[name].numpy().copy() if comm.rank == 0 else np.empty(shape, dtype) for name, shape, dtype in shapes}
+        for name, shape, _ in shapes:
+            sent = comm.broadcast(np.ascontiguousarray(arrays.pop(name)), "model")
+            tensors[name] = torch.from_numpy(sent).reshape(shape)
     return None if state is None else (tensors, state)
-
-
-def _found(config: TrainOptions) -> tuple[Path, Snapshot] | None:
-    found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume or "")
-    if found is not None:
-        check_state(found[0], found[1][1])
-    return found
-
-
-def _from_rank_0(
-    comm: Comm, tensors: dict[str, torch.Tensor], state: dict[str, Any] | None
-) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
-    """Send rank 0's tensors and state to every rank."""
-    shapes = [[name, list(tensor.shape), str(tensor.numpy().dtype)] for name, tensor in tensors.items()]
-    shapes, state = comm.gather_control([shapes, state])[0]
-    received = {}
-    for name, shape, dtype in shapes:
-        array = tensors[name].numpy().copy() if comm.rank == 0 else np.empty(shape, dtype)
-        received[name] = torch.from_numpy(comm.broadcast(np.ascontiguousarray(array), "model")).reshape(shape)
-    return received, state
 
 
 def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     """Return the tensors whose names start with a prefix, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    return [(key, before.get(key), now.get(key)) for key in sorted(before.keys() | now.keys())]
 
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -168,10 +153,7 @@ def check_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def check_tensors(folder: Path, context: TrainingContext, tensors: dict[str, torch.Tensor], named: list[str] | None) -> None:
-    """Raise `DataError` unless tensors are those of this run's model and optimizer: all of them, of the right shapes and types.
-
-    They include the rows of shards that this rank holds. `named` are those that the run saved; states of earlier versions do not tell.
-    """
+    """Raise `DataError` unless tensors are those of this run, own shards included; `named` are those it saved, None in earlier versions."""
     if named is not None and (missing := sorted(set(named) - tensors.keys())):
         raise _damaged(folder, f"it lacks the tensor {missing[0]}")
     weights, parameters = context.model.state_dict(), dict(context.model.named_parameters())

@@ -1,5 +1,12 @@
 """One step of the optimizer: forward and backward passes, the gradients of all ranks, an update of the weights, and the sums of a step.
 
+A step trains the same mini-batches on any number of ranks, those of W virtual ranks:
+
+    step t trains mini-batches t W .. t W + W - 1;   each of p ranks takes a consecutive share of them, one in a slot
+
+W is the number of ranks at the first start, or the option `virtual_ranks`; a checkpoint records it. A rank adds the gradients of its
+slots in the order of a balanced binary tree, and so does the all-reduce: for W and p powers of two, every p gives the same bits.
+
 Sums of seeds, loss and stop requests over all ranks, float32, shape (3,), are copied from a device to the host for several steps at once,
 and read when as many more have been queued: the device has then passed the copy, and training never waits for a single step. All ranks read
 after the same steps. Sums on the host are read at once.
@@ -13,14 +20,16 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
+from ..distributed.comm.primitives import TreeSum
 from ..errors import UsageError
 from ..loading.division import own_share
+from ..nn.model import Model
 from ..nn.own_model import ModelFault, OwnModel, passes_of
 from .batches import EMPTY_BATCH, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
-from .virtual_ranks import SlotSums
+from .weights import running_statistics
 
 STEPS = 8  # copied together; sums are read at most 2 * STEPS - 1 steps late
 
@@ -65,6 +74,58 @@ class StepSums:
 def on_device(sums: torch.Tensor) -> bool:
     """Return True if the host would wait for a device to read these sums."""
     return sums.device.type != "cpu"
+
+
+class SlotSums:
+    """The sums of a step over the slots of a rank: gradients, counts, and running statistics of batch norms.
+
+    Every slot begins with the model's buffers as the step found them; other buffers than statistics end as the first slot leaves them.
+    A step of one slot is left as it is.
+    """
+
+    def __init__(self, model: Model, slots: int) -> None:
+        self._model, self._sums = model, TreeSum()
+        self._many, self._first = slots > 1, list[torch.Tensor]()
+        self._before = self._copies() if slots > 1 else []
+
+    def begin_slot(self) -> None:
+        """Restore the buffers and forget the gradients of the slot before."""
+        if self._many:
+            self._restore(self._before)
+            self._model.zero_grad()
+
+    def end_slot(self, sums: torch.Tensor) -> None:
+        """Add the gradients, the statistics and the counts of a slot, float32, shape (3,)."""
+        if self._many:
+            self._first = self._first or self._copies()
+            numbers = [*self._gradients(), *running_statistics(self._model), sums]
+            self._sums.add(torch.cat([tensor.detach().reshape(-1).to(numbers[0].device) for tensor in numbers]))
+
+    def finish(self, sums: torch.Tensor) -> torch.Tensor:
+        """Put the sums over all slots into the model; return the counts, `sums` those of the only slot."""
+        if not self._many:
+            return sums
+        self._restore(self._first)
+        tensors = [*self._gradients(), *running_statistics(self._model), sums]
+        for tensor, total in zip(tensors, torch.split(self._sums.total(), [tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(total.view_as(tensor))
+        return sums
+
+    def _gradients(self) -> list[torch.Tensor]:
+        found = []
+        for parameter in self._model.replicated:  # owners add the gradients of shards
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                found.append(parameter.grad)
+        return found
+
+    def _copies(self) -> list[torch.Tensor]:
+        return [buffer.clone() for buffer in self._model.buffers()]
+
+    def _restore(self, buffers: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self._model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
 
 
 class Stepper:

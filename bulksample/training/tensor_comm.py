@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.codec import Codec, codec_named
+from ..distributed.matrix.codec import codec_named
 from ..distributed.matrix.partition import block_bounds
 
 
@@ -59,10 +59,7 @@ class TensorComm(ABC):
 
     @abstractmethod
     def among(self, comm: Comm, later: bool = False) -> TensorComm:
-        """Make the same kind of communicator for the ranks of `comm`, such as a row of the grid; collective among them.
-
-        With `later`, an all-to-all may be waited for on the device alone, until `settle`.
-        """
+        """Make such a communicator for other ranks; collective. With `later`, only the device waits for all-to-alls until `settle`."""
 
     def settle(self) -> None:
         """Wait, with a deadline, for messages that only the device waits for; call it before the host reads what depends on them."""
@@ -121,17 +118,10 @@ def add_over_ranks(tensors: list[torch.Tensor], comm: Comm, kind: str, codec: st
             (over or HostTensorComm(comm)).allreduce(bucket, kind)
         else:
             on_host = bucket.cpu()
-            _add_rounded(on_host.numpy(), comm, kind, codec_named(codec))
+            numbers, how, bounds = on_host.numpy(), codec_named(codec), block_bounds(len(bucket), comm.size)
+            received = comm.alltoall(np.split(how.encode(numbers), bounds[1:-1]), kind)
+            share = np.stack([how.decode(part) for part in received]).sum(0, np.float32)  # of this rank, added in rank order
+            numbers[:] = how.decode(comm.allgather_rows(how.encode(share), np.diff(bounds), kind))
             bucket.copy_(on_host)
-    at = 0
-    for tensor in tensors:
-        tensor.detach().copy_(flat[at : at + tensor.numel()].view_as(tensor))
-        at += tensor.numel()
-
-
-def _add_rounded(bucket: np.ndarray, comm: Comm, kind: str, codec: Codec) -> None:
-    """Add a share of the numbers on each rank, in rank order, and gather the sums on all ranks."""
-    bounds = block_bounds(len(bucket), comm.size)
-    received = comm.alltoall(np.split(codec.encode(bucket), bounds[1:-1]), kind)
-    share = np.stack([codec.decode(part) for part in received]).sum(0, np.float32)
-    bucket[:] = codec.decode(comm.allgather_rows(codec.encode(share), np.diff(bounds), kind))
+    for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.detach().copy_(total.view_as(tensor))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import UsageError
+from .callbacks import Callback
 
 _MOST_PARAMETERS = 100  # in one call of MLflow
 _LONGEST = 500  # characters of a parameter's value in MLflow
@@ -33,7 +34,7 @@ class Tracker(Protocol):
         """The run has ended with these numbers; none if it failed."""
 
 
-class Tracking:
+class Tracking(Callback):
     """A callback of the training loop that forwards to named trackers. Used as a context, it also tells them of a failed run."""
 
     def __init__(self, trackers: Sequence[tuple[str, Tracker]], config: dict[str, Any]) -> None:
@@ -42,14 +43,8 @@ class Tracking:
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         self._call(lambda tracker: tracker.start(self._config))
 
-    def step(self, epoch: int, step: int, loss: float) -> None:
-        pass
-
     def epoch(self, line: dict[str, Any]) -> None:
         self._call(lambda tracker: tracker.log(line["epoch"], flat(line)))
-
-    def end(self) -> None:
-        pass
 
     def finish(self, report: dict[str, Any]) -> dict[str, Any]:
         """Send the report of a successful run to all trackers, drop them, and return the report."""

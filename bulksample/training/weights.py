@@ -19,10 +19,7 @@ from .tensor_comm import TensorComm, add_over_ranks
 
 
 def weights_of_rank_0(model: Model, comm: Comm) -> None:
-    """Copy rank 0's weights and buffers to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model").
-
-    Shards stay as they are: every rank has drawn its own from the same seed.
-    """
+    """Copy rank 0's weights and buffers, but for shards, to every rank, through the host: ``(p - 1) |theta|`` words (kind "model")."""
     copies_of_rank_0([*model.replicated, *model.buffers()], comm)
 
 

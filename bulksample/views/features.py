@@ -150,19 +150,17 @@ class Features(FeatureSource):
         return self._x, self._scale
 
     def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
-        return self._fetch_sparse(vertices) if isinstance(self._x, CSR) else self._fetch_dense(vertices, torch.get_num_threads())
-
-    def _fetch_dense(self, vertices: np.ndarray, threads: int) -> torch.Tensor:
-        assert isinstance(self._x, np.ndarray)
-        return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, on_host(threads)))
-
-    def _fetch_sparse(self, vertices: np.ndarray) -> SparseRows:
-        assert isinstance(self._x, CSR)
+        if not isinstance(self._x, CSR):
+            return self._fetch_dense(vertices, torch.get_num_threads())
         rows = self._x.take(vertices)
         values = rows.entries()
         if self._scale is not None:
             values = values * np.repeat(self._scale[vertices], rows.degrees)
         return SparseRows(rows.indptr, rows.indices, values, self.width)
+
+    def _fetch_dense(self, vertices: np.ndarray, threads: int) -> torch.Tensor:
+        assert isinstance(self._x, np.ndarray)
+        return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, on_host(threads)))
 
 
 class StoredFeatures(NamedTuple):

@@ -11,7 +11,7 @@ first layer never changes, so its halo is fetched once and, if the aggregation i
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,24 +25,8 @@ from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
 from ..nn.tensor_block import HaloBlock, TensorBlock
 from .inference_share import InferenceShare
+from .local import LocalRows
 from .view import View
-
-
-class PassRows(Protocol):
-    """The rows that a full-graph pass computes: `HaloRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
-
-    has_halo: bool
-
-    n: int
-    edges: int
-    block: Block
-    degrees: torch.Tensor
-    x: Input
-
-    @property
-    def rows(self) -> int: ...
-
-    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor: ...
 
 
 class HaloRows:
@@ -59,8 +43,6 @@ class HaloRows:
     halo: Halo  # numbers this rank's rows in the order of `vertices`
     degrees: torch.Tensor  # shape (m + h,): of this rank's rows, then of halo rows
     x: Input  # shape (m + h, f): their features (kind "features"); m rows without `fetch`
-
-    has_halo = True
 
     def __init__(self, view: View, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
         grid, layout, block, weights = view.own_rows()
@@ -122,10 +104,7 @@ class HaloRows:
         return torch.cat([central, layer.receive(marginal, everything, h[c:m], slice(c, m), self.degrees[c:m], transforms)])
 
     def with_halo(self, h: torch.Tensor, key: str) -> torch.Tensor:
-        """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward.
-
-        Raises `ValueError` if `h` has not a row for each row of this rank.
-        """
+        """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward."""
         if len(h) != self.rows:
             raise ValueError(f"sources needs the {self.rows} rows of this rank; got {len(h)}")
         exchange, sent = LayerHaloExchange(self, key), h.float()
@@ -190,11 +169,11 @@ class _ReceiveHalo(torch.autograd.Function):
         return gradients[0].new_zeros(()), None
 
 
-class FrozenInput:
-    """The input of a layer that does not change while the layer is trained: its halo is fetched once.
+PassRows = HaloRows | LocalRows  # the rows that a pass computes
 
-    `x`, of shape (m + h, f), has this rank's m rows, then h halo rows, which other ranks hold.
-    """
+
+class FrozenInput:
+    """The input of a layer, shape (m + h, f), that does not change while the layer is trained: its halo is fetched once."""
 
     def __init__(self, rows: PassRows, x: Input) -> None:
         self._rows, self.x = rows, x
@@ -209,18 +188,14 @@ class FrozenInput:
         rows, own = self._rows, slice(0, self._rows.rows)
         dropped = model.training and model.input_dropout > 0
         if isinstance(layer, LinearLayer) and isinstance(self.x, torch.Tensor) and (clean or not dropped):
-            return layer.mix([model.drop_input(part) for part in self._aggregated(layer)])
+            if self._gathered is None:
+                with torch.no_grad():
+                    sent = layer.send(self.x, rows.degrees, False)
+                    self._gathered = layer.gather(rows.block, sent, self.x[own], own, rows.degrees[own])
+            return layer.mix([model.drop_input(part) for part in self._gathered])
         x = model.drop_input(self.x)
         transforms = layer.transforms_first(isinstance(x, SparseRows), rows.n, rows.n, rows.edges)
         return layer.receive(rows.block, layer.send(x, rows.degrees, transforms), x[own], own, rows.degrees[own], transforms)
-
-    def _aggregated(self, layer: LinearLayer) -> tuple[Input, ...]:
-        if self._gathered is None:
-            rows, own = self._rows, slice(0, self._rows.rows)
-            with torch.no_grad():
-                sent = layer.send(self.x, rows.degrees, False)
-                self._gathered = layer.gather(rows.block, sent, self.x[own], own, rows.degrees[own])
-        return self._gathered
 
 
 class FullGraph:
@@ -259,9 +234,9 @@ class FullGraph:
     def _own(self, model: OwnModel) -> torch.Tensor:
         """Run a module of the user's, whose blocks exchange the halo rows of their layers."""
         rows, edges = self.rows, self._edges
-        if not rows.has_halo:
+        if not isinstance(rows, HaloRows):
             return model.over(self._dense, [edges] * model.hops)
-        halos = [partial(cast(HaloRows, rows).with_halo, key=str(i)) for i in range(model.hops)]
+        halos = [partial(rows.with_halo, key=str(i)) for i in range(model.hops)]
         blocks: list[TensorBlock] = [HaloBlock(edges, partial(model.exchange, halo)) for halo in halos]
         if self.strong:  # the input of the first layer has its halo already
             blocks[0] = edges

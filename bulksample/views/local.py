@@ -66,10 +66,7 @@ class PartRelation(NamedTuple):
 
 
 class LocalPart(NamedTuple):
-    """The part of a graph that a rank sees, renumbered, and its view.
-
-    Seeds are row numbers, as in everything that samplers and models get; `vertices` maps them to the graph.
-    """
+    """The part of a graph that a rank sees, renumbered, and its view, whose seeds are row numbers."""
 
     view: View
     whole: BlockRows  # this rank's rows of the whole graph
@@ -101,10 +98,7 @@ class LocalPart(NamedTuple):
 def local_part(
     whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, own_seeds: np.ndarray, backend: Backend
 ) -> LocalPart:  # fmt: skip
-    """Make the part of a graph in block rows that has these arrays.
-
-    `own_seeds` is True for the seeds of the whole view that are this rank's.
-    """
+    """Make the part of a graph in block rows that has these arrays; `own_seeds` is True for the seeds that this rank trains on."""
     features = Features(Graph(matrix, features=stored(x), name=whole.name))
     seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
     more = {"adjacency": matrix.nbytes(), "features": features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
@@ -206,19 +200,13 @@ def stored(x: Input) -> np.ndarray | CSR:
 class LocalRows:
     """All rows of a local part for a pass of `views.full_graph.FullGraph`, which exchanges nothing; `matrix` has other edges to use."""
 
-    has_halo = False
-
     def __init__(self, part: LocalPart, matrix: CSR | None = None) -> None:
         matrix, everything, view, whole = matrix or part.matrix, np.arange(len(part.vertices)), part.view, part.whole
         weights = mean_weights(matrix.indptr, matrix.values, whole.block.weight_unit, whole.weights is not None)[1]
-        self.n, self.edges = len(everything), matrix.nnz
+        self.n = self.rows = len(everything)  # m + h
+        self.edges = matrix.nnz
         self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
         self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
-
-    @property
-    def rows(self) -> int:
-        """The number of rows, m + h."""
-        return self.n
 
     def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
         """Apply one layer to all rows; nothing is exchanged."""

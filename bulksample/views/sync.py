@@ -42,10 +42,7 @@ class Meeting:
 
 
 class SharedMeeting(Meeting):
-    """The meetings of ranks whose loaders share a graph.
-
-    A collective adjacency has the communicator `sampled`; the list of those of fetches is empty if nothing is fetched from other ranks.
-    """
+    """The meetings of ranks whose loaders share a graph: on `sampled` if the adjacency is collective, on `fetching` if rows are fetched."""
 
     def __init__(self, comm: Comm, sampled: Comm | None, fetching: list[Comm]) -> None:
         self._rank, self._fetching, self._sampled = comm.rank, fetching, sampled

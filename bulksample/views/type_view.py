@@ -86,19 +86,14 @@ class LinkTargets(TypeTargets):
         source = graph.type(relation[0])
         super().__init__(graph, replace(source, labels=np.full(source.count, -1), num_classes=0, masks={}), "all")
         self.relation, self.rule, self.reverses = graph.relation(relation), rule, reverses
+        first, other = (int(graph.offsets[graph.place(name)]) for name in (self.relation.source, self.relation.destination))
+        self.first_of_ends = first, other
         timed = rule is not None
         self.links = LinkExamples(graph, self.relation, timed) if relations is None else PartitionedLinks(relations, self.relation, timed)
 
     @property
     def schema(self) -> Schema:
         return super().schema._replace(link_target=self.relation.destination)
-
-    @property
-    def first_of_ends(self) -> tuple[int, int]:
-        """The numbers of the first source and of the first destination in the numbering of all vertices."""
-        places = (self.graph.place(name) for name in (self.relation.source, self.relation.destination))
-        first, other = (int(self.graph.offsets[place]) for place in places)
-        return first, other
 
     def law(self, sampler: Sampler, seeds: int, entries: bool = False) -> NodeWise:
         """Return the sampler on relations for mini-batches of at most so many seeds; see `NodeWise` for `entries`."""

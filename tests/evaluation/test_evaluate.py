@@ -12,7 +12,7 @@ from bulksample.evaluation.inference import infer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare, even_work
-from bulksample.views.whole import WholeShare
+from bulksample.views.plain_view import WholeShare
 
 
 def model_for(graph, name="sage", layers=2, hidden=4, **options):

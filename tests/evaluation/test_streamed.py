@@ -155,7 +155,7 @@ from bulksample.evaluation.inference import infer_streamed
 from bulksample.nn.model import Gnn
 from bulksample.sparse import CSR
 from bulksample.views.features import Features
-from bulksample.views.whole import WholeShare
+from bulksample.views.plain_view import WholeShare
 
 torch.set_num_threads(1)
 n, d, f, h, memory = 120_000, 8, 32, 192, int(sys.argv[1])

@@ -18,9 +18,8 @@ from bulksample.interop.pyg import NeighborLoader, ShaDowKHopSampler
 from bulksample.loading.division import SeedGroups
 from bulksample.loading.loader import BulkLoader
 from bulksample.shuffle import Shuffle
-from bulksample.training.link_batches import EdgeLoader
-from bulksample.training.link_loss import without_labels
-from bulksample.views.whole import whole_view
+from bulksample.training.link_batches import EdgeLoader, without_labels
+from bulksample.views.plain_view import whole_view
 
 MATRIX, DATA = random_matrix(1000, 600_000, 1), make_data()
 SEED = 5

@@ -22,7 +22,7 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph, HaloRows
-from bulksample.views.partitioned import block_view, features_of_block
+from bulksample.views.plain_view import block_view, features_of_block
 
 LONG = partial(pytest.param, marks=pytest.mark.long)
 STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}

@@ -10,10 +10,10 @@ from uniform import DEGREE, N, papers, request
 
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.plan.evaluation import evaluation_cost
 from bulksample.plan.measured import Measured
 from bulksample.plan.memory import rank_memory
 from bulksample.plan.profiles import NETWORKS, Rate
+from bulksample.plan.seconds import evaluation_cost
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid
 

@@ -23,9 +23,8 @@ from bulksample.methods.options import AVERAGING
 from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
 from bulksample.samplers.full import Full
-from bulksample.training.link_batches import EdgeLoader
-from bulksample.training.link_loss import without_labels
-from bulksample.views.whole import whole_view
+from bulksample.training.link_batches import EdgeLoader, without_labels
+from bulksample.views.plain_view import whole_view
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "lr": 0.01, "threads": 1, "quiet": True}
 LINKS = {"task": "links", "dropout": 0.0, "batch_size": 200, "epochs": 3}

@@ -24,10 +24,9 @@ from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare
-from bulksample.views.partitioned import BlockShare, rows_of_block
+from bulksample.views.plain_view import BlockShare, WholeShare, rows_of_block
 from bulksample.views.type_features import RemoteFeatures
 from bulksample.views.view import BlockRows, mean_weights
-from bulksample.views.whole import WholeShare
 
 STILL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 8, "epochs": 12, "lr": 0.005, "dropout": 0.0, "threads": 1}
 

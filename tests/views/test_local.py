@@ -12,7 +12,7 @@ from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
-from bulksample.views.partitioned import block_view, features_of_block
+from bulksample.views.plain_view import block_view, features_of_block
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,13 @@ from ...graph import Graph, VertexType
 from ...graph.induced import induced
 from ...local_adjacency import union_of
 from ...sparse import CSR
-from ...training.link_loss import without_labels
+from ...training.link_batches import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view
 from ...training.source import ViewRequest, link_rule, load_graph, seed_times_of, target_of_run
 from ...views.local import local_graph, part_of
+from ...views.plain_view import whole_view
 from ...views.type_view import LinkTargets, TypeTargets, schema_of
 from ...views.view import View, as_weighed
-from ...views.whole import whole_view
 from ..part_method import check_learned
 
 _SHAPES = "trainers average equal shapes of weights"

@@ -33,7 +33,7 @@ from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
-from ...training.link_loss import check_ranking, held_out
+from ...training.link_batches import check_ranking, held_out
 from ...training.method import Method
 from ...training.source import ViewRequest
 from ...training.tensor_comm import HostTensorComm, TensorComm

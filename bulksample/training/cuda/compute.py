@@ -26,9 +26,9 @@ from ...samplers import LayerWise, NodeWise, Sampler
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource
 from ...views.inference_share import InferenceShare
+from ...views.plain_view import WholeShare
 from ...views.type_features import RemoteFeatures, TypeFeatures
 from ...views.view import View
-from ...views.whole import WholeShare
 from ..compute import ComputeContext, sampling_backend
 from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext

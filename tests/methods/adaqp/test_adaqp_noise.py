@@ -25,7 +25,7 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph, HaloRows
-from bulksample.views.partitioned import block_view, features_of_block
+from bulksample.views.plain_view import block_view, features_of_block
 
 
 def rounded_rows(directory, comm, bits, model="sage", nearest=False, coding="plain", weights="sum_of_squares", partition="random"):
