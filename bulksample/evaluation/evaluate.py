@@ -78,9 +78,8 @@ def score_logits(
         if not len(rows) or (several and np.isnan(truth).all()):
             continue
         if failed := int(np.count_nonzero(~np.isfinite(found).all(1) if several else found == _NO_CLASS)):  # the same on every rank
-            raise UsageError(
-                f"the logits of {failed} vertices of the {split} split are not finite; use a lower lr, or mend eval mode of the model"
-            )
+            fits = "use a lower lr, or mend eval mode of the model"
+            raise UsageError(f"the logits of {failed} vertices of the {split} split are not finite; {fits}")
         for one in wanted:
             scores[f"{split}_{one}"] = score_columns(one, truth, found) if several else score(one, truth, found, rows[:, 2])
         by_ogb = ogb_score(name, truth, found)

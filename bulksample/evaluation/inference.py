@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -100,20 +101,16 @@ def gathered_rows(rows: np.ndarray, comm: Comm) -> np.ndarray:
     return comm.allgather_rows(rows, counts, "activations")
 
 
-class Shards:
-    """Makes the matrices of a rank's own rows, float32: in memory, or in files that vanish with them."""
+def new_rows(comm: Comm, rows: int, on_disk: bool, width: int) -> np.ndarray:
+    """Return zeros for a rank's own rows, float32, shape (rows, width), in memory or in a file that vanishes with them; collective.
 
-    def __init__(self, comm: Comm, rows: int, on_disk: bool) -> None:
-        self._comm, self._rows, self._on_disk = comm, rows, on_disk
+    Raises `UsageError` on every rank if the disk of one is full.
+    """
 
-    def empty(self, width: int) -> np.ndarray:
-        """Return a matrix of zeros, shape (rows, width); collective. Raises `UsageError` on every rank if the disk of one is full."""
-        return together(self._comm, lambda: self._of_rank(width))
-
-    def _of_rank(self, width: int) -> np.ndarray:
-        if not self._on_disk or not self._rows * width:
-            return np.zeros((self._rows, width), np.float32)
-        size = 4 * self._rows * width
+    def of_rank() -> np.ndarray:
+        size = 4 * rows * width
+        if not on_disk or not size:
+            return np.zeros((rows, width), np.float32)
         with tempfile.TemporaryFile(prefix="bulksample-") as file:
             try:
                 # bytes are allocated where the system can: writing to a map of a sparse file ends the process if the disk is full
@@ -125,7 +122,9 @@ class Shards:
                 folder = tempfile.gettempdir()
                 found = f"{folder} has {shutil.disk_usage(folder).free} left ({error.strerror})"
                 raise UsageError(f"hidden rows take {size} bytes on disk, and {found}; set TMPDIR to a folder on a larger disk") from None
-            return np.memmap(file, np.float32, "r+", shape=(self._rows, width))
+            return np.memmap(file, np.float32, "r+", shape=(rows, width))
+
+    return together(comm, of_rank)
 
 
 @torch.no_grad()
@@ -141,14 +140,14 @@ def infer_streamed(
     widths = list(model.widths)
     room, on_disk = chunk_room(widths, share.rows, share.holds_features, memory)
     entries = entries_of_chunk(widths, room, share.edges / max(1, share.n))
-    shards = Shards(share.comm, share.rows, on_disk)
+    empty = partial(new_rows, share.comm, share.rows, on_disk)
     rows = needed or [np.arange(share.rows)] * (len(model.layers) + 1)
     below: np.ndarray | None = None
     hidden: np.ndarray | None = None
     with evaluation_mode(model):
         for i, module in enumerate(model.layers):
             step = _LayerStep(cast(Layer, module), share, hidden, entries)
-            sent, out = step.sent(rows[i], shards), shards.empty(model.widths[i + 1])
+            sent, out = step.sent(rows[i], empty), empty(model.widths[i + 1])
             for chunk, made in step.chunks(rows[i + 1], sent):
                 out[chunk] = model.between(i, made).cpu().numpy()
             below, hidden = hidden, out
@@ -164,7 +163,7 @@ class _LayerStep:
         self.transforms = layer.transforms_first(hidden is None and share.sparse, share.n, share.n, share.edges)
         self.local = hidden is None and share.holds_features and not self.transforms
 
-    def sent(self, rows: np.ndarray, shards: Shards) -> np.ndarray | None:
+    def sent(self, rows: np.ndarray, empty: Callable[[int], np.ndarray]) -> np.ndarray | None:
         """Compute what some own rows send: float32, shape (share.rows, width), zero for other rows; None if nothing needs to be sent."""
         if self.local:
             return None
@@ -172,7 +171,7 @@ class _LayerStep:
         for first in range(0, max(1, self.share.rows), length):
             chunk = _within(rows, first, first + length)
             made = self.layer.send(self._inputs(chunk), self._degrees(chunk), self.transforms).cpu().numpy()
-            out = shards.empty(made.shape[1]) if out is None else out
+            out = empty(made.shape[1]) if out is None else out
             out[chunk] = made
         return out
 

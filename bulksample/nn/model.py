@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -146,9 +146,7 @@ class Gnn(Model):
         UsageError
             If the number of blocks is not L.
         """
-        if len(blocks) != len(self.layers):
-            fits = "use one fanout for each layer"
-            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
+        check_blocks(self.layers, blocks)
         h: Input = self.drop_input(x)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             h = self.between(i, layer(block, h, degrees[: block.num_sources]))
@@ -175,6 +173,13 @@ class Gnn(Model):
             return GatLayer(width_in, width_out, heads, self.generator, averaged)
         kinds: dict[str, type[SageLayer | PoolLayer | GcnLayer]] = {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}
         return kinds[name](width_in, width_out, self.generator)
+
+
+def check_blocks(layers: nn.ModuleList, blocks: Sequence[Any]) -> None:
+    """Raise `UsageError` unless there is a block for each layer."""
+    if len(blocks) != len(layers):
+        fits = "use one fanout for each layer"
+        raise UsageError(f"a model of {len(layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
 
 
 class BatchNorm(nn.BatchNorm1d):

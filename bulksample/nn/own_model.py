@@ -100,9 +100,8 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
         try:
             module = factory(features, outputs)
         except TypeError as error:
-            raise UsageError(
-                f"model: got {name!r}, but {attribute}({features}, {outputs}): {error}; use a factory that takes these two widths"
-            ) from error
+            found = f"{attribute}({features}, {outputs}): {error}"
+            raise UsageError(f"model: got {name!r}, but {found}; use a factory that takes these two widths") from error
     if not isinstance(module, nn.Module):
         problem = f"{attribute}({features}, {outputs}) returned a {type(module).__name__}"
         raise UsageError(f"model: got {name!r}, but {problem}; return a torch.nn.Module of so many features and outputs")
@@ -163,9 +162,8 @@ def check_module(module: nn.Module, name: str, trains: bool) -> None:
             raise UsageError(f"model {name}: {entry} {problem}; use a dense tensor of numbers")
         is_real = tensor.dtype in (torch.float32, torch.float64)
         if tensor.is_complex() or (tensor.is_floating_point() and not is_real) or (tensor.requires_grad and not is_real):
-            raise UsageError(
-                f"model {name}: weights of {tensor.dtype} do not travel between ranks; use float32, and precision bf16 to compute in it"
-            )
+            fits = "use float32, and precision bf16 to compute in it"
+            raise UsageError(f"model {name}: weights of {tensor.dtype} do not travel between ranks; {fits}")
     if trains and not any(parameter.requires_grad for parameter in parameters.values()):
         found = "all of its weights are frozen" if parameters else "it has no weights"
         raise UsageError(f"model {name}: {found}, so there is nothing to train; use a module with a parameter that requires a gradient")

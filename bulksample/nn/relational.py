@@ -24,7 +24,7 @@ from ..graph.minibatch import Block
 from ..graph.seed_batch import LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .layers import Input, xavier
-from .model import BatchNorm, Model
+from .model import BatchNorm, Model, check_blocks
 from .segments import segment_softmax, weighted_sum
 from .type_input import LearnedInputs, TypeInput
 
@@ -62,13 +62,19 @@ class RelationalLayer(nn.Module):
     """A layer over relations, which end in the `destinations`, the types that get new rows; `message` says what a relation adds."""
 
     def __init__(
-        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
+        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator,
+        heads: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.relations, self.destinations = tuple(relations), tuple(destinations)
-        self.width_in, self.width_out = width_in, width_out
+        self.width_in, self.width_out, self.heads, self.width = width_in, width_out, heads, width_out // heads
         self.own = nn.ParameterList(xavier(width_in, width_out, generator) for _ in destinations)
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(width_out)) for _ in destinations)
+        self.draw_weights(generator)
+
+    @abstractmethod
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Make the weights of the relations."""
 
     @abstractmethod
     def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -101,11 +107,8 @@ class RelationalLayer(nn.Module):
 class RelationalSage(RelationalLayer):
     """message_r = (mean over u of h_u) W_r."""
 
-    def __init__(
-        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
-    ) -> None:  # fmt: skip
-        super().__init__(relations, destinations, width_in, width_out, generator)
-        self.mean = nn.ParameterList(xavier(width_in, width_out, generator) for _ in relations)
+    def draw_weights(self, generator: torch.Generator) -> None:
+        self.mean = nn.ParameterList(xavier(self.width_in, self.width_out, generator) for _ in self.relations)
 
     def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (source @ self.mean[number] if self.width_out < self.width_in else source,)
@@ -122,14 +125,10 @@ class RelationalGat(RelationalLayer):
     needs no correction; those of a block with weights stand for as many as their weights say.
     """
 
-    def __init__(
-        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator, heads: int
-    ) -> None:  # fmt: skip
-        super().__init__(relations, destinations, width_in, width_out, generator)
-        self.heads, self.width = heads, width_out // heads
-        self.weight = nn.ParameterList(xavier(width_in, width_out, generator) for _ in relations)
-        self.source = nn.ParameterList(xavier(heads, self.width, generator) for _ in relations)
-        self.destination = nn.ParameterList(xavier(width_in, heads, generator) for _ in relations)
+    def draw_weights(self, generator: torch.Generator) -> None:
+        self.weight = nn.ParameterList(xavier(self.width_in, self.width_out, generator) for _ in self.relations)
+        self.source = nn.ParameterList(xavier(self.heads, self.width, generator) for _ in self.relations)
+        self.destination = nn.ParameterList(xavier(self.width_in, self.heads, generator) for _ in self.relations)
 
     def of_sources(self, number: int, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z = (source @ self.weight[number]).view(-1, self.heads, self.width)
@@ -185,9 +184,8 @@ class RelationalGnn(Model):
 
     def _layer(self, destinations: Sequence[str], width_in: int, width_out: int, heads: int) -> RelationalLayer:
         relations = [key for key in self.schema.relations if key[2] in destinations]
-        if self.name == "hetero-gat":
-            return RelationalGat(relations, destinations, width_in, width_out, self.generator, heads)
-        return RelationalSage(relations, destinations, width_in, width_out, self.generator)
+        kind = RelationalGat if self.name == "hetero-gat" else RelationalSage
+        return kind(relations, destinations, width_in, width_out, self.generator, heads)
 
     def describe(self) -> dict[str, int]:
         """Return the bytes of the learned rows of types without features; their gradients and each of Adam's moments take as many."""
@@ -229,9 +227,7 @@ class RelationalGnn(Model):
 
     def last_rows(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input]) -> tuple[Rows, Rows]:
         """Return the rows of each type that enter the last layer, and those that it gives; see `forward`."""
-        if len(blocks) != len(self.layers):
-            fits = "use one fanout for each layer"
-            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
+        check_blocks(self.layers, blocks)
         h = before = self.input_rows(x)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             before, h = h, layer(block, h)

@@ -173,9 +173,8 @@ def _read(path: Path, changed: int) -> NetworkProfile:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise DataError(
-            f"{path}: is no result of `mpirun -n 4 bulksample info --network --json {path.name}`: {type(error).__name__} {error}"
-        ) from error
+        found = f"{type(error).__name__} {error}"
+        raise DataError(f"{path}: is no result of `mpirun -n 4 bulksample info --network --json {path.name}`: {found}") from error
     for name, other, where in (("inside", "between", "inside a machine"), ("between", "inside", "between machines")):
         if name not in rates:  # the rates of the other kind of links stand for those of this kind
             rates[name] = {

@@ -74,10 +74,8 @@ def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
     if len(labelled) != 1:
         found = ", ".join(kind.name for kind in labelled) or "no type"
-        raise UsageError(
-            f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: use a store with one such type; "
-            "links are not planned"
-        )
+        fits = "use a store with one such type; links are not planned"
+        raise UsageError(f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: {fits}")
     target, layers = labelled[0], len(request.fanouts)
     widths = {kind.name: kind.num_features for kind in manifest.types}
     needed, weights, out = {target.name}, 0, target.num_classes

@@ -195,10 +195,8 @@ def _state(folder: Path) -> dict[str, Any]:
         raise Damaged(f"checkpoint {folder} is incomplete or damaged: {error}") from error
     written, format_ = state.pop("digest", None), state.get("format")
     if "format" in state and (type(format_) is not int or format_ not in READABLE):
-        raise DataError(
-            f"checkpoint {folder} is of format {format_!r}; this version reads {', '.join(map(str, READABLE))}: use the version of "
-            "bulksample that wrote it, or another folder"
-        )
+        known = f"{', '.join(map(str, READABLE))}: use the version of bulksample that wrote it, or another folder"
+        raise DataError(f"checkpoint {folder} is of format {format_!r}; this version reads {known}")
     if "format" not in state or ((written is not None or format_ != 1) and written != _digest(state)):
         raise Damaged(f"checkpoint {folder} is damaged: the content of {_STATE} does not fit its digest")
     return state

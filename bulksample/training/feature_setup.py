@@ -92,10 +92,8 @@ def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) ->
     if config.cache_bytes and config.cache_by == "inclusion":
         check_inclusion(sampler)
         if placement.partitioned:
-            raise UsageError(
-                "cache_by inclusion multiplies with the whole adjacency; got topology partitioned: use topology replicated with features "
-                "partitioned, or cache_by frequency"
-            )
+            fits = "use topology replicated with features partitioned, or cache_by frequency"
+            raise UsageError(f"cache_by inclusion multiplies with the whole adjacency; got topology partitioned: {fits}")
 
 
 def _first(loader: BulkLoader) -> list[Any]:

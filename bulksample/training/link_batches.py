@@ -150,10 +150,8 @@ def held_out(source: Source) -> HeldOutLinks:
     if isinstance(source, LinkGraph) and source.held_out is not None:
         return source.held_out
     if isinstance(source, Graph):
-        raise UsageError(
-            f"graph {source.name!r} in memory has no held-out edges; use data.link_split.hold_out(graph, ...), or a directory that "
-            "`bulksample data split-edges` wrote"
-        )
+        fits = "use data.link_split.hold_out(graph, ...), or a directory that `bulksample data split-edges` wrote"
+        raise UsageError(f"graph {source.name!r} in memory has no held-out edges; {fits}")
     return HeldOutLinks.load(source)
 
 
@@ -162,10 +160,9 @@ def check_ranking(metric: str, links: HeldOutLinks) -> None:
     _, _, k = metric.partition("@")
     for split, negatives in links.negatives.items():
         if k and len(negatives) and int(k) > negatives.shape[1]:
-            raise UsageError(
-                f"metric: got {metric}, and each held-out edge of {split} is ranked among {negatives.shape[1]} negatives, so all would be "
-                f"hits; use hits@1 to hits@{negatives.shape[1]}, or mrr"
-            )
+            most = negatives.shape[1]
+            found = f"each held-out edge of {split} is ranked among {most} negatives, so all would be hits"
+            raise UsageError(f"metric: got {metric}, and {found}; use hits@1 to hits@{most}, or mrr")
 
 
 def without_labels(graph: Graph) -> Graph:

@@ -137,19 +137,15 @@ def virtual_ranks(config: TrainOptions, comm: Comm, state: dict[str, Any] | None
         if asked not in (None, p):
             raise UsageError(f"method {method!r} does not share mini-batches; got virtual_ranks {asked} with {p} ranks: leave it out")
         if before not in (None, p) and elastic == "no":
-            raise UsageError(
-                f"the checkpoint does not fit this run: ranks was {before} and is {p} now, and method {method!r} keeps a part of the graph "
-                f"or other state on each rank; use {before} ranks"
-            )
+            why = f"method {method!r} keeps a part of the graph or other state on each rank; use {before} ranks"
+            raise UsageError(f"the checkpoint does not fit this run: ranks was {before} and is {p} now, and {why}")
         return p
     if None not in (before, asked) and asked != before:
         raise UsageError(f"the checkpoint does not fit this run: virtual_ranks was {before} and is {asked} now; leave it out")
     virtual: int = before or asked or p
     if p > virtual:
-        raise UsageError(
-            f"a step has the mini-batches of {virtual} virtual ranks, too few for {p} ranks; use at most {virtual} ranks, or start a run "
-            f"with virtual_ranks {p}"
-        )
+        fits = f"use at most {virtual} ranks, or start a run with virtual_ranks {p}"
+        raise UsageError(f"a step has the mini-batches of {virtual} virtual ranks, too few for {p} ranks; {fits}")
     return virtual
 
 
@@ -162,9 +158,8 @@ def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before
     method.view(context)
     context.batches = method.batches(context)
     if context.batches.together != config.fetch_together:
-        raise UsageError(
-            f"method {method.name!r} fetches features of one mini-batch at a time; got fetch_together {config.fetch_together}: use 1"
-        )
+        asked = f"fetch_together {config.fetch_together}"
+        raise UsageError(f"method {method.name!r} fetches features of one mini-batch at a time; got {asked}: use 1")
     context.set_model(method.model(context, 0))
     return context
 

@@ -177,19 +177,15 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
     if not steps:
         return
     if not config.resume:
-        raise UsageError(
-            f"{folder} holds checkpoints of an earlier run; use resume='auto' to continue it, another folder, or overwrite=True"
-        )
+        fits = "use resume='auto' to continue it, another folder, or overwrite=True"
+        raise UsageError(f"{folder} holds checkpoints of an earlier run; {fits}")
     resumed = Path(config.resume).resolve()
     if resumed not in {folder.resolve(), *steps}:
-        raise UsageError(
-            f"{folder} holds checkpoints of a run other than {config.resume}; use another folder, or overwrite=True to replace them"
-        )
+        fits = "use another folder, or overwrite=True to replace them"
+        raise UsageError(f"{folder} holds checkpoints of a run other than {config.resume}; {fits}")
     if resumed in steps and (later := max(steps.values())) > steps[resumed]:
-        raise UsageError(
-            f"{folder} holds {later}, after {config.resume}; use resume='auto' to continue from the newest, another folder, or "
-            "overwrite=True"
-        )
+        fits = "use resume='auto' to continue from the newest, another folder, or overwrite=True"
+        raise UsageError(f"{folder} holds {later}, after {config.resume}; {fits}")
 
 
 def _goes_on_in_place(config: TrainOptions) -> bool:

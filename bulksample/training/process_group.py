@@ -21,7 +21,7 @@ _WAITING = 2**12  # connections that wait to be accepted
 
 
 def begin(comm: Comm, backend: str) -> None:
-    """Make the default process group of torch.distributed over all ranks, unless there is one; collective. `UsageError` if it cannot be."""
+    """Make the default process group of torch.distributed over all ranks; collective. There may be one, of the same ranks, already."""
     if not torch_distributed.is_available() or not torch_distributed.is_backend_available(backend):
         raise UsageError(f"process_group: this torch has no back end {backend!r}; use gloo")
     if not torch_distributed.is_initialized():

@@ -65,15 +65,11 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
     """Raise `UsageError` for options of features that other ranks hold, or of whole ones, if they are placed otherwise."""
     placement, features = request.placement, request.placement.features
     if placement.shards_features and config.feature_storage != "given":
-        raise UsageError(
-            f"feature_storage is for features that a rank or its machine holds whole; got {config.feature_storage} and features in block "
-            "rows: use features replicated or host, or feature_codec"
-        )
+        asked = f"{config.feature_storage} and features in block rows: use features replicated or host, or feature_codec"
+        raise UsageError(f"feature_storage is for features that a rank or its machine holds whole; got {asked}")
     if not placement.shards_features and (config.feature_codec != "fp32" or config.cache_bytes or config.fetch_together > 1):
-        raise UsageError(
-            f"feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got features {features}: "
-            "use graph partitioned, or features partitioned"
-        )
+        asked = f"features {features}: use graph partitioned, or features partitioned"
+        raise UsageError(f"feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got {asked}")
     check_cache(config, placement, request.sampler)
 
 
@@ -82,13 +78,14 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
     comm, backend, mark, sharded = request.comm, request.backend, request.fingerprint, request.placement.shards_features
     graph = load_graph(request.source, config.label, config.target, features=not sharded)
     links = config.task == "links"
+    split = "all" if links else config.seeds
     if links:
         graph = without_labels(graph)
     else:
         check_labels(graph.name, graph.labels, graph.num_classes)
     if sharded:
         graph = as_weighed(graph, request.weighted)
-        adjacency, targets = LocalAdjacency(graph.adjacency, backend), targets_of(graph, "all" if links else config.seeds)
+        adjacency, targets = LocalAdjacency(graph.adjacency, backend), targets_of(graph, split)
 
         def references(members: np.ndarray) -> np.ndarray:
             counts = np.bincount(graph.adjacency.indices, minlength=graph.n)
@@ -97,10 +94,8 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
         grid, features = remote_features(config, request, references, lambda: (adjacency, targets.seeds))
         return feature_block_view(graph, targets, adjacency, grid, features, mark, request.weighted)
     options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, request.shared_by)
-    if links:
-        return whole_view(graph, comm, backend, mark, "all", *options)
-    places = None if isinstance(request.source, Graph) else part_places(request.source)
-    return whole_view(graph, comm, backend, mark, config.seeds, *options, places)
+    places = None if links or isinstance(request.source, Graph) else part_places(request.source)
+    return whole_view(graph, comm, backend, mark, split, *options, places)
 
 
 def _block_view(config: TrainOptions, request: ViewRequest) -> View:

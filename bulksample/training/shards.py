@@ -37,7 +37,10 @@ def own_shard(context: TrainingContext) -> dict[str, torch.Tensor]:
 
 
 def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tensor]]:
-    """Bring the shards to rank 0, which yields one at a time; collective. The first process column sends 4 bytes more a row ("model")."""
+    """Bring the shards to rank 0, which yields one at a time; others yield nothing. Collective: every rank takes all that is yielded.
+
+    The first process column sends: each table once, with 4 bytes for each row (kind "model").
+    """
     if not context.model.shards or _grid(context).column:
         return
     column, own = _grid(context).column_comm, own_shard(context)

@@ -205,9 +205,8 @@ def target_of_run(graph: Graph, name: str | None, label: str | None) -> VertexTy
         return kind
     if len(fit) != 1:
         if not fit:
-            raise UsageError(
-                f"no type of graph {graph.name!r} has {what}; use a graph with some, or task links on a store that holds out edges"
-            )
+            fits = "use a graph with some, or task links on a store that holds out edges"
+            raise UsageError(f"no type of graph {graph.name!r} has {what}; {fits}")
         found = ", ".join(kind.name for kind in fit)
         raise UsageError(f"target_type: {found} of graph {graph.name!r} have {what}; name one of them")
     return fit[0]
@@ -236,10 +235,8 @@ def link_rule(config: TrainOptions, graph: LinkGraph) -> tuple[HeldOutLinks, Tim
     held, rule = graph.held_out, rule_of(config, graph)
     assert held is not None
     if rule is not None and held.times is None:
-        raise UsageError(
-            f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link "
-            "was asked about; use a relation with times, or a graph without any"
-        )
+        found = f"{graph.relation(held.relation)} and its ends have none, so it is unknown when a link was asked about"
+        raise UsageError(f"graph {graph.name!r} has times, but {found}; use a relation with times, or a graph without any")
     return held, rule
 
 
@@ -251,10 +248,8 @@ def _weighted(graph: Graph) -> list[str]:
 def seed_times_of(config: TrainOptions, graph: Graph, kind: VertexType, weighted_blocks: bool = False) -> SeedTimes | None:
     """Return the times of the seeds; `weighted_blocks` says that means are by weights that lie in block rows."""
     if weighted_blocks and config.evaluation == "exact" and (found := _weighted(graph)):
-        raise UsageError(
-            f"exact scores by edge weight read whole relations, and {found[0]} has weights; got graph partitioned with sampler "
-            f"{config.sampler}: use topology replicated, or evaluate sampled"
-        )
+        asked = f"graph partitioned with sampler {config.sampler}: use topology replicated, or evaluate sampled"
+        raise UsageError(f"exact scores by edge weight read whole relations, and {found[0]} has weights; got {asked}")
     times = seed_times(config, graph, kind)
     if times is not None and config.sampler in UNION:
         raise UsageError(f"sampler {config.sampler} draws from all relations at once, whatever their times; use sage, labor or full")

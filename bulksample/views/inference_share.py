@@ -76,19 +76,24 @@ class InferenceShare(ScoredRows, ABC):
         return rows
 
     def block_of(self, rows: np.ndarray) -> tuple[Block, np.ndarray]:
-        """Return any own rows, ascending, as a block, and the places of its sources: those of the rows first, then the others."""
-        begin, counts = self.indptr[rows], np.diff(self.indptr)[rows]
-        indptr = row_pointers(counts)
+        """Return any own rows, ascending, as a block, and the places of its sources: those of the rows, then the others, ascending.
+
+        A table of 5 n bytes numbers places in a few ns an entry, sorting in some 50; few entries are sorted.
+        """
+        begin, own = self.indptr[rows], self.first + rows
+        counts = self.indptr[rows + 1] - begin
         sources, weights = self.entries(runs(begin, counts))
-        own = self.first + rows
-        ids, local = numbered(own, sources, self.n)
-        at = np.searchsorted(ids, own)
-        others = np.ones(len(ids), bool)
-        others[at] = False
-        number = np.empty(len(ids), np.int32)
-        number[at] = np.arange(len(own))
-        number[others] = np.arange(len(own), len(ids))
-        return Block(indptr, number[local], weights, len(ids)), np.concatenate([own, ids[others]])
+        if self.n > _TABLE * len(sources):
+            places = np.concatenate([own, np.setdiff1d(sources, own)])
+            order = np.argsort(places)
+            local = order[np.searchsorted(places, sources, sorter=order)].astype(np.int32)
+        else:
+            named, number = np.zeros(self.n, bool), np.empty(self.n, np.int32)
+            named[sources], named[own] = True, False
+            places = np.concatenate([own, np.flatnonzero(named)])
+            number[places] = np.arange(len(places), dtype=np.int32)
+            local = number[sources]
+        return Block(row_pointers(counts), local, weights, len(places)), places
 
     @abstractmethod
     def features(self, first: int, last: int) -> Input:
@@ -119,34 +124,6 @@ class InferenceShare(ScoredRows, ABC):
         step = max(1, self.chunk_numbers // max(layer.width_in, layer.width_out))
         cuts = [(a, min(a + step, self.rows)) for a in range(0, self.rows, step)] or [(0, 0)]
         return torch.cat([layer.send(self.inputs(hidden, a, b), self.degrees[a:b], transforms) for a, b in cuts])
-
-
-def compact(
-    indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray | None, own: np.ndarray, n: int
-) -> tuple[Block, np.ndarray, slice]:  # fmt: skip
-    """Make a block of rows, whose ids are consecutive numbers, and whose sources are ids below n.
-
-    Also return the distinct ids of its sources, ascending, with those of the rows among them, and the slice of the rows there.
-    """
-    ids, local = numbered(own, sources, n)
-    start = int(np.searchsorted(ids, own[0])) if len(own) else 0
-    return Block(indptr, local, weights, len(ids)), ids, slice(start, start + len(own))
-
-
-def numbered(own: np.ndarray, sources: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct ids of rows and sources, ascending, and the place of each source among them: int32, shape (E,).
-
-    A table of 5 n bytes numbers ids in a few ns an entry, sorting in some 50; few entries are sorted.
-    """
-    if n > _TABLE * len(sources):
-        ids, local = np.unique(np.concatenate([own, sources]), return_inverse=True)
-        return ids, local[len(own) :].astype(np.int32)
-    named = np.zeros(n, bool)
-    named[own] = named[sources] = True
-    ids = np.flatnonzero(named)
-    number = np.empty(n, np.int32)
-    number[ids] = np.arange(len(ids), dtype=np.int32)
-    return ids, number[sources]
 
 
 def edge_steps(indptr: np.ndarray, edges: int) -> Iterator[tuple[int, int]]:

@@ -31,7 +31,7 @@ from ..local_adjacency import LocalAdjacency
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
 from .features import Features, FeatureSource, checked_features, consecutive, normalized
-from .inference_share import InferenceShare, Neighborhood, compact, even_work
+from .inference_share import InferenceShare, Neighborhood, even_work
 from .local import rows_of_graph
 from .type_features import RemoteFeatures, as_input
 from .view import BlockRows, Targets, View, as_index, as_weighed, mean_weights
@@ -179,7 +179,7 @@ class WholeShare(InferenceShare):
         self._features, self.all_degrees = features, all_degrees
         self.degrees = all_degrees[self.first : self.first + self.rows]
 
-    def entries(self, at: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray | None]:
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return self._matrix.indices[at], None if self._weights is None else self._weights[at]
 
     def features(self, first: int, last: int) -> Input:
@@ -190,23 +190,23 @@ class WholeShare(InferenceShare):
         rows = sent
         if self.comm.size > 1:
             rows = torch.from_numpy(self.comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
-        return lambda a, b: (self._block(a, b), rows, slice(self.first + a, self.first + b))
+
+        def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
+            entries = slice(self.indptr[a], self.indptr[b])  # the sources of a block are all vertices, and its arrays are views
+            weights = None if self._weights is None else self._weights[entries]
+            block = Block(self.indptr[a : b + 1] - self.indptr[a], self._matrix.indices[entries], weights, self.n)
+            return block, rows, slice(self.first + a, self.first + b)
+
+        return neighborhood
 
     def distribute_features(self, layer: Layer) -> Neighborhood:
         """Send nothing: each range of rows fetches the features of its own neighbors."""
 
         def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
-            rows = self._block(a, b)
-            own = np.arange(self.first + a, self.first + b)
-            block, vertices, own_slice = compact(rows.indptr, rows.indices, rows.weights, own, self.n)
-            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), own_slice
+            block, vertices = self.block_of(np.arange(a, b))
+            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), slice(0, b - a)
 
         return neighborhood
-
-    def _block(self, a: int, b: int) -> Block:
-        """Return rows of the share as a block whose sources are all vertices; its arrays are views."""
-        sources, weights = self.entries(slice(self.indptr[a], self.indptr[b]))
-        return Block(self.indptr[a : b + 1] - self.indptr[a], sources, weights, self.n)
 
 
 class BlockShare(InferenceShare):
@@ -235,7 +235,7 @@ class BlockShare(InferenceShare):
     def places(self, vertices: np.ndarray) -> np.ndarray:
         return self._layout.places(vertices)
 
-    def entries(self, at: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray | None]:
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return self._layout.places(self._indices[at]), None if self._weights is None else self._weights[at]
 
     def features(self, first: int, last: int) -> Input:
@@ -249,10 +249,8 @@ class BlockShare(InferenceShare):
         exchange = RowExchange(grid.column_comm, self._layout.bounds, rows, kind="activations")
 
         def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
-            sources, weights = self.entries(slice(self.indptr[a], self.indptr[b]))
-            own = np.arange(self.first + a, self.first + b)
-            block, source_rows, own_slice = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own, self.n)
-            return block, torch.from_numpy(exchange.fetch(source_rows)), own_slice
+            block, places = self.block_of(np.arange(a, b))
+            return block, torch.from_numpy(exchange.fetch(places)), slice(0, b - a)
 
         return neighborhood
 

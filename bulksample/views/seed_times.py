@@ -35,10 +35,8 @@ def seed_times(config: TimeOptions, graph: Graph, kind: VertexType) -> SeedTimes
             known = f"use seed_times with a column of the type ({', '.join(columns)})"
         else:
             known = "it has no column of whole numbers that could say so: make the graph with times of these vertices"
-        raise UsageError(
-            f"{_timed(graph)[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what "
-            f"was known of each; {known}"
-        )
+        missing = f"vertices of type {kind.name!r} have none, so it is unknown what was known of each"
+        raise UsageError(f"{_timed(graph)[0]} of graph {graph.name!r} has times, but {missing}; {known}")
     return SeedTimes(_column(config.seed_times, kind), rule)
 
 

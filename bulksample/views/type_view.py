@@ -76,8 +76,12 @@ class TypeTargets(Targets):
 class LinkTargets(TypeTargets):
     """The edges of one relation, which are the examples; collective if the relations lie in block rows, which are then given.
 
-    Nothing later than each link is drawn if there is a rule of time. `reverses` are the relations that hold the edges turned around, and
-    `links` the edges to train on with their negatives.
+    Nothing later than each link is drawn if there is a rule of time. `reverses` are the relations that hold the edges turned around.
+
+    Attributes
+    ----------
+    links : LinkExamples
+        The edges to train on, and their negatives.
     """
 
     def __init__(
