@@ -12,7 +12,7 @@ one for each time at which it is asked about: rows then come from mini-batches o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 import numpy as np
@@ -72,7 +72,11 @@ def evaluate_links(
         if splits and split not in splits:
             continue
         sums = np.zeros(2 + len(at), np.int64)
-        for edges in _groups(view, links, split, _chosen(links, split, scoring, number)):
+        m, most = len(links.pairs[split]), scoring.most
+        chosen = np.sort(Shuffle(Stream(scoring.seed), m, number).at(np.arange(most))) if 0 < most < m else np.arange(m)
+        step = max(1, m if view.targets.rule is None else _ENDS // (2 + links.negatives[split].shape[1]))
+        for first in range(0, len(chosen), step):
+            edges = chosen[first : first + step]
             with evaluation_mode(model):
                 if typed:
                     rows, pairs, negatives = _rows_of(model, view, links, split, edges, comm, scoring)
@@ -108,18 +112,6 @@ def scores_of_sums(split: str, sums: np.ndarray, at: Sequence[int]) -> dict[str,
     if not edges:
         return {}
     return {f"{split}_mrr": reciprocal / _UNIT / edges, **{f"{split}_hits@{k}": hit / edges for k, hit in zip(at, hits, strict=True)}}
-
-
-def _chosen(links: HeldOutLinks, split: str, scoring: BatchScoring, number: int) -> np.ndarray:
-    """Return the held-out edges of a split to score, ascending: all, or `most` of them."""
-    m = len(links.pairs[split])
-    return np.sort(Shuffle(Stream(scoring.seed), m, number).at(np.arange(scoring.most))) if 0 < scoring.most < m else np.arange(m)
-
-
-def _groups(view: View, links: HeldOutLinks, split: str, edges: np.ndarray) -> Iterator[np.ndarray]:
-    step = len(edges) if view.targets.rule is None else max(1, _ENDS // (2 + links.negatives[split].shape[1]))
-    for first in range(0, len(edges), max(1, step)):
-        yield edges[first : first + step]
 
 
 def _rows_of(

@@ -167,20 +167,17 @@ def _nothing_fits(request: PlanRequest, sizes: Sizes, rows: tuple[GridPrediction
     largest = ", ".join(f"{gigabytes(size)} for {name}" for name, size in parts[:3])
     lighter = "leave out exact evaluation (--evaluate none or sampled), or " if untested and request.evaluation == "exact" else ""
     grid, needed = least.grid, least.memory.total / (1 - request.reserve)
+    more, p = "a smaller batch or smaller fanouts: more ranks alone are not enough", 2 * max(request.ranks)
+    while p <= _MOST_RANKS and request.graph != "replicated":
+        if rank_memory(request, sizes, CandidateGrid(p, 1, "partitioned"), 1).total <= budget:
+            more = f"p = {p} with c = 1"
+            break
+        p *= 2
     return (
         f"nothing fits into {gigabytes(budget)} of a device: the least is {gigabytes(least.memory.total)} with p = {grid.ranks}, "
         f"c = {grid.replication}, the graph {grid.graph}, k = 1 ({largest}); "
-        f"{lighter}use a device of {gigabytes(needed)}, or {_enough_ranks(request, sizes, budget)}"
+        f"{lighter}use a device of {gigabytes(needed)}, or {more}"
     )
-
-
-def _enough_ranks(request: PlanRequest, sizes: Sizes, budget: float) -> str:
-    p = 2 * max(request.ranks)
-    while p <= _MOST_RANKS and request.graph != "replicated":
-        if rank_memory(request, sizes, CandidateGrid(p, 1, "partitioned"), 1).total <= budget:
-            return f"p = {p} with c = 1"
-        p *= 2
-    return "a smaller batch or smaller fanouts: more ranks alone are not enough"
 
 
 def placements(request: PlanRequest, p: int) -> Iterator[list[CandidateGrid]]:

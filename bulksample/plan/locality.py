@@ -59,7 +59,10 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
     seeds = graph.default_seeds()
     groups = SeedGroups(request.seed_locality, places[seeds])
     counts = {(p, q): np.zeros((2, len(request.fanouts) + 1)) for p in request.ranks for q in divisors(p)}
-    bounds = {q: _bounds(directory, graph.n, q) for _, q in counts}
+    bounds = {q: block_bounds(graph.n, q) for _, q in counts}
+    if is_parts(directory):
+        starts = load_parts(directory).bounds
+        bounds |= {q: np.asarray(starts[:: (len(starts) - 1) // q]) for q in bounds if (len(starts) - 1) % q == 0}
     sampled = edges = inputs = 0
     for minibatch in _some_of_each(request, LocalAdjacency(graph.adjacency, backends.make("auto")), seeds, groups):
         sampled, edges, inputs = sampled + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
@@ -89,13 +92,3 @@ def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.nda
         for first in range(0, len(ids), _BULK):
             own = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
             yield from sampler.sample_bulk(adjacency, own, stream, 0)
-
-
-def _bounds(directory: Path, n: int, q: int) -> np.ndarray:
-    """Return the places at which q block rows begin, and n."""
-    if is_parts(directory):
-        bounds = load_parts(directory).bounds
-        parts = len(bounds) - 1
-        if parts % q == 0:
-            return np.asarray(bounds[:: parts // q])
-    return block_bounds(n, q)

@@ -40,13 +40,16 @@ class RankMemory:
 
 def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> RankMemory:
     """Predict the memory of a rank that trains on bulks of k mini-batches."""
+    group = feature_group(request, grid)
+    # the requests for the rows of a bulk wait for their turn: see `RowExchange.ask`
+    requests = k * sizes.inputs * (9 + 4 * (1 - 1 / group)) if group > 1 else 0.0
     return RankMemory(
         graph=_graph(request, grid),
         features=request.vertices * request.feature_width * request.feature_bytes * _feature_share(request, grid),
         vectors=_vectors(request, grid),
         model=16 * request.parameters,
         bulk=COPIES * k * sizes.nbytes,
-        buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) + _requests(request, sizes, grid, k),
+        buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) + requests,
         activations=_activations(request, sizes),
         evaluation=_evaluation(request, grid) if request.evaluation == "exact" else _sampled(request, grid),
     )
@@ -125,12 +128,6 @@ def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> f
     group = feature_group(request, grid)
     exchanged = (2 * (1 - 1 / group) + 1) * request.row_bytes if group > 1 else 0
     return sizes.inputs * (4 * request.feature_width + exchanged)
-
-
-def _requests(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
-    """Bytes of the requests for the rows of a bulk, which wait for their turn: see `RowExchange.ask`."""
-    group = feature_group(request, grid)
-    return k * sizes.inputs * (9 + 4 * (1 - 1 / group)) if group > 1 else 0.0
 
 
 def _activations(request: PlanRequest, sizes: Sizes) -> float:
