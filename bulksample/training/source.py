@@ -139,6 +139,12 @@ def relational_fingerprint(graph: Graph) -> str:
     return sha.hexdigest()[:16]
 
 
+def verify(source: Source, comm: Comm, check: str) -> None:
+    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so where the model is one of relations."""
+    if not isinstance(source, Graph):
+        verify_together(source, comm, check)
+
+
 def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
     """Return the graph in a form that ranks can open, a path of a store if they need one (see `Method.needs_store`); collective.
 

@@ -216,8 +216,7 @@ def normalized(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
     scale = _inverse_norms(x, norm)
     if isinstance(x, CSR):
         return x.with_values(x.entries() * np.repeat(scale, x.degrees))
-    rows: np.ndarray = x.astype(np.float32) * scale[:, None]
-    return rows
+    return np.asarray(x.astype(np.float32) * scale[:, None])
 
 
 def _inverse_norms(x: np.ndarray | CSR, norm: str) -> np.ndarray:

@@ -25,7 +25,7 @@ from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
 from ..nn.tensor_block import HaloBlock, TensorBlock
 from .inference_share import InferenceShare
-from .local import LocalRows
+from .local import LocalRows, check_replication
 from .view import View
 
 
@@ -46,8 +46,7 @@ class HaloRows:
 
     def __init__(self, view: View, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
         grid, layout, block, weights = view.own_rows()
-        if grid.replication != 1:
-            raise UsageError(f"full-graph training keeps one block row on each rank; got replication {grid.replication}: use 1")
+        check_replication(view.own_rows(), "full-graph training")
         self.messages, self.overlap = messages or PlainFormat(), overlap
         comm = grid.comm
         remote = layout.blocks_of(block.adjacency.indices) != comm.rank
