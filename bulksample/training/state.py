@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +70,14 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
         raise DataError(f"checkpoint {folder} is of stage {stage}; method {method.name!r} has {stages}: use another checkpoint")
     context.batches.load_state_dict(state["loader"])
     vars(context.progress).update({key: state["progress"][key] for key in vars(context.progress)})
-    with method_state(folder, method.name):
+    try:
         method.load_state_dict(_below(tensors, "method."))
         if context.progress.stage:
             context.set_model(method.model(context, context.progress.stage))
+    except (DataError, UsageError, BackendUnavailable, PeerLost, torch.OutOfMemoryError):
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+        raise _damaged(folder, f"method {method.name!r} cannot read what it kept ({type(error).__name__}: {error})") from error
     together(context.comm, lambda: check_tensors(folder, context, tensors, state.get("tensors")))
     context.model.load_state_dict(_below(tensors, "model."))
     context.best_weights = _below(tensors, "best.")
@@ -176,17 +178,6 @@ def check_tensors(folder: Path, context: TrainingContext, tensors: dict[str, tor
     for name in (f"{one}.step" for one in sorted(moments)):
         if not (float(tensors[name]) >= 1 and float(tensors[name]).is_integer()):
             raise _damaged(folder, f"its tensor {name} is {float(tensors[name])}")
-
-
-@contextmanager
-def method_state(folder: Path, method: str) -> Iterator[None]:
-    """Raise `DataError` if what a method keeps cannot be taken back in the block."""
-    try:
-        yield
-    except (DataError, UsageError, BackendUnavailable, PeerLost, torch.OutOfMemoryError):
-        raise
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        raise _damaged(folder, f"method {method!r} cannot read what it kept ({type(error).__name__}: {error})") from error
 
 
 def _damaged(folder: Path, what: str) -> DataError:
