@@ -202,7 +202,6 @@ class MiniBatchSource(BatchSource):
 
     def continue_from(self, state: dict[str, Any], onward: bool = False) -> None:
         """Go to a position that may come from another number of ranks, see `BulkLoader.load_state_dict`; drop what was prepared ahead."""
-
         self.drop()
         self.loader.load_state_dict(state, onward)
         self._move_to(self.loader.state_dict())

@@ -104,27 +104,20 @@ class TypeFeatures(FeatureSource):
 
     def ask(self, fetches: Sequence[Mapping[str, np.ndarray]]) -> list[Callable[[], Fetching]]:
         begins = {name: source.ask([vertices[name] for vertices in fetches]) for name, source in self.held.items()}
-        featureless: dict[str, Sequence[Any]] = {
-            name: self._named(name, [vertices[name] for vertices in fetches]) for name in self.needed if name not in self.held
-        }
-        return [
-            partial(self._started, {name: own[i] for name, own in begins.items()}, {name: own[i] for name, own in featureless.items()})
-            for i in range(len(fetches))
-        ]
+        for name in [name for name in self.needed if name not in self.held]:
+            begins[name] = [partial(self._known, own) for own in self._named(name, [vertices[name] for vertices in fetches])]
+        return [partial(self._started, {name: own[i] for name, own in begins.items()}) for i in range(len(fetches))]
 
     def _named(self, name: str, lists: Sequence[np.ndarray]) -> Sequence[Any]:
         """Return the vertices of a type without features for each fetch, or what their owners have been asked for."""
         return ask_for_rows(self.blocks.grid, self.blocks.of[name], lists) if self.learned and self.blocks else lists
 
-    def _started(self, begin: Mapping[str, Callable[[], Fetching]], featureless: Mapping[str, Any]) -> Fetching:
+    def _known(self, vertices: Any) -> Fetching:
+        return Fetching(lambda: vertices if self.learned else self.ids(vertices))
+
+    def _started(self, begin: Mapping[str, Callable[[], Fetching]]) -> Fetching:
         under_way = {name: own() for name, own in begin.items()}
-
-        def of(name: str) -> Any:
-            if name in under_way:
-                return under_way[name].wait()
-            return featureless[name] if self.learned else self.ids(featureless[name])
-
-        return Fetching(lambda: {name: of(name) for name in self.needed})
+        return Fetching(lambda: {name: under_way[name].wait() for name in self.needed})
 
     def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return the ids of vertices of a type without features, int64, where the model computes."""
