@@ -115,47 +115,34 @@ class LayerHaloExchange:
     """The exchange of halo rows in one layer: rows on the way forward, their gradients on the way back."""
 
     def __init__(self, rows: HaloRows, key: str) -> None:
-        self._halo, self._messages, self._key = rows.halo, rows.messages, key
-        self._flight: HaloExchange | None = None
-        self._received: np.ndarray | None = None
-
-    def send(self, own: np.ndarray) -> None:
-        """Start to send this rank's rows to the ranks that have them in their halo."""
-        self._flight = self._halo.start(own, self._messages, f"{self._key} forward")
+        self.halo, self.messages, self.key = rows.halo, rows.messages, key
+        self.flight: HaloExchange | None = None
+        self.received: np.ndarray | None = None
 
     def receive(self) -> np.ndarray:
         """Wait for the halo rows; may be called again."""
-        if self._received is None:
-            assert self._flight is not None
-            self._received, self._flight = self._flight.wait(), None
-        return self._received
-
-    def send_back(self, halo: np.ndarray) -> None:
-        """Start to return the gradients of halo rows to their owners."""
-        self._flight, self._received = self._halo.start_back(halo, self._messages, f"{self._key} backward"), None
-
-    def receive_back(self) -> np.ndarray:
-        """Wait for the gradients of this rank's rows, summed over the ranks that return some."""
-        assert self._flight is not None
-        return self._flight.wait_sum()
+        if self.received is None:
+            assert self.flight is not None
+            self.received, self.flight = self.flight.wait(), None
+        return self.received
 
 
 class _SendHalo(torch.autograd.Function):
-    """Forward: send this rank's rows. Backward, which runs after that of all central rows: receive their gradients."""
+    """Forward: send this rank's rows. Backward, which runs after that of all central rows: receive their gradients, summed over ranks."""
 
     @staticmethod
     def forward(ctx: Any, sent: torch.Tensor, exchange: LayerHaloExchange) -> torch.Tensor:
         ctx.exchange = exchange
-        exchange.send(sent.detach().cpu().numpy())
+        exchange.flight = exchange.halo.start(sent.detach().cpu().numpy(), exchange.messages, f"{exchange.key} forward")
         return sent.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.from_numpy(ctx.exchange.receive_back()).to(gradients[0].device), None
+        return torch.from_numpy(ctx.exchange.flight.wait_sum()).to(gradients[0].device), None
 
 
 class _ReceiveHalo(torch.autograd.Function):
-    """Forward: receive halo rows. Backward, which runs before that of central rows: return their gradients."""
+    """Forward: receive halo rows. Backward, which runs before that of central rows: return their gradients to their owners."""
 
     @staticmethod
     def forward(ctx: Any, token: torch.Tensor, exchange: LayerHaloExchange) -> torch.Tensor:
@@ -164,7 +151,8 @@ class _ReceiveHalo(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.exchange.send_back(gradients[0].contiguous().cpu().numpy())
+        exchange, halo = ctx.exchange, gradients[0].contiguous().cpu().numpy()
+        exchange.flight, exchange.received = exchange.halo.start_back(halo, exchange.messages, f"{exchange.key} backward"), None
         return gradients[0].new_zeros(()), None
 
 
