@@ -11,7 +11,7 @@ first layer never changes, so its halo is fetched once and, if the aggregation i
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -25,8 +25,22 @@ from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
 from ..nn.tensor_block import HaloBlock, TensorBlock
 from .inference_share import InferenceShare
-from .local import LocalRows, check_replication
 from .view import View
+
+
+class PassRows(Protocol):
+    """The rows that a full-graph pass computes: `HaloRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
+
+    n: int
+    edges: int
+    block: Block
+    degrees: torch.Tensor
+    x: Input
+
+    @property
+    def rows(self) -> int: ...
+
+    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor: ...
 
 
 class HaloRows:
@@ -46,7 +60,8 @@ class HaloRows:
 
     def __init__(self, view: View, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
         grid, layout, block, weights = view.own_rows()
-        check_replication(view.own_rows(), "full-graph training")
+        if grid.replication != 1:
+            raise UsageError(f"full-graph training keeps one block row on each rank; got replication {grid.replication}: use 1")
         self.messages, self.overlap = messages or PlainFormat(), overlap
         comm = grid.comm
         remote = layout.blocks_of(block.adjacency.indices) != comm.rank
@@ -154,9 +169,6 @@ class _ReceiveHalo(torch.autograd.Function):
         exchange, halo = ctx.exchange, gradients[0].contiguous().cpu().numpy()
         exchange.flight, exchange.received = exchange.halo.start_back(halo, exchange.messages, f"{exchange.key} backward"), None
         return gradients[0].new_zeros(()), None
-
-
-PassRows = HaloRows | LocalRows  # the rows that a pass computes
 
 
 class FrozenInput:

@@ -52,7 +52,8 @@ def allgather_degrees(rows: BlockRows) -> np.ndarray:
     """Gather the in-degree of every vertex of the whole graph: int32, shape (n,). Collective: 4 n (p - 1) bytes over all ranks."""
     own, layout = rows.block.adjacency.degrees.astype(np.int32), rows.layout
     by_row = rows.grid.column_comm.allgather_rows(own, np.diff(layout.bounds), "topology")
-    return np.asarray(by_row[layout.places(np.arange(layout.n, dtype=np.int32))])
+    degrees: np.ndarray = by_row[layout.places(np.arange(layout.n, dtype=np.int32))]
+    return degrees
 
 
 class PartRelation(NamedTuple):
@@ -158,10 +159,10 @@ class BlockParts:
         return PendingLocalView(self.whole, parts, self.degrees, self.whole.adjacency.backend, halo)
 
 
-def check_replication(rows: BlockRows, what: str = "training on parts") -> None:
+def check_replication(rows: BlockRows) -> None:
     """Raise `UsageError` if the graph is replicated c > 1 times."""
     if (c := rows.grid.replication) != 1:
-        raise UsageError(f"{what} keeps one block row on each rank; got replication {c}: use 1")
+        raise UsageError(f"training on parts keeps one block row on each rank; got replication {c}: use 1")
 
 
 def _exchange_rows(whole: BlockRows, parts: VisibleParts, outside: bool) -> tuple[np.ndarray, CSR]:
