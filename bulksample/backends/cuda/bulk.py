@@ -153,7 +153,7 @@ def prepared(
 
     def run(recorder: CudaDevice, outside: list[Any]) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:
         # seeds and tags of the counters come later
-        later = [Draw(draw.law, Later.at(2 * h), Later.at(2 * h + 1)) for h, draw in enumerate(draws)]
+        later = [Draw(draw.law, *Later.of_draw(h)) for h, draw in enumerate(draws)]
         asked = put_seeds(recorder, seeds)
         bulk = enqueue(recorder, outside, asked, later)
         of_hops = [part for hop in bulk.hops for part in hop if part is not None]

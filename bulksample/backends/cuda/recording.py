@@ -65,6 +65,11 @@ class Later(int):
         number.index = index
         return number
 
+    @classmethod
+    def of_draw(cls, hop: int) -> tuple[Later, Later]:
+        """Return the seed and the tag of the draw of a hop."""
+        return cls.at(2 * hop), cls.at(2 * hop + 1)
+
 
 class _Address(NamedTuple):
     word: int
