@@ -54,7 +54,7 @@ class SharedDraws(Sequence[LayerPicks]):
 
 
 class LayerWeights(NamedTuple):
-    """The weights of the edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
+    """The weights of the edges that a layer-wise sampler keeps; see `samplers.layer_wise.LayerWise`."""
 
     row_sums: np.ndarray  # float64, shape (n,)
     debias: bool

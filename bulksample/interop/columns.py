@@ -17,7 +17,7 @@ from ..graph.vertex_table import VertexTable
 from ..nn.gather import RowPool, gather_rows
 from ..profiling import Profile, profiled
 from ..sparse import CSR
-from ..views.features import EdgeRows
+from ..views.edges import EdgeRows
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ def made_together(init: Callable[P, None]) -> Callable[P, None]:
     """Decorate ``__init__`` of a `Shared` class, which sends nothing. With the argument `comm`, a call is collective, in one exchange.
 
     The ranks of a `neighbor_sampler` count instead of `comm`. Constructors of base classes and parts are compared with the outer one. All
-    ranks raise if the constructor fails on one of them, or ranks were given different options.
+    ranks raise `UsageError`, `DataError` or `BackendUnavailable` if the constructor fails on one, or they were given different options.
     """
 
     names = list(signature(init).parameters)

@@ -36,7 +36,7 @@ from ..profiling import Profile
 from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
 from ..samplers.hgt import HGSampler
 from ..samplers.time_rule import TimeRule
-from ..views.features import EdgeRows, EdgeSource
+from ..views.edges import EdgeRows, EdgeSource
 from .columns import Columns, EdgesByEntry, Fetched, TableRows
 
 if TYPE_CHECKING:

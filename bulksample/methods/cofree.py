@@ -188,7 +188,8 @@ def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
     rows_of = {name: slice(first, first + graph.type(name).count) for name, first in offset.items()}
     for relation in graph.relations:
         degrees[rows_of[relation.destination]] += relation.adjacency.degrees
-    inside, relations = (degrees == 0) & (parts.blocks.part == comm.rank), []
+    alone, relations = (degrees == 0) & (parts.blocks.part == comm.rank), []
+    inside = alone.copy()
     for relation in graph.relations:
         matrix, own = relation.adjacency, rows_of[relation.destination]
         ends = offset[relation.destination] + matrix.row_of_entry(), offset[relation.source] + matrix.indices
@@ -198,7 +199,7 @@ def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
         total[own] += np.divide(kept.degrees, matrix.degrees, out=np.zeros(len(matrix.degrees)), where=matrix.degrees > 0)
         linked[own] += matrix.degrees > 0
         relations.append(replace(relation, adjacency=kept))
-    weights = np.divide(total, linked, out=inside.astype(np.float64), where=linked > 0)
+    weights = np.divide(total, linked, out=alone.astype(np.float64), where=linked > 0)
     vertices = np.flatnonzero(inside).astype(np.int32)
     part = part_of_relations(parts.whole, relations, vertices, weights[parts.seeds] > 0)
     names = by_type(graph, vertices)

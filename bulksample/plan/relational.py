@@ -36,7 +36,7 @@ class RelationalPlan:
     manifest: Manifest
     request: PlanRequest
     counts: dict[str, int]  # vertices of each type
-    timed: tuple[bool, ...]  # of each relation: its edges have times, or its sources
+    timed: tuple[bool, ...]  # of each relation: it has edges, and they or their sources have times
     target: str  # the type that is predicted
     needed: tuple[str, ...]  # types whose input rows the model reads
     weights: int  # theta, the parameters without embeddings
@@ -88,7 +88,8 @@ def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     names = tuple(kind.name for kind in manifest.types if kind.name in needed)
     counts = {kind.name: kind.vertices for kind in manifest.types}
     with_times = {kind.name for i, kind in enumerate(manifest.types) if "times" in manifest.of_type(i)}
-    timed = tuple("times" in manifest.of_relation(i) or one.source in with_times for i, one in enumerate(manifest.relations))
+    has_times = ("times" in manifest.of_relation(i) or one.source in with_times for i, one in enumerate(manifest.relations))
+    timed = tuple(has and one.edges > 0 for has, one in zip(has_times, manifest.relations, strict=True))
     frontiers = _expected(manifest, request, counts, target.name)
     return RelationalPlan(manifest, request, counts, timed, target.name, names, weights, tables, frontiers)
 
@@ -220,7 +221,10 @@ def _rows_sent(made: RelationalPlan, p: int, c: int) -> float:
 
 
 def _words_of_rows(made: RelationalPlan) -> dict[str, float]:
-    """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`."""
+    """Return the mean words of a row of each type into which relations with edges lead; see `_rows_sent`.
+
+    Raises `UsageError` if vertices and edges both have times.
+    """
     manifest, words = made.manifest, dict[str, float]()
     of_vertices = any("times" in manifest.of_type(i) for i in range(len(manifest.types)))
     if of_vertices and any("times" in manifest.of_relation(i) for i in range(len(manifest.relations))):  # unknown which of them count

@@ -20,7 +20,8 @@ from ..errors import UsageError
 from ..graph.minibatch import MiniBatch
 from ..loading.loader import BulkLoader
 from ..nn.layers import Input
-from ..views.features import EdgeRows, Fetching
+from ..views.edges import EdgeRows
+from ..views.features import Fetching
 from ..views.view import View
 
 

@@ -1,4 +1,4 @@
-"""Input features by vertex: dense or sparse, normalized, from this rank's memory; and numbers and features of edges.
+"""Input features by vertex: dense or sparse, normalized, from this rank's memory.
 
     X_batch = Q D X        Q selects the vertices of a mini-batch, D scales each row to unit norm
 
@@ -21,7 +21,6 @@ from ..backends import on_host
 from ..distributed.comm.base import Comm
 from ..distributed.comm.machines import shared_array
 from ..distributed.matrix.codec import CODECS
-from ..distributed.matrix.edge_exchange import EdgeExchange, EdgeFetch
 from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
@@ -231,55 +230,3 @@ def _inverse_norms(x: np.ndarray | CSR, norm: str) -> np.ndarray:
         totals = np.concatenate([np.empty(0), *parts])
     norms = np.sqrt(totals) if norm == "l2" else totals
     return np.divide(1.0, norms, out=np.ones_like(norms), where=norms > 0).astype(np.float32)
-
-
-class EdgeRows(NamedTuple):
-    """Positions in the adjacency (int64) and features (float32) of sampled edges; None for either that was not fetched."""
-
-    numbers: np.ndarray | None
-    features: np.ndarray | None
-
-    def part(self, first: int, last: int) -> EdgeRows:
-        """Return consecutive edges, as views."""
-        return EdgeRows(*(None if one is None else one[first:last] for one in self))
-
-
-class EdgeSource:
-    """Fetches the numbers and the features of edges, which are named by their ends.
-
-    Numbers are found in the whole adjacency, and features among those of all edges, if this rank has them; else an exchange fetches them
-    from the ranks that own their rows, and every fetch is collective. With `numbers`, it fetches numbers that are not found here.
-    """
-
-    def __init__(
-        self, matrix: CSR | None, features: np.ndarray | None, exchange: EdgeExchange | None = None, numbers: bool = False
-    ) -> None:
-        self._matrix, self._features, self._exchange = matrix, features, exchange
-        self._numbers = numbers and matrix is None
-
-    @property
-    def comm(self) -> Comm | None:
-        """The communicator of the fetches; None if nothing is fetched from other ranks."""
-        return None if self._exchange is None else self._exchange.comm
-
-    def start(self, destinations: np.ndarray, sources: np.ndarray) -> Callable[[], EdgeRows]:
-        """Start to fetch edges; return a function that waits for them."""
-        return self.ask([(destinations, sources)])[0]()
-
-    def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Callable[[], Callable[[], EdgeRows]]]:
-        """Return a function for each of several fetches of (destinations, sources) that starts it; see `FeatureSource.ask`."""
-        asked = [None] * len(fetches) if self._exchange is None else self._exchange.ask(fetches, self._numbers)
-        return [partial(self._started, *ends, begin) for ends, begin in zip(fetches, asked, strict=True)]
-
-    def _started(self, destinations: np.ndarray, sources: np.ndarray, begin: Callable[[], EdgeFetch] | None) -> Callable[[], EdgeRows]:
-        pending = None if begin is None else begin()
-
-        def wait() -> EdgeRows:
-            numbers, rows = (None, None) if pending is None else pending.wait()
-            if self._matrix is not None:
-                numbers = self._matrix.find(destinations, sources)
-            if self._features is not None:
-                rows = self._features[numbers]
-            return EdgeRows(numbers, None if rows is None else rows.astype(np.float32, copy=False))
-
-        return wait

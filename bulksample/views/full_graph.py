@@ -118,7 +118,10 @@ class HaloRows:
         return torch.cat([central, layer.receive(marginal, everything, h[c:m], slice(c, m), self.degrees[c:m], transforms)])
 
     def with_halo(self, h: torch.Tensor, key: str) -> torch.Tensor:
-        """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward."""
+        """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward.
+
+        Raises `ValueError` if `h` has not a row for each row of this rank.
+        """
         if len(h) != self.rows:
             raise ValueError(f"sources needs the {self.rows} rows of this rank; got {len(h)}")
         exchange, sent = LayerHaloExchange(self, key), h.float()

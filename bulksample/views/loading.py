@@ -15,7 +15,8 @@ from ..distributed.matrix.block_rows import InBlockRows
 from ..distributed.matrix.edge_exchange import EdgeExchange
 from ..distributed.matrix.rank_graph import RankGraph
 from ..graph import Graph
-from .features import EdgeSource, Features, FeatureSource, NoFeatures
+from .edges import EdgeSource
+from .features import Features, FeatureSource, NoFeatures
 from .sync import SharedMeeting
 from .type_features import RemoteFeatures, TypeFeatures, whole_features
 from .view import Targets, View

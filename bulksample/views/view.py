@@ -31,7 +31,8 @@ from ..loading.loader import BulkLoader
 from ..nn.relational import Schema
 from ..samplers import Sampler
 from ..samplers.time_rule import TimeRule
-from .features import EdgeSource, FeatureSource
+from .edges import EdgeSource
+from .features import FeatureSource
 from .inference_share import ScoredRows
 from .sync import Meeting, StreamSync
 

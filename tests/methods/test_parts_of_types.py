@@ -265,15 +265,19 @@ def test_every_edge_lies_in_one_part_with_its_reverse_and_copies_add_up_to_one(c
     assert not np.delete(weight, seeds).any()
 
 
-def test_a_vertex_without_neighbors_has_one_copy():
-    paper = VertexType("paper", 6, np.eye(6, dtype=np.float32), np.arange(6) % 2, 2, {"train": np.ones(6, bool)})
-    graph = Graph.of([paper], [relation_from_edges(paper, "cites", paper, [0, 1], [1, 0])], "alone")
+def test_a_vertex_without_neighbors_counts_once():
+    """Papers 2 to 5 have no neighbors; 2 is a neighbor of many, so ranks besides its own have a copy of it that counts nothing."""
+    paper = VertexType("paper", 26, np.eye(26, dtype=np.float32), np.arange(26) % 2, 2, {"train": np.arange(26) < 6})
+    cited = [0, 1, *[2] * 20]
+    graph = Graph.of([paper], [relation_from_edges(paper, "cites", paper, cited, [1, 0, *range(6, 26)])], "alone")
 
     def seeds(comm):
-        method = made(graph, comm, **COFREE).method
+        method = made(graph, comm, **COFREE, vertex_cut="random").method
+        assert 2 in method.local.vertices
         return list(zip(method.local.vertices[method.local.view.seeds].tolist(), method._cut.weights.tolist(), strict=True))
 
-    assert sorted(pair for pairs in on_threads(3, seeds) for pair in pairs) == [(v, 1.0) for v in range(6)]
+    found = [pair for pairs in on_threads(3, seeds) for pair in pairs]
+    assert sorted(found) == [(v, 1.0) for v in range(6)]
 
 
 @pytest.mark.parametrize("cut", ["random", "degree"])

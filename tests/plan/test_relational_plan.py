@@ -124,6 +124,14 @@ def test_rows_of_full_mini_batches_of_one_degree_are_those_of_a_run(tmp_path, ex
     assert topology_bytes(tmp_path / "g", 2, 2, exchange, fanouts=(4,)) == expected
 
 
+def test_times_of_a_relation_without_edges_change_no_prediction(tmp_path):
+    graph = planted()
+    empty = [replace(one, times=np.zeros(0, np.int64)) if not one.edges else one for one in graph.relations]
+    assert sum(one.times is not None for one in empty) == 1
+    expected = sampling_bytes(tmp_path / "g", graph, 2, 1)
+    assert sampling_bytes(tmp_path / "g", replace(graph, relations=tuple(empty)), 2, 1) == expected
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("p", "c"), [(2, 1), (4, 2)])
 def test_rows_that_travel_are_near_those_of_a_run(tmp_path, p, c):

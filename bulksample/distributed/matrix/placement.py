@@ -120,7 +120,10 @@ class Placement:
         return self.exchange == "rows-oblivious"
 
     def on_devices(self, comm: Comm) -> Placement:
-        """Return the placement for ranks with a device each: ``machine`` is in block rows over its ranks, equally many on each machine."""
+        """Return the placement for ranks with a device each: features of ``machine`` are in block rows over the ranks of a machine.
+
+        Raises `UsageError` on every rank if machines do not have equally many ranks.
+        """
         if self.features != "machine":
             return self
         if different := uneven(comm):
