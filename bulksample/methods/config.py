@@ -84,10 +84,8 @@ class TrainConfig(
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
-        divided = [name for name in ("graph", "topology", "features") if getattr(self, name) == "partitioned"]
-        if self.method != "sync" and "partitioned" in (self.graph, self.topology):
-            raise ValueError(f"method {self.method} divides a heterogeneous graph by itself; got {divided[0]} partitioned: leave it out")
-        if self.partition != "block" and not divided and self.method not in ("grappa", "cofree"):
+        divided = "partitioned" in (self.graph, self.topology, self.features)
+        if self.partition != "block" and not divided and self.method == "sync":  # the other methods divide the graph
             raise ValueError(
                 f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
                 "partitioned"

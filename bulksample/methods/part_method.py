@@ -18,6 +18,7 @@ from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.relational import Schema
+from ..samplers import Sampler
 from ..training.method import Method
 from ..training.source import ViewRequest
 from ..views.local import BlockParts, VisibleParts
@@ -37,6 +38,7 @@ class PartMethod(Method):
 
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
+    maps_relations: ClassVar[bool] = True
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
 
     config: TrainConfig
@@ -48,22 +50,33 @@ class PartMethod(Method):
         if not self.config.is_relational:
             return super().open(request)
         assert isinstance(request.source, Graph)
-        if request.placement.replication != 1:
-            raise UsageError(f"training on parts keeps one block row on each rank; got replication {request.placement.replication}: use 1")
+        if (c := request.placement.replication) != 1:
+            raise UsageError(f"training on parts keeps one block row on each rank; got replication {c}: use 1")
+        if request.placement.exchange != "owner":
+            found = f"{request.placement.exchange} with method {self.name}, where every rank has the relations: use owner"
+            raise UsageError(f"exchange is for a topology in block rows; got {found}")
         layouts = TypeLayouts.open(request.source, request.placement, request.placement.topology_grid(request.comm), self.config.seed)
         view = super().open(request._replace(placement=_whole_topology(request.placement)))
         part = [own.blocks_of(np.arange(own.n, dtype=np.int32)).astype(np.int32) for own in layouts.of.values()]
         self._chunks, self._rank = VisibleParts(np.concatenate(part), np.eye(request.comm.size, dtype=bool)), request.comm.rank
-        together(request.comm, lambda: self._check_types(view))
+        together(request.comm, lambda: self._check_types(view, request.sampler))
         return view
 
-    def _check_types(self, view: View) -> None:
+    def _check_types(self, view: View, sampler: Sampler) -> None:
+        """Raise `UsageError` for what the model, the times or the sampler do not support, which some parts would not show."""
         schema = view.targets.schema
         assert schema is not None
         check_learned(self.config, view.name, schema, "a part has the rows of its own vertices alone")
         if self.in_time and getattr(view.targets, "times", None) is not None:
             why, fits = self.in_time
             raise UsageError(f"method {self.name} {why}; got graph {view.name!r}, which has times: use {fits}")
+        if self.samples:
+            sampler.check(view.adjacency)
+
+    @property
+    def samples(self) -> bool:
+        """True if steps are mini-batches."""
+        return False
 
     def make_parts(self, view: View) -> BlockParts | TypeParts:
         """Return what fetches the parts of a view that `open` has opened; collective."""

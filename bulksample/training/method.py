@@ -67,6 +67,8 @@ class Method:
         True if every rank has the same number of steps in a round. Otherwise the ranks agree on the largest number.
     shared_sums : bool
         True if `combine_gradients` returns the sums of all ranks, so that all of them see at once that a step has failed.
+    maps_relations : bool
+        True if every rank has the relations of several types whole, also where its method divides them.
     elastic : {"minibatches", "whole", "no"}
         What another number of ranks continues: the mini-batches of the ranks of the first start, which they share to the bit (see
         `training.step`), steps over the whole graph, which agree within rounding, or nothing.
@@ -79,6 +81,7 @@ class Method:
     feature_placements: ClassVar[tuple[str, ...]] = FEATURES
     equal_steps: ClassVar[bool] = False
     shared_sums: ClassVar[bool] = True
+    maps_relations: ClassVar[bool] = False
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "minibatches"
     models: ClassVar[Literal["any", "layers", "own"]] = "any"
 

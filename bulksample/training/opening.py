@@ -68,7 +68,7 @@ def open_run(
     """Open a run, and restore it if it is to be resumed; collective. See `Trainer` for the parameters and errors."""
     before = sent_by(comm)
     agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
-    source = open_source(graph, config, comm)
+    source = open_source(graph, config, comm, method.maps_relations)
     choices = _choose(config, source, comm, compute, method, module)
     config, own, placement = choices.config, choices.method, choices.placement
 

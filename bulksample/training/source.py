@@ -60,11 +60,12 @@ class ViewRequest(NamedTuple):
         return None if self.placement.features == "replicated" else self.comm
 
 
-def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
+def open_source(source: Source, config: TrainOptions, comm: Comm, whole: bool = False) -> Source:
     """Open the store of a graph for a model of relations, and return other sources as they are; collective.
 
     The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store. The
-    adjacency and the columns of a graph in memory are checked. Raises `UsageError` on every rank if the model does not suit the graph, or
+    adjacency and the columns of a graph in memory are checked, and those of a store, unless ranks read and check their own rows; with
+    `whole` they never do. Raises `UsageError` on every rank if the model does not suit the graph, or
     the store has no held-out edges to predict, and `DataError` if columns of a graph in memory are malformed.
     """
 
@@ -80,7 +81,7 @@ def open_source(source: Source, config: TrainOptions, comm: Comm) -> Source:
 
     def opened() -> Graph:
         assert not isinstance(source, Graph)
-        divided = (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
+        divided = not whole and (config.topology or config.graph) == "partitioned"  # each rank then checks the rows that it reads
         graph = store.load(source, check="none", structure=not divided)
         checked = graph.validate() if config.check == "full" and not divided else graph
         return load_links(checked, source, absent=not divided) if config.task == "links" else checked

@@ -7,6 +7,7 @@ from planted_relations import planted
 from recorder import Recorder
 from training_runs import weights_and_report, weights_of
 
+import bulksample as bs
 from bulksample import Graph, UsageError, VertexType, backends, relation_from_edges
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
@@ -317,9 +318,9 @@ def test_masks_drop_pairs_and_keep_the_mean_of_the_rest():
 @pytest.mark.parametrize(("graph", "options", "message"), [
     ({"times": True}, {"method": "cofree"}, "for each seed's time; got graph 'planted', which has times: use method sync"),
     ({"times": True}, {"method": "grappa"}, "they draw from those before; got graph .planted., .*: use seed_weights none"),
-    ({"times": True}, {"method": "grappa", "full_graph": True}, "use mini-batches"),
+    ({"times": True}, {"method": "grappa", "full_graph": True}, "use mini-batches, with seed_weights none"),
     ({}, {"method": "grappa", "featureless": "embedding"}, "a part has the rows of its own vertices alone; type 'venue'"),
-    ({}, {"method": "cofree", "graph": "partitioned"}, "divides a heterogeneous graph by itself"),
+    ({}, {"method": "cofree", "exchange": "rows", "evaluate": "sampled"}, "where every rank has the relations: use owner"),
     ({}, {"method": "grappa", "replication": 2}, "got replication 2: use 1"),
     ({}, {"method": "retexo"}, "the projections of the types into one width belong to no layer"),
 ])  # fmt: skip
@@ -329,6 +330,32 @@ def test_what_has_no_meaning_is_refused(graph, options, message):
             weights_and_report(planted(**graph), comm, **{**SMALL, **options})
 
     on_threads(2, rank)
+
+
+@pytest.mark.parametrize("method", ["grappa", "random-tma"])
+def test_what_one_part_alone_would_show_is_refused_on_all_ranks(method):
+    """Parallel edges, which LABOR refuses, lie in the part of one rank."""
+    paper = VertexType("paper", 12, np.eye(12, dtype=np.float32), np.arange(12) % 2, 2, {"train": np.ones(12, bool)})
+    graph = Graph.of([paper], [relation_from_edges(paper, "cites", paper, [1, 1, 2, 9], [0, 0, 3, 10])], "twice")
+
+    def rank(comm):
+        run = {**SMALL, "method": method, "sampler": "labor", **({"view": "base"} if method == "grappa" else {})}
+        with pytest.raises(UsageError, match="has parallel edges"):
+            weights_and_report(graph, comm, **run)
+
+    on_threads(3, rank)
+
+
+@pytest.mark.parametrize("method", ["grappa", "cofree", "random-tma"])
+def test_a_share_that_ranks_opened_trains_as_its_store(method, tmp_path):
+    store.save(planted(), tmp_path / "s")
+    run = {**SMALL, "method": method, "evaluate": "none"}
+
+    def rank(comm):
+        share = bs.load(tmp_path / "s", world=comm)
+        return [bs.train(one, comm=None if one is share else comm, **run)["train_loss"] for one in (share, tmp_path / "s")]
+
+    assert all(of_share == of_store for of_share, of_store in on_threads(3, rank))
 
 
 def test_grappa_without_weights_trains_in_time_and_draws_nothing_later():

@@ -110,7 +110,6 @@ def test_damaged_rows_of_a_store_are_refused_on_every_rank(tmp_path):
         ({"exchange": "rows", "topology": "replicated"}, "exchange is for a topology in block rows; got rows"),
         ({"sampler": "ladies"}, "read whole relations; got a topology in block rows: use sage, labor or full"),
         ({"seed_locality": 3, "partition": "stream"}, "seed_locality 3 makes 3 parts by stream, which p / c = 2 block rows cannot share"),
-        ({"method": "psgd-pa", "features": None}, "method psgd-pa divides a heterogeneous graph by itself; got topology partitioned"),
         ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2"),
         ({"topology": None, "features": None, "graph": "partitioned", "seed_times": "asked"}, "graph 'planted' has no times"),
     ],

@@ -17,7 +17,7 @@ from ...data.link_split import LinkGraph
 from ...distributed.comm.threads import SerialComm
 from ...graph import Graph, VertexType
 from ...graph.induced import induced
-from ...local_adjacency import union_of
+from ...local_adjacency import LocalAdjacency, union_of
 from ...sparse import CSR
 from ...training.link_batches import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view
@@ -134,6 +134,7 @@ class _Relations(DividedGraph):
         check_seeds(f"type {kind.name!r}", seeds, kind.labels[seeds])
         self._first = int(graph.offsets[graph.place(kind.name)])
         check_learned(self._config, graph.name, schema_of(graph, kind.name), _SHAPES)
+        self._request.sampler.check(LocalAdjacency(graph, self._request.backend, by_type=True))  # a part may not show what does not fit
         self.adjacency = union_of(graph)
         self.labels = None
         if kind.labels.dtype.kind != "f":
@@ -169,6 +170,7 @@ class _RelationLinks(DividedGraph):
         self._held, self._rule = link_rule(self._config, graph)
         source, _, destination = self._held.relation
         check_learned(self._config, graph.name, schema_of(graph, source)._replace(link_target=destination), _SHAPES)
+        self._request.sampler.check(LocalAdjacency(graph, self._request.backend, by_type=True))
         self.adjacency = union_of(graph)
 
     def count_examples(self, vertices: np.ndarray) -> int:

@@ -63,6 +63,7 @@ class Averaging(Method):
     feature_placements: ClassVar[tuple[str, ...]] = ("partitioned",)  # a trainer reads those of its part
     equal_steps: ClassVar[bool] = True
     shared_sums: ClassVar[bool] = False
+    maps_relations: ClassVar[bool] = True
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
     partition_kind: ClassVar[str]
     graph: DividedGraph

@@ -55,6 +55,8 @@ from ..full import require_single_precision
 from ..part_method import PartMethod
 from .seed_weights import batch_scalar, capped, effective_share, shrunk, tree_weights, walk_coverage
 
+_UNWEIGHTED = "mini-batches, with seed_weights none"
+
 
 class Grappa(PartMethod):
     """Train on parts of the graph, with the loss of each seed weighted by how much of its neighbourhood the part covers."""
@@ -71,7 +73,7 @@ class Grappa(PartMethod):
         if config.full_graph:
             require_single_precision(config)
         if config.full_graph:
-            self.in_time = "gives each vertex one row in a pass over the view, and in time it has one for each seed's time", "mini-batches"
+            self.in_time = "gives each vertex one row in a pass over the view, and in time it has one for each seed's time", _UNWEIGHTED
         elif config.seed_weights != "none":
             self.in_time = "weighs seeds by all their neighbors, and in time they draw from those before", "seed_weights none"
         if config.seed_weights == "tree":
@@ -91,6 +93,10 @@ class Grappa(PartMethod):
             raise UsageError("tree weights are known only when they are drawn; got shrink ess: use a number")
 
     # ---- views
+
+    @property
+    def samples(self) -> bool:
+        return not self.config.full_graph
 
     def view(self, context: TrainingContext) -> None:
         """Fetch the view of the first super-epoch; collective."""
