@@ -1,5 +1,8 @@
 """Grappa and CoFree on several types: one rank is `sync`, apart is together, and weights are what counting gives."""
 
+import gc
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -356,6 +359,23 @@ def test_a_share_that_ranks_opened_trains_as_its_store(method, tmp_path):
         return [bs.train(one, comm=None if one is share else comm, **run)["train_loss"] for one in (share, tmp_path / "s")]
 
     assert all(of_share == of_store for of_share, of_store in on_threads(3, rank))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are not listed here")
+@pytest.mark.parametrize("method", ["grappa", "cofree", "random-tma"])
+def test_a_run_leaves_no_file_of_its_store_open(method, tmp_path):
+    """Without a circle of references, the files are closed before anybody collects garbage."""
+    store.save(planted(), tmp_path / "s")
+
+    def mapped():
+        return sum(f"{tmp_path}/" in os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd"))
+
+    gc.disable()
+    try:
+        on_threads(3, lambda comm: bs.train(tmp_path / "s", comm=comm, **{**SMALL, "method": method, "epochs": 2}) and None)
+        assert mapped() == 0
+    finally:
+        gc.enable()
 
 
 def test_grappa_without_weights_trains_in_time_and_draws_nothing_later():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -75,9 +75,10 @@ def in_fork(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any
         _answer(work, writer)
     os.close(writer)
     deadline, parts = time.monotonic() + seconds, []
-    with open(reader, "rb", buffering=0) as stream:
+    with open(reader, "rb", buffering=0) as stream, selectors.DefaultSelector() as selector:  # select takes no number above 1023
+        selector.register(stream, selectors.EVENT_READ)
         while left := max(0.0, deadline - time.monotonic()):
-            if select.select([stream], [], [], left)[0]:
+            if selector.select(left):
                 part = stream.read(2**16)
                 if not part:
                     break

@@ -92,7 +92,7 @@ def test_only_types_that_the_model_reads_are_fetched():
         ({"features": None, "replication": 2}, "replication is for block rows"),
         ({"feature_storage": "fp16"}, "feature_storage is for features that a rank or its machine holds whole"),
         ({"features": None, "feature_codec": "int8"}, "feature_codec, cache_bytes and fetch_together are for features that other ranks"),
-        ({"cache_bytes": 10, "cache_by": "inclusion"}, "got cache_by inclusion; use degree or frequency"),
+        ({"cache_bytes": 10, "cache_by": "inclusion"}, "cache_by inclusion multiplies with one adjacency; .*: use degree or frequency"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(options, message):

@@ -100,7 +100,7 @@ class Averaging(Method):
         if config.lost_parts and self.participant.part is not None and self.participant.serves:
             raise UsageError("lost_parts needs trainers beside the server; got 1 rank: use 3 or more")
         members, split = self.participant.receive_part(self._partition_graph() if self.participant.serves else None)
-        self._part_view = lambda vertices: self.graph.part_view(vertices, split)
+        self._part_view = partial(self.graph.part_view, split=split)
         if self.participant.serves:
             self.whole_view = self.graph.whole_view()
         return self.whole_view if members is None else self._part_view(members)

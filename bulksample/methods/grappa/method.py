@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import zlib
 from typing import Any, ClassVar
+from weakref import WeakMethod
 
 import numpy as np
 import torch
@@ -130,7 +131,13 @@ class Grappa(PartMethod):
 
     def batches(self, context: TrainingContext) -> BatchSource:
         fixed = {"ranks": self.comm.size, "partition": zlib.crc32(self.parts.mark.tobytes())}
-        self._batches = IsolatedBatches(fixed, self._drop_coming)
+        coming = WeakMethod(self._drop_coming)  # no circle, which would keep the files of a store open
+
+        def drop() -> None:
+            if (own := coming()) is not None:
+                own()
+
+        self._batches = IsolatedBatches(fixed, drop)
         self._use_view(context)
         return self._batches
 
