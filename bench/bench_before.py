@@ -1,7 +1,7 @@
 """Measure sampling beside another checkout of this repository, such as the commit before a change: plain graphs, and relations.
 
-    git worktree add /tmp/before COMMIT; (cd /tmp/before; python setup.py build_ext --inplace)
-    python bench/run.py before /tmp/before
+    git worktree add ../before COMMIT; (cd ../before; python setup.py build_ext --inplace)
+    python bench/run.py before ../before
 
 Each checkout samples the same epochs in a process of its own, in turn. Their digests must be equal. A pair of
 processes varies by up to 5 %, whatever the rounds, since memory lies elsewhere in each: run it several times.
@@ -21,7 +21,7 @@ from harness import Numbers, compare
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("dcsbm", "rmat", "reddit", "one relation", "relations")
 _WORKER = """
-import sys, time
+import inspect, sys, time
 import numpy as np
 import bulksample as bs
 from bulksample.data.dcsbm import dcsbm
@@ -39,15 +39,18 @@ def typed(ends):
         sources = (COUNTS[source] * rng.random(m) ** 2).astype(np.int64)
         relations.append(bs.relation_from_edges(types[source], name, types[destination], sources, rng.integers(0, COUNTS[destination], m)))
     used = {end for source, _, destination, _ in ends for end in (source, destination)}
-    return bs.Graph.of([kind for name, kind in types.items() if name in used], relations, "typed")
+    return (getattr(bs.Graph, "of", None) or bs.HeteroGraph)([kind for name, kind in types.items() if name in used], relations, "typed")
 
 name, threads = sys.argv[1], int(sys.argv[2])
 graph = {"dcsbm": lambda: dcsbm(100_000, 20, "products"), "rmat": lambda: rmat(17), "reddit": lambda: dcsbm(20_000, 200, "reddit"),
          "one relation": lambda: typed(ENDS[:1]), "relations": lambda: typed(ENDS)}[name]()
 seeds = np.arange(32 * 1024) % 20_000
-options = {"batch_size": 1024, "bulk_size": 4, "seed": 1, "threads": threads, "prefetch": False, "out": "numpy"}
+options = {"batch_size": 1024, "bulk_size": 4, "seed": 1, "threads": threads, "prefetch": False}
+if "out" in inspect.signature(bs.Loader.__init__).parameters:  # earlier loaders give arrays
+    options["out"] = "numpy"
 fanouts = (10, 5, 3) if name == "relations" else (15, 10, 5)
-loader = bs.Loader(graph, "sage", fanouts, seeds=seeds if graph.plain else ("paper", seeds), **options)
+made = bs.Loader if isinstance(graph, bs.Graph) else bs.HeteroLoader
+loader = made(graph, "sage", fanouts, seeds=("paper", seeds) if "relation" in name else seeds, **options)
 print(bs.digest(batch.minibatch for batch in loader), flush=True)
 for _ in sys.stdin:
     start = time.perf_counter()

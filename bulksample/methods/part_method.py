@@ -23,6 +23,7 @@ from ..training.method import Method
 from ..training.source import ViewRequest
 from ..views.local import BlockParts, VisibleParts
 from ..views.type_part import TypeParts
+from ..views.type_view import type_targets
 from ..views.view import View
 from .config import TrainConfig
 
@@ -67,7 +68,7 @@ class PartMethod(Method):
         schema = view.targets.schema
         assert schema is not None
         check_learned(self.config, view.name, schema, "a part has the rows of its own vertices alone")
-        if self.in_time and getattr(view.targets, "times", None) is not None:
+        if self.in_time and type_targets(view).times is not None:
             why, fits = self.in_time
             raise UsageError(f"method {self.name} {why}; got graph {view.name!r}, which has times: use {fits}")
         if self.samples:

@@ -166,7 +166,7 @@ def test_the_file_keeps_them(graph, name, tmp_path):
     ({"schema": np.frombuffer(b'{"relation": ["a", "b", "c"], "reverses": [], "timed": false}', np.uint8)}, "no relation a:b:c"),
 ])  # fmt: skip
 def test_files_that_are_wrong(tmp_path, change, message):
-    """Of the form of earlier versions, which names no relation, unless the change gives one."""
+    """The files have the form of earlier versions, which names no relation, unless the change gives one."""
     fine = {f"{split}_{what}": np.zeros((2, 2), np.int32) for split in HELD_OUT for what in ("pairs", "negatives")} | {"n": np.array(10)}
     undirected(n=10).save(tmp_path / "g")
     np.savez(tmp_path / "g" / FILE, **sealed(fine))
