@@ -27,6 +27,7 @@ import bulksample as bs
 from bulksample.data.dcsbm import dcsbm
 from bulksample.data.rmat import rmat
 
+print(bs.__path__[0], flush=True)
 COUNTS = {"paper": 100_000, "author": 60_000, "institute": 2_000, "field": 10_000}
 ENDS = [("paper", "cites", "paper", 12), ("author", "writes", "paper", 3), ("paper", "written_by", "author", 3),
         ("institute", "employs", "author", 1), ("field", "topic_of", "paper", 5), ("paper", "topic", "field", 5)]
@@ -80,9 +81,13 @@ def before(
 
 def _worker(checkout: Path, name: str, threads: int) -> subprocess.Popen[str]:
     """Start the process of a checkout, which samples an epoch for each line that it gets."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    command = [sys.executable, "-c", _WORKER, name, str(threads)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    command = [sys.executable, "-P", "-c", _WORKER, name, str(threads)]  # -P: the package of the working directory comes in neither
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    if (found := Path(_line(worker))) != checkout.resolve() / "bulksample":
+        worker.kill()
+        raise SystemExit(f"{checkout} has no package bulksample: {found} would be measured in its place")
+    return worker
 
 
 def _epoch(worker: subprocess.Popen[str]) -> Callable[[], float]:
