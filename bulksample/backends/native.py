@@ -168,13 +168,12 @@ class Native(Backend):
         if trees.moving or len({(law.last, law.strict) for of_hop in laws for law in of_hop}) != 1:  # one rule of time for all
             return None
         of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
-        disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
         first = laws[0][0]
         given = [(r.source, r.destination, *_arrays(r.matrix), r.timed, r.repeats) for r in relations]
         drawn = [[_drawing(r.matrix, law.fanout, law.draw) for r, law in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
-            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, entries, self.threads,
+            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, trees.disjoint, first.last, first.strict, entries, self.threads,
         )  # fmt: skip
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
 
@@ -220,6 +219,6 @@ def _drawing(a: CSR, fanout: int, draw: Draw) -> tuple[int, int, int, int]:
 def _hetero_expansion(types: list[Any], held: list[int], hops: list[Any]) -> HeteroExpansion:
     """Arrange what the kernel returns of one mini-batch."""
     rows, vertices, trees = (list(column) for column in zip(*types, strict=True))
-    owners = [np.zeros(len(v), np.int32) if t is None else t for v, t in zip(vertices, trees, strict=True)]
+    owners = [owner for owner in trees if owner is not None]  # all or none of them
     edges = [[Hop(pointers, columns, None, entries) for pointers, columns, entries in of_hop] for of_hop in hops]
     return HeteroExpansion(rows, vertices, owners, np.array(held, np.int64).reshape(-1, len(types)), edges)

@@ -66,13 +66,17 @@ class HeteroExpansion(NamedTuple):
 
     def trees_of(self, place: int) -> np.ndarray:
         """Return the tree of each vertex of a type: int32."""
-        return self.trees[place] if self.trees else np.zeros(len(self.vertices[place]), np.int32)
+        return self.trees[place] if self.trees else 0 * self.vertices[place]
 
     @staticmethod
     def of_one(expansion: Expansion) -> HeteroExpansion:
         """Return the expansion of one relation, whose vertices share one tree."""
         held = np.array(expansion.held, np.int64)[:, None]
         return HeteroExpansion([expansion.seed_rows], [expansion.vertices], [], held, [[hop] for hop in expansion.hops])
+
+    def plain(self) -> Expansion:
+        """Return the expansion of the only type and the only relation."""
+        return Expansion(self.seed_rows[0], self.vertices[0], self.held[:, 0].tolist(), [hop for (hop,) in self.hops])
 
 
 class TreeVertices(NamedTuple):

@@ -11,7 +11,7 @@ from relation_bulks import TIMES, drawn, hubs, sampler_of
 from bulksample import backends
 from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.draws import HUB
-from bulksample.backends.cuda.relation_bulk import peak_bytes
+from bulksample.backends.cuda.predicted import relation_bytes
 from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
 
@@ -101,10 +101,10 @@ def test_no_bulk_takes_more_memory_than_was_predicted(name, fanouts, prepares, m
     engine.device.prepares = prepares
 
     def noted(bound, disjoint, laws, long):
-        predicted[:] = [peak_bytes(bound, disjoint, laws, hubs) for hubs in (long, [False] * len(long))]
+        predicted[:] = [relation_bytes(bound, disjoint, laws, hubs) for hubs in (long, [False] * len(long))]
         return predicted[0]
 
-    monkeypatch.setattr(relations, "peak_bytes", noted)
+    monkeypatch.setattr(relations, "relation_bytes", noted)
     drawn(graph, sampler, seeds, engine)  # what belongs to the graph is there from now on
     engine.device.recordings.clear()
     counted.peak = held = counted.alive

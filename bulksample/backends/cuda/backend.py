@@ -17,15 +17,14 @@ from ...pickled import Unpicklable
 from ...rng import Draw
 from ...sparse import CSR
 from ..base import Backend, Picks, Restriction, drawn_from
-from ..hops import Expansion, cut
+from ..hops import Expansion
 from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from ..quantiser import Noise, refuse_row
 from ..reference import located
 from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 from . import draws, layers, products, tables
-from .bulk import expand
+from .bulk import cut_on_host, expand
 from .device import CudaDevice, Launcher
-from .relation_bulk import cut_on_host
 from .relations import expand_relations
 
 T = TypeVar("T")
@@ -121,7 +120,7 @@ class Cuda(Unpicklable, Backend):
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
         bulk = expand(self.device, self.device.matrix(drawn_from(a, draws)), seeds, fanouts, draws, only_new)
-        return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+        return [one.plain() for one in cut_on_host(bulk.to_host(self.device))]
 
     @_phase
     def expand_relations(
@@ -129,14 +128,14 @@ class Cuda(Unpicklable, Backend):
         entries: bool = True,
     ) -> list[HeteroExpansion] | None:  # fmt: skip
         bulk = expand_relations(self.device, counts, relations, trees, laws, only_new)
-        return None if bulk is None else cut_on_host(bulk.to_host(self.device), trees)
+        return None if bulk is None else cut_on_host(bulk.to_host(self.device), trees.pointers)
 
     @_phase
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         bulk = layers.expand_layers(self.device, a, seeds, drawn, weights, only_new)
-        return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+        return [one.plain() for one in cut_on_host(bulk.to_host(self.device))]
 
     @_phase
     def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:

@@ -15,11 +15,12 @@ from ...graph.selection import Selection
 from ...rng import Draw
 from ...sparse import CSR
 from ..layer_draws import LayerRace, LayerWeights, SharedDraws
-from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, Division, OpenBulk, close, hop_after_hop, prepared, put_inputs
 from .device import CudaDevice, DeviceCSR
 from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_pointers, arriving, extents, smallest
 from .predicted import LayerBounds, fits, layer_bounds, layer_bytes, zeroed_words
 from .products import Restricted, keep_met, sum_products
+from .recording import Later
 from .tables import HashTables, HeldVertices, Numbering, Slots, equal_tables, table_of
 
 
@@ -66,15 +67,16 @@ def expand_layers(
     bounds = tuple(layer_bounds(n, top, k, count, fanouts, only_new, shared))
     squared = isinstance(drawn, LayerRace) and drawn.power == 2
     how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)
-    arrays = _placed(device, a, drawn, weights)
+    arrays, asked = _placed(device, a, drawn, weights), DeviceSeeds.of(seeds)
     if bounded and device.prepares:
 
-        def enqueue(recorder: CudaDevice, outside: Sequence[Any], asked: DeviceSeeds, later: Sequence[Draw]) -> OpenBulk:
-            return _layer_wise(recorder, _Arrays(*outside), asked, seeds.pointers, how, later)
+        def enqueue(recorder: CudaDevice, outside: Sequence[Any], inputs: DeviceSeeds) -> OpenBulk:
+            return _layer_wise(recorder, _Arrays(*outside), inputs, seeds.pointers, how, Later.of(drawn.draws))
 
         sizes = tuple(None if array is None else len(array) for array in arrays)  # launches have them as numbers
-        return prepared(device, (how, sizes), enqueue, arrays, seeds, drawn.draws)
-    return close(device, _layer_wise(device, arrays, put_seeds(device, seeds), seeds.pointers, how, drawn.draws))
+        shape = (how, sizes), seeds.pointers.tobytes(), tuple(draw.law for draw in drawn.draws)
+        return prepared(device, shape, enqueue, arrays, asked, drawn.draws)
+    return close(device, _layer_wise(device, arrays, put_inputs(device, asked), seeds.pointers, how, drawn.draws))
 
 
 def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights: LayerWeights) -> _Arrays:
@@ -106,7 +108,7 @@ def _layer_wise(
             rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, size, k)
             return hops[hop].draw(rows, draws[hop])
 
-        return hop_after_hop(device, numbering, asked, draw, count, how.only_new, most is not None)
+        return hop_after_hop(device, numbering, asked, draw, count, Division(seeds, how.only_new), most is not None)
 
 
 class _LayerHop(NamedTuple):

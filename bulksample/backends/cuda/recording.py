@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...rng import Draw
 from .device import CudaDevice, kernels
 
 RECORDINGS = 16  # shapes of bulks that a device remembers
@@ -66,9 +67,9 @@ class Later(int):
         return number
 
     @classmethod
-    def of_draw(cls, hop: int) -> tuple[Later, Later]:
-        """Return the seed and the tag of the draw of a hop."""
-        return cls.at(2 * hop), cls.at(2 * hop + 1)
+    def of(cls, draws: Sequence[Draw]) -> list[Draw]:
+        """Return the draws of all hops with seeds and tags that come later."""
+        return [Draw(draw.law, cls.at(2 * hop), cls.at(2 * hop + 1)) for hop, draw in enumerate(draws)]
 
 
 class _Address(NamedTuple):

@@ -11,31 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...rng import Law
 from ..relational import RelationLaw, RelationRows, Trees
-from .bulk import BOUND_SHARE
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceHop, Division, OpenBulk, close, prepared, put_inputs
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUB, HUBS, KEYED, SLICES, set_words
-from .recording import recorded
-from .relation_bulk import (
-    HUB_WORDS,
-    Inputs,
-    OpenRelationBulk,
-    RelationBulk,
-    RelationHop,
-    Shape,
-    bounds,
-    close,
-    has_hubs,
-    most_in_sets,
-    peak_bytes,
-    slice_places,
-    state_words,
-)
+from .predicted import HUB_WORDS, BulkBounds, bounds, has_hubs, most_in_sets, relation_bytes, relation_state_words, slice_places
 from .tables import FoundVertices, HeldVertices, Numbering
 
 _BY_PLACE, _LAST, _STRICT = 1, 2, 4
@@ -49,10 +34,47 @@ RELATION = np.dtype(  # Relation of csrc/relations.h
 _ROW_WORDS = 4  # of DrawnRow, in words of 64 bits
 
 
+class Shape(NamedTuple):
+    """The sizes, laws and bounds of a bulk, which fix its launches together with its arrays."""
+
+    counts: tuple[int, ...]
+    order: tuple[int, ...]  # the relations by source type
+    ends: tuple[tuple[int, int], ...]  # source and destination of each, in that order
+    drawn: tuple[tuple[tuple[int, Law], ...], ...]  # [hop][relation in that order]: fanout and law
+    bound: BulkBounds
+    only_new: bool
+    disjoint: bool
+    hubs: tuple[bool, ...]  # for each relation in that order, whether it has rows that many warps share
+
+    @property
+    def groups(self) -> int:
+        """k T."""
+        return len(self.bound.sizes)
+
+    @property
+    def segments(self) -> int:
+        """k R."""
+        return self.groups // len(self.counts) * len(self.order)
+
+
+class RelationInputs(NamedTuple):
+    """The arrays that a bulk copies to the device."""
+
+    relations: Any  # int64: an array of `RELATION` for each hop
+    firsts: Any  # int64, shape (T,)
+    pointers: Any  # int64, shape (k T + 1,): the seeds of each group
+    seeds: Any  # int32
+    trees: Any  # int32: the tree of each seed
+    none: Any  # int64, shape (k T + 1,): zeros
+    names: Any  # int64, shape (t,)
+    starts: Any  # int64, shape (t,)
+    ends: Any  # int64, shape (t,)
+
+
 def expand_relations(
     device: CudaDevice, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
     only_new: bool,
-) -> RelationBulk | None:  # fmt: skip
+) -> DeviceBulk | None:  # fmt: skip
     """Take mini-batches through all hops on relations, where the arrays stay; see `Backend.expand_relations`.
 
     Returns None for windows that move, which the definition draws. Waits once, at the end, if the largest bulk that the fanouts allow takes
@@ -63,30 +85,17 @@ def expand_relations(
     laws = [[_without_zeros(*pair) for pair in zip(relations, of_hop, strict=True)] for of_hop in laws]
     order = tuple(sorted(range(len(relations)), key=lambda r: relations[r].source))
     ends = tuple((relations[r].source, relations[r].destination) for r in order)
-    disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
     drawn = tuple(tuple((of_hop[r].fanout, of_hop[r].draw.law) for r in order) for of_hop in laws)
     bound = bounds(counts, relations, trees, laws, only_new)
     long = tuple(device.matrix(relations[r].matrix).longest > HUB for r in order)
-    shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, disjoint, long)
+    shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, trees.disjoint, long)
     inputs = _inputs(device, shape, relations, trees, laws)
-    bounded = peak_bytes(bound, disjoint, drawn, long) <= device.free_bytes // BOUND_SHARE
+    bounded = relation_bytes(bound, trees.disjoint, drawn, long) <= device.free_bytes // BOUND_SHARE
     if not (bounded and device.prepares):
-        return close(device, shape, enqueue(device, shape, _put(device, inputs), bounded))
+        return close(device, enqueue(device, shape, put_inputs(device, inputs), bounded))
     sizes = bound.seeds.tobytes(), bound.sizes.tobytes(), tuple(relations[r].matrix.nnz for r in order)
-    given = device.free_bytes, device.numbering, tuple(array is None for array in inputs)
-    key = ("relations", *(part for part in shape if part is not bound), *sizes, *given)
-
-    def run(recorder: CudaDevice, outside: Sequence[Any]) -> tuple[tuple[Inputs, OpenRelationBulk], list[Any]]:
-        asked = _put(recorder, inputs)
-        bulk = enqueue(recorder, shape, asked, True)
-        kept = [bulk.sizes, bulk.seed_rows, bulk.held.vertices, *(part for hop in bulk.hops for part in hop)]
-        return (asked, bulk), kept if bulk.held.trees is None else [*kept, bulk.held.trees]
-
-    recording = recorded(device, key, run, [])
-    asked, bulk = recording.result
-    with device.phase("enqueue"):
-        pairs = [(there, array) for there, array in zip(asked, inputs, strict=True) if array is not None]
-        return close(device, shape, bulk, recording.enqueue(device, [], pairs, []))
+    key = ("relations", *(part for part in shape if part is not bound), *sizes)
+    return prepared(device, key, lambda recorder, _, there: enqueue(recorder, shape, there, True), [], inputs)
 
 
 def _without_zeros(relation: RelationRows, law: RelationLaw) -> RelationLaw:
@@ -101,7 +110,7 @@ def _without_zeros(relation: RelationRows, law: RelationLaw) -> RelationLaw:
 
 def _inputs(
     device: CudaDevice, shape: Shape, relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]]
-) -> Inputs:
+) -> RelationInputs:
     """Lay out what a bulk copies to the device, on the host."""
     table = np.zeros((len(laws), len(relations)), RELATION)
     for q, r in enumerate(shape.order):
@@ -124,16 +133,10 @@ def _inputs(
         seeds[place], owners[place] = vertices, owner
     firsts = np.searchsorted([source for source, _ in shape.ends], np.arange(types)).astype(np.int64)
     own, words = (owners if shape.disjoint else None), table.reshape(-1).view(np.int64)
-    return Inputs(words, firsts, groups, seeds, own, np.zeros_like(groups), trees.names, trees.starts, trees.ends)
+    return RelationInputs(words, firsts, groups, seeds, own, np.zeros_like(groups), trees.names, trees.starts, trees.ends)
 
 
-def _put(device: CudaDevice, inputs: Inputs) -> Inputs:
-    """Copy the inputs to the device, in one copy."""
-    there = iter(device.put_together(*(array for array in inputs if array is not None)))
-    return Inputs(*(None if array is None else next(there) for array in inputs))
-
-
-def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> OpenRelationBulk:
+def enqueue(device: CudaDevice, shape: Shape, asked: RelationInputs, bounded: bool) -> OpenBulk:
     """Enqueue all hops; waits once a hop unless sizes are bounded."""
     bound, step, count = shape.bound, 2 * shape.groups + 2, len(shape.drawn)
     own = shape.segments + 1
@@ -141,14 +144,14 @@ def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> O
     ends = [sizes[at * step : (at + 1) * step] for at in range(count + 1)]
     segments, edges = ([sizes[(count + 1) * step :][at * own :][:own] for at in range(first, first + count)] for first in (0, count))
     expected, empty = int(bound.seeds.sum() + sum(hop.found.sum() for hop in bound.hops)), device.empty(0, np.int32)
-    words = state_words(bound) + HUB_WORDS * sum(has_hubs(drawn, shape.hubs) for drawn in shape.drawn)
+    words = relation_state_words(bound) + HUB_WORDS * sum(has_hubs(drawn, shape.hubs) for drawn in shape.drawn)
     with device.zeroed_together(words if bounded else 0):
         numbering = Numbering(device, bound.sizes, expected, bound.most if bounded else None, shape.disjoint)
         with device.phase("seeds"):
             held = HeldVertices(asked.none, empty, 0, empty if shape.disjoint else None)
             held, seed_rows = numbering.number(held, FoundVertices(asked.pointers, asked.seeds, asked.trees), ends[0])
         most = fresh = np.minimum(bound.seeds, bound.sizes)
-        since, hops = None, list[RelationHop]()
+        since, hops = None, list[DeviceHop]()
         for h in range(count):
             with device.phase(f"hop {h}"):
                 rows = bound.hops[h].rows if bounded else _rows(shape, fresh if since is not None else most)
@@ -161,9 +164,10 @@ def enqueue(device: CudaDevice, shape: Shape, asked: Inputs, bounded: bool) -> O
                     most = np.minimum(most + fresh, bound.sizes)
                 drawn, entries = hop.draw(room)
                 grown, local = numbering.number(held, drawn, ends[h + 1])
-                hops.append(RelationHop(hop.pointers, local, entries))
+                hops.append(DeviceHop(segments[h], edges[h], hop.pointers, local, None, entries))
                 since, held = held.pointers if shape.only_new else None, grown
-    return OpenRelationBulk(sizes, seed_rows, held, hops)
+    division = Division(np.append(0, np.cumsum(bound.seeds)), shape.only_new, len(shape.counts), shape.order)
+    return OpenBulk(division, sizes, seed_rows, held, hops)
 
 
 def _rows(shape: Shape, frontier: np.ndarray) -> int:
@@ -176,7 +180,7 @@ class _OpenRelationHop:
     """The launches of one hop in front of numbering: its rows at once, its edges when there is room for them."""
 
     def __init__(
-        self, device: CudaDevice, shape: Shape, asked: Inputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
+        self, device: CudaDevice, shape: Shape, asked: RelationInputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
         rows: int,
     ) -> None:  # fmt: skip
         count, types = len(shape.order), len(shape.counts)

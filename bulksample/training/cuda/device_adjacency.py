@@ -17,9 +17,8 @@ import torch
 from ...adjacency import By
 from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda import layers
-from ...backends.cuda.bulk import DeviceBulk, expand
+from ...backends.cuda.bulk import DeviceBulk, DeviceHop, cut, expand
 from ...backends.cuda.predicted import bulk_bytes, layer_bytes
-from ...backends.cuda.relation_bulk import RelationBulk, cut
 from ...backends.cuda.relations import expand_relations
 from ...backends.hops import Expansion, Hop
 from ...backends.layer_draws import LayerRace, LayerWeights, SharedDraws
@@ -33,28 +32,23 @@ from .device_rows import block_on_device
 from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
 
 
-def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: bool) -> list[Expansion]:
-    """Split a bulk into mini-batches as `backends.hops.cut` does, without waiting; with `only_new`, hops hold the rows of earlier ones."""
-    vertices, seed_rows = cuda.tensor(bulk.held.vertices), cuda.tensor(bulk.seed_rows)
-    frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
-    hops = [
-        Hop(cuda.tensor(hop.pointers), cuda.tensor(hop.columns), None if hop.weights is None else cuda.tensor(hop.weights))
-        for hop in bulk.hops
-    ]
-    counts, ends = np.stack([np.diff(held) for held in bulk.ends], axis=1).tolist(), bulk.ends[-1].tolist()
-    expansions = []
-    for j in range(len(seeds)):
-        own = zip(hops, frontiers, bulk.hops, strict=False)  # the vertices after the last hop are no frontier
-        parts = [_part(hop, at[j : j + 2].tolist(), there.ends[j : j + 2].tolist()) for hop, at, there in own]
-        own_seed_rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
-        expansions.append(Expansion(own_seed_rows, vertices[ends[j] : ends[j + 1]], counts[j], nested(parts) if only_new else parts))
-    return expansions
+def split_bulk(cuda: CudaContext, bulk: DeviceBulk, trees: np.ndarray | None = None) -> list[HeteroExpansion]:
+    """Split a bulk into its mini-batches, as `cut_on_host` does on the host, but hops hold the rows of earlier ones; waits for nothing."""
+    kept = [DeviceHop(*(None if array is None else cuda.tensor(array) for array in hop[:5])) for hop in bulk.hops]
+    pointers = [_rebased(hop, last_row) for hop, last_row in zip(kept, bulk.rows[:, -1].tolist(), strict=True)]
+    owners = None
+    if bulk.owners is not None and trees is not None:
+        owners = cuda.tensor(bulk.owners) - cuda.tensor(cuda.kernels.put(bulk.first_trees(trees)))
+    tensors = bulk._replace(seed_rows=cuda.tensor(bulk.seed_rows), vertices=cuda.tensor(bulk.vertices), hops=kept)
+    return cut(tensors, pointers, owners, nested)
 
 
-def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:
-    entries = slice(*edges)
-    weights = None if hop.weights is None else hop.weights[entries]
-    return Hop(hop.pointers[rows[0] : rows[1] + 1] - edges[0], hop.columns[entries], weights)
+def _rebased(hop: DeviceHop, last_row: int) -> torch.Tensor:
+    """Return the row pointers of the segments of a hop side by side, those of each from 0: segment s has rows[s + 1] - rows[s] + 1."""
+    count, device = len(hop.rows) - 1, hop.pointers.device
+    segment = torch.repeat_interleave(torch.arange(count, device=device), hop.rows.diff() + 1, output_size=last_row + count)
+    rebased: torch.Tensor = hop.pointers[torch.arange(last_row + count, device=device) - segment] - hop.edges[segment]
+    return rebased
 
 
 def nested(parts: list[Any]) -> list[Any]:
@@ -65,29 +59,6 @@ def nested(parts: list[Any]) -> list[Any]:
     weights: Any = None if parts[0].weights is None else torch.cat([part.weights for part in parts])
     rows = np.cumsum([len(part.pointers) - 1 for part in parts]).tolist()
     return [Hop(pointers[: r + 1], columns[:e], None if weights is None else weights[:e]) for r, e in zip(rows, starts[1:], strict=True)]
-
-
-def split_relation_bulk(cuda: CudaContext, bulk: RelationBulk, trees: Trees) -> list[HeteroExpansion]:
-    """Split a bulk into its mini-batches, as `cut_on_host` does on the host; waits for nothing."""
-    kept = [hop._replace(pointers=cuda.tensor(hop.pointers), local=cuda.tensor(hop.local)) for hop in bulk.hops]
-    count, segments = bulk.rows.shape[0], bulk.rows.shape[1] - 1
-    numbers = cuda.tensor(bulk.segments).reshape(2, count, segments + 1)
-    pointers = [_rebased(hop.pointers, numbers[0, h], numbers[1, h], int(bulk.rows[h, -1])) for h, hop in enumerate(kept)]
-    if bulk.owners is None:
-        owners = torch.zeros(len(bulk.vertices), dtype=torch.int32, device=cuda.where)
-    else:
-        first_tree = np.repeat(trees.pointers[:-1], bulk.held_by_minibatch()).astype(np.int32)
-        owners = cuda.tensor(bulk.owners) - cuda.tensor(cuda.kernels.put(first_tree))
-    arrays = {"seed_rows": cuda.tensor(bulk.seed_rows), "vertices": cuda.tensor(bulk.vertices), "hops": kept}
-    return cut(bulk._replace(**arrays), pointers, owners, nested)
-
-
-def _rebased(pointers: torch.Tensor, rows: torch.Tensor, edges: torch.Tensor, last_row: int) -> torch.Tensor:
-    """Return the row pointers of the segments of a hop side by side, those of each from 0: segment s has rows[s + 1] - rows[s] + 1."""
-    count = len(rows) - 1
-    every = torch.arange(last_row + count, device=pointers.device)
-    segment = torch.repeat_interleave(torch.arange(count, device=pointers.device), rows.diff() + 1, output_size=last_row + count)
-    return pointers[every - segment] - edges[segment]
 
 
 class DeviceAdjacency(LocalAdjacency):
@@ -102,7 +73,7 @@ class DeviceAdjacency(LocalAdjacency):
         with self._cuda.streams.sample.on("expand"), memory_errors():
             matrix = device.matrix(drawn_from(self.matrix, draws))
             bulk = expand(device, matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return split_bulk(self._cuda, bulk, seeds, only_new)
+            return [one.plain() for one in split_bulk(self._cuda, bulk)]
 
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
@@ -114,7 +85,7 @@ class DeviceAdjacency(LocalAdjacency):
             with cuda.streams.sample.on("expand"), memory_errors():
                 bulk = expand_relations(cuda.kernels, counts, rows, trees, laws, only_new)
                 if bulk is not None:
-                    return split_relation_bulk(cuda, bulk, trees)
+                    return split_bulk(cuda, bulk, trees.pointers)
         return super().expand_trees(trees, laws, by, only_new, entries)
 
     @property
@@ -140,7 +111,7 @@ class DeviceAdjacency(LocalAdjacency):
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
             bulk = layers.expand_layers(device, self.matrix.positive, seeds, drawn, weights, only_new)
-            return split_bulk(self._cuda, bulk, seeds, only_new)
+            return [one.plain() for one in split_bulk(self._cuda, bulk)]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import torch
 
 from ...adjacency import Entries, LayerLaw
 from ...backends.base import check_fanout, drawn_from
-from ...backends.cuda.bulk import cut_to, hop_after_hop, put_seeds
+from ...backends.cuda.bulk import DeviceSeeds, Division, cut_to, hop_after_hop, put_inputs
 from ...backends.cuda.device import DeviceCSR
 from ...backends.cuda.draws import DevicePicks, DrawnEdges, LayerEntries, draw_rows, smallest
 from ...backends.cuda.layers import weighed_edges
@@ -101,15 +101,15 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     ) -> list[Expansion]:  # fmt: skip
         """Take a bulk through its hops, of which ``draw(frontier, reads, hop)`` draws one."""
         cuda, reads = self._cuda, BulkReads(self._cuda, self.messages.over)
-        rows, tensor = put_seeds(cuda.kernels, seeds), cuda.tensor
+        rows, tensor = put_inputs(cuda.kernels, DeviceSeeds.of(seeds)), cuda.tensor
         minibatches = tensor(rows.minibatches)
 
         def drawn(frontier: HeldVertices, hop: int) -> DrawnEdges:
             q = DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
             return draw(q, reads, hop)
 
-        bulk = hop_after_hop(cuda.kernels, numbering, rows, drawn, hops, only_new, bounded=True)
-        return split_bulk(cuda, cut_to(bulk, reads.read(tensor(bulk.counts))), seeds, only_new)
+        bulk = hop_after_hop(cuda.kernels, numbering, rows, drawn, hops, Division(seeds.pointers, only_new), bounded=True)
+        return [one.plain() for one in split_bulk(cuda, cut_to(bulk, reads.read(tensor(bulk.counts))))]
 
     # ---- node-wise
 
