@@ -13,9 +13,8 @@ from .adjacency import Adjacency, By, Entries, KeptEdges, LayerLaw, fingerprint_
 from .backends.base import Backend, Picks, check_fanout
 from .backends.hops import Expansion
 from .backends.layer_draws import LayerRace, LayerWeights, SharedDraws
-from .backends.relation_draws import RelationMatrix
 from .backends.relation_hops import expand_relations
-from .backends.relational import HeteroExpansion, RelationLaw, Trees
+from .backends.relational import HeteroExpansion, RelationLaw, RelationMatrix, Trees
 from .errors import DataError
 from .graph import Graph
 from .graph.selection import Selection
@@ -105,7 +104,7 @@ class LocalAdjacency(Uncached, Adjacency):
         if self._fuses and by is None and not trees.disjoint and not told:
             return super().expand_trees(trees, laws, by, only_new)
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
-        fused = self.backend.expand_relations(counts, [relation.rows for relation in relations], trees, laws, only_new, told)
+        fused = self.backend.expand_relations(counts, relations, trees, laws, only_new, told)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
 
     @property

@@ -15,8 +15,7 @@ from zoo import ZOO
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
 from bulksample.backends.base import Backend
 from bulksample.backends.quantiser import Noise
-from bulksample.backends.relation_draws import TimedRows
-from bulksample.backends.relational import RelationLaw, RelationRows, Trees, TreeVertices
+from bulksample.backends.relational import RelationLaw, RelationMatrix, Trees, TreeVertices
 from bulksample.rng import Draw, Law
 
 SEED, EPOCH, HOP = 2**63 + 9, 3, 1
@@ -459,7 +458,7 @@ def test_full_hops_on_relations_are_products_of_their_matrices(matrix, backend, 
     back.sort_indices()
     other = CSR(back.indptr.astype(np.int64), back.indices.astype(np.int32), None, (n, n))
     ends, matrices = [(0, 0), (1, 0), (0, 1)], [matrix.with_values(None), other, matrix.with_values(None)]
-    relations = [RelationRows(*pair, a, None, False) for pair, a in zip(ends, matrices, strict=True)]
+    relations = [RelationMatrix(*pair, a) for pair, a in zip(ends, matrices, strict=True)]
     seeds = np.unique(np.random.default_rng(1).integers(0, n, 4)).astype(np.int32) if n else np.empty(0, np.int32)
     trees = Trees(np.arange(2), np.arange(1), [seeds, seeds[:0]], [np.zeros(len(seeds), np.int64), np.empty(0, np.int64)])
     law = RelationLaw(-1, Draw(Law.UNIFORM, SEED, tag(UNIFORM)))
@@ -491,7 +490,7 @@ def test_draws_from_windows_of_time_are_those_of_floyd(matrix, backend, s):
     vertices, minibatches = rng.integers(0, max(n, 1), rows).astype(np.int32), rng.integers(0, 2**31, rows)
     starts = rng.integers(0, 12, rows)
     ends = starts + rng.integers(-1, 10, rows)
-    relation = RelationRows(0, 0, matrix.with_values(None), TimedRows.of(matrix, times).entries, False)
+    relation = RelationMatrix(0, 0, matrix.with_values(None), times)
     law = RelationLaw(s, Draw(Law.UNIFORM, SEED, tag(UNIFORM)))
     for windows in ((None, None), (None, ends), (starts, ends)):
         found = backend.sample_relation(relation, vertices, vertices, minibatches, *windows, law)

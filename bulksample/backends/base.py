@@ -22,7 +22,7 @@ from ..sparse import CSR
 from .hops import Expansion
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise
-from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees, TreeVertices, relabel_by_sorting
+from .relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees, TreeVertices, relabel_by_sorting
 
 MAX_FANOUT = 2**20 - 1
 
@@ -187,7 +187,6 @@ class Backend(ABC):
         Work is the sum of the degrees of the rows, or less if few columns are selected; memory is per mini-batch, never n words.
         """
 
-    @abstractmethod
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Find drawn edges in A: int64, shape (E,), positions in ``a.indices``.
 
@@ -201,6 +200,7 @@ class Backend(ABC):
         -----
         A binary search in each row, which continues from the entry it found last: O(log d) reads an edge.
         """
+        return a.find(np.repeat(rows, np.diff(pointers)), columns)
 
     @abstractmethod
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
@@ -255,8 +255,8 @@ class Backend(ABC):
         return None
 
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
-        entries: bool = True,
+        self, counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
+        only_new: bool, entries: bool = True,
     ) -> list[HeteroExpansion] | None:  # fmt: skip
         """Take mini-batches through all hops on relations in one call; None if this back end cannot.
 
@@ -264,7 +264,7 @@ class Backend(ABC):
         ----------
         counts : list of int
             Number of vertices of each type.
-        relations : list of RelationRows
+        relations : list of RelationMatrix
         trees : Trees
         laws : [hop][relation] of RelationLaw
         only_new : bool
@@ -279,14 +279,14 @@ class Backend(ABC):
         return None
 
     def sample_relation(
-        self, relation: RelationRows, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
+        self, relation: RelationMatrix, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
         ends: np.ndarray | None, law: RelationLaw,
-    ) -> RelationPicks | None:  # fmt: skip
+    ) -> RowPicks | None:  # fmt: skip
         """Draw from R rows of a relation, or from windows of time in them; None if this back end leaves it to the definition.
 
         Parameters
         ----------
-        relation : RelationRows
+        relation : RelationMatrix
         vertices, names : int32, shape (R,)
             The rows, and their names in the counters.
         minibatches : int64, shape (R,)

@@ -22,7 +22,7 @@ from .base import Backend, Picks, Restriction
 from .hops import Expansion, Hop
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise, refuse_row
-from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees, TreeVertices
+from .relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees, TreeVertices
 from .sources import kernel_directory, native_digest
 
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
@@ -162,14 +162,14 @@ class Native(Backend):
         ]
 
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
-        entries: bool = True,
+        self, counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
+        only_new: bool, entries: bool = True,
     ) -> list[HeteroExpansion] | None:  # fmt: skip
         if trees.moving or len({(law.last, law.strict) for of_hop in laws for law in of_hop}) != 1:  # one rule of time for all
             return None
         of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
         first = laws[0][0]
-        given = [(r.source, r.destination, *_arrays(r.matrix), r.timed, r.repeats) for r in relations]
+        given = [(r.source, r.destination, *_arrays(r.matrix), r.timed_entries, r.repeats) for r in relations]
         drawn = [[_drawing(r.matrix, law.fanout, law.draw) for r, law in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
@@ -178,12 +178,12 @@ class Native(Backend):
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
 
     def sample_relation(
-        self, relation: RelationRows, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
+        self, relation: RelationMatrix, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
         ends: np.ndarray | None, law: RelationLaw,
-    ) -> RelationPicks | None:  # fmt: skip
-        given = (*_arrays(relation.matrix), relation.timed, relation.repeats, vertices, names, minibatches, starts, ends)
+    ) -> RowPicks | None:  # fmt: skip
+        given = (*_arrays(relation.matrix), relation.timed_entries, relation.repeats, vertices, names, minibatches, starts, ends)
         drawn = *_drawing(relation.matrix, law.fanout, law.draw), law.last, law.strict
-        return RelationPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
+        return RowPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
 
     def relabel_trees(
         self, pointers: np.ndarray, held: TreeVertices, found: TreeVertices, tree_pointers: np.ndarray

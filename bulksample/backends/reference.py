@@ -88,9 +88,6 @@ class Reference(Backend):
             place[selected] = -1
         return Restriction(row_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
 
-    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return located(a, rows, pointers, columns)
-
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         vertices, local = [], []
         for j in range(len(known)):
@@ -142,11 +139,6 @@ class Reference(Backend):
         order = np.argsort(indices, kind="stable")
         row = np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
         return row_pointers(np.bincount(indices, minlength=columns)), row[order], None if weights is None else weights[order]
-
-
-def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Find the position in A of each entry, of parallel edges that of the first: int64, shape (E,)."""
-    return a.find(np.repeat(rows, np.diff(pointers)), columns)
 
 
 def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:

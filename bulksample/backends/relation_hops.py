@@ -20,8 +20,8 @@ import numpy as np
 from ..sparse import row_pointers
 from .base import Backend
 from .hops import Hop, joined, part_of
-from .relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
-from .relational import HeteroExpansion, RelationLaw, Trees, TreeVertices
+from .relation_draws import Frontier, draw_rows
+from .relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees, TreeVertices
 
 DrawHop = Callable[[int, Sequence[Frontier]], list[RowPicks]]  # the draws of each relation in hop h, from the frontier of each type
 

@@ -2,23 +2,111 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ..rng import Draw
-from ..sparse import CSR, row_pointers
+from ..rng import Draw, Law
+from ..sparse import CSR, frozen, row_pointers
 from .hops import Expansion, Hop
 
 
-class RelationRows(NamedTuple):
-    """The adjacency of a relation."""
+@dataclass(frozen=True, eq=False)
+class TimedRows:
+    """The entries of a matrix in the order of time, row by row, beside the matrix: 16 bytes an edge.
+
+    What belongs to an entry lies together, so that a window and what is drawn from it are in neighboring cache lines. Rows are ordered by
+    (time, column, entry). So equal times leave a row as it is, and drawing from all of it draws what a graph without times draws.
+    """
+
+    entries: np.ndarray  # int64, shape (m, 2): a time, which ascends within a row; two int32, the position in its row of A, and the column
+
+    @property
+    def times(self) -> np.ndarray:
+        """The times: int64, shape (m,)."""
+        return self.entries[:, 0]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The position in its row of A that each entry came from: int32, shape (m,)."""
+        return self.entries.view(np.int32)[:, 2]
+
+    @staticmethod
+    def of(matrix: CSR, times: np.ndarray) -> TimedRows:
+        """Sort each row by time; `times` holds that of each entry, int64 of shape (m,). Equal times keep the order of the row."""
+        rows = matrix.row_of_entry()
+        sorted_already = not ((times[1:] < times[:-1]) & (rows[1:] == rows[:-1])).any()
+        entries = np.arange(matrix.nnz) if sorted_already else np.lexsort((times, rows))
+        sorted_entries = np.empty((matrix.nnz, 2), np.int64)
+        sorted_entries[:, 0] = times[entries]
+        halves = sorted_entries.view(np.int32)
+        halves[:, 2], halves[:, 3] = entries - matrix.indptr[rows], matrix.indices[entries]
+        return TimedRows(frozen(sorted_entries, np.int64))
+
+    def windows(
+        self, matrix: CSR, rows: np.ndarray, starts: np.ndarray | None, ends: np.ndarray, strict: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find the window [lo, hi) of each of R rows, as positions in the row: two int64 of shape (R,). hi is never below lo.
+
+        lo = first position with time >= start;   hi = first position with time > end (>= end if strict)
+        """
+        first, last = matrix.indptr[rows], matrix.indptr[rows + 1]
+        high = self._bisect(first, last, ends, after_equal=not strict)
+        low = first if starts is None else self._bisect(first, last, starts, after_equal=False)
+        return low - first, np.maximum(high, low) - first
+
+    def _bisect(self, low: np.ndarray, high: np.ndarray, wanted: np.ndarray, after_equal: bool) -> np.ndarray:
+        """Return the first position of each range whose time is not below `wanted`, or above it, by bisection of all rows at once."""
+        low, high = low.copy(), high.copy()
+        while len(open_ := np.flatnonzero(low < high)):
+            middle = (low[open_] + high[open_]) >> 1
+            at, time = wanted[open_], self.times[middle]
+            below = time <= at if after_equal else time < at
+            low[open_[below]], high[open_[~below]] = middle[below] + 1, middle[~below]
+        return low
+
+
+@dataclass(frozen=True, eq=False)
+class RelationMatrix:
+    """The adjacency of a relation with what drawing needs."""
 
     source: int  # the place of its source type
     destination: int
     matrix: CSR  # shape (destinations, sources)
-    timed: np.ndarray | None  # int64, shape (m, 2): `TimedRows.entries`; None without times
-    repeats: bool  # a row may hold a column twice: parallel edges
+    times: np.ndarray | None = None  # int64, shape (m,): of each entry; None if there are none, or time does not count
+    parallel: bool | None = None  # there are parallel edges; needed of a matrix that holds some rows of a relation, else looked up
+
+    @cached_property
+    def timed(self) -> TimedRows | None:
+        """The entries in the order of time; None without times."""
+        return None if self.times is None else TimedRows.of(self.matrix, self.times)
+
+    @property
+    def timed_entries(self) -> np.ndarray | None:
+        """The array of `timed`; None without times."""
+        return None if self.timed is None else self.timed.entries
+
+    @cached_property
+    def repeats(self) -> bool:
+        """True if there are parallel edges."""
+        if self.parallel is not None:
+            return self.parallel
+        columns, starts = self.matrix.indices, np.zeros(self.matrix.nnz + 1, bool)
+        starts[self.matrix.indptr] = True
+        return bool(((columns[1:] == columns[:-1]) & ~starts[1:-1]).any())
+
+    @cached_property
+    def positions(self) -> CSR:
+        """The adjacency with the position of each entry in its row in the place of its column."""
+        matrix = self.matrix
+        places = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], matrix.degrees)
+        return CSR(matrix.indptr, places.astype(np.int32), matrix.values, (matrix.shape[0], int(matrix.degrees.max(initial=0))))
+
+    def names_columns(self, law: Law) -> bool:
+        """True if the law names neighbors by their columns."""
+        return law is Law.LABOR or (law is Law.RACE and not self.repeats)
 
 
 class RelationLaw(NamedTuple):
@@ -30,12 +118,13 @@ class RelationLaw(NamedTuple):
     strict: bool = False
 
 
-class RelationPicks(NamedTuple):
+class RowPicks(NamedTuple):
     """The edges drawn from each of R rows of a relation, in the order of the adjacency."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
     columns: np.ndarray  # int32, shape (E,): sources
-    entries: np.ndarray  # int64, shape (E,): positions in the adjacency
+    entries: np.ndarray | None  # int64, shape (E,): positions in the adjacency; None if nobody asked for them
+    times: np.ndarray | None = None  # int64, shape (E,): of the edges, if windows move and the relation has times
 
 
 class Trees(NamedTuple):

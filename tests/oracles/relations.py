@@ -15,9 +15,9 @@ import numpy as np
 
 from bulksample.adjacency import By
 from bulksample.backends.base import Backend
-from bulksample.backends.relation_draws import Frontier, RowPicks, draw_rows
+from bulksample.backends.relation_draws import Frontier, draw_rows
 from bulksample.backends.relation_hops import expand_hops
-from bulksample.backends.relational import HeteroExpansion, RelationLaw, Trees
+from bulksample.backends.relational import HeteroExpansion, RelationLaw, RowPicks, Trees
 from bulksample.data.link_examples import LinkEnds
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
 from bulksample.distributed.matrix.reply_slots import count_drawable

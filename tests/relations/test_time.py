@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from zoo import ZOO
 
 from bulksample import Stream, UsageError, backends, samplers
-from bulksample.backends.relation_draws import TimedRows
+from bulksample.backends.relational import TimedRows
 from bulksample.graph import Graph, VertexType
 from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList

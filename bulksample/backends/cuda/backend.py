@@ -20,8 +20,7 @@ from ..base import Backend, Picks, Restriction, drawn_from
 from ..hops import Expansion
 from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from ..quantiser import Noise, refuse_row
-from ..reference import located
-from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from ..relational import HeteroExpansion, RelationLaw, RelationMatrix, Trees
 from . import draws, layers, products, tables
 from .bulk import cut_on_host, expand
 from .device import CudaDevice, Launcher
@@ -102,9 +101,6 @@ class Cuda(Unpicklable, Backend):
         ends = self.device.get(met.pointers)
         return Restriction(ends, *(self.device.get(part[: ends[-1]]) for part in (met.columns, met.entries)))
 
-    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return located(a, rows, pointers, columns)  # A and the picks are on the host as well
-
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         most = np.diff(known.pointers) + np.diff(pointers)
@@ -124,8 +120,8 @@ class Cuda(Unpicklable, Backend):
 
     @_phase
     def expand_relations(
-        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
-        entries: bool = True,
+        self, counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
+        only_new: bool, entries: bool = True,
     ) -> list[HeteroExpansion] | None:  # fmt: skip
         bulk = expand_relations(self.device, counts, relations, trees, laws, only_new)
         return None if bulk is None else cut_on_host(bulk.to_host(self.device), trees.pointers)

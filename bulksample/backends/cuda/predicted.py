@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...rng import Law
-from ..relational import RelationLaw, RelationRows, Trees
+from ..relational import RelationLaw, RelationMatrix, Trees
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUBS, KEYED, LISTED_WORDS, ROW_WORDS, SLICES, arrival_bytes, hub_words, set_words, slice_bytes
 from .tables import HASHED, LARGEST_TABLE, STRUCTURES, Name, TableBytes, chosen, table_slots
@@ -245,7 +245,7 @@ class BulkBounds(NamedTuple):
 
 
 def bounds(
-    counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
+    counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
 ) -> BulkBounds:
     """Bound a bulk by its seeds and fanouts; arguments are those of `Backend.expand_relations`."""
     own = np.diff(trees.pointers)[:, None]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...rng import Law
-from ..relational import RelationLaw, RelationRows, Trees
+from ..relational import RelationLaw, RelationMatrix, Trees
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceHop, Division, OpenBulk, close, prepared, put_inputs
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUB, HUBS, KEYED, SLICES, set_words
@@ -72,7 +72,7 @@ class RelationInputs(NamedTuple):
 
 
 def expand_relations(
-    device: CudaDevice, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
+    device: CudaDevice, counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]],
     only_new: bool,
 ) -> DeviceBulk | None:  # fmt: skip
     """Take mini-batches through all hops on relations, where the arrays stay; see `Backend.expand_relations`.
@@ -98,7 +98,7 @@ def expand_relations(
     return prepared(device, key, lambda recorder, _, there: enqueue(recorder, shape, there, True), [], inputs)
 
 
-def _without_zeros(relation: RelationRows, law: RelationLaw) -> RelationLaw:
+def _without_zeros(relation: RelationMatrix, law: RelationLaw) -> RelationLaw:
     """Return the law that kernels draw by: all neighbors by weight, if some have none, are a race in which there is room for every row."""
     if law.fanout >= 0 or not law.draw.law.weighs:
         return law
@@ -109,13 +109,13 @@ def _without_zeros(relation: RelationRows, law: RelationLaw) -> RelationLaw:
 
 
 def _inputs(
-    device: CudaDevice, shape: Shape, relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]]
+    device: CudaDevice, shape: Shape, relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]]
 ) -> RelationInputs:
     """Lay out what a bulk copies to the device, on the host."""
     table = np.zeros((len(laws), len(relations)), RELATION)
     for q, r in enumerate(shape.order):
         relation, there = relations[r], device.matrix(relations[r].matrix)
-        timed = None if relation.timed is None else device.constant(relation.timed)
+        timed = None if relation.timed is None else device.constant(relation.timed.entries)
         addresses = [device.launch.address(array) for array in (there.indptr, there.indices, there.values, timed)]
         plain = [*addresses[:2], 0, *addresses[3:]]  # the law takes no note of weights
         for hop, of_hop in enumerate(laws):

@@ -22,8 +22,8 @@ import numpy as np
 from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, Picks, check_fanout
 from ...backends.layer_draws import LayerPicks
-from ...backends.relation_draws import Frontier, RowPicks, draw_rows
-from ...backends.relational import RelationLaw
+from ...backends.relation_draws import Frontier, draw_rows
+from ...backends.relational import RelationLaw, RowPicks
 from ...graph import Graph
 from ...graph.selection import Selection
 from ...rng import Draw

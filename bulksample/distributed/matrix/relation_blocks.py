@@ -19,9 +19,9 @@ import numpy as np
 
 from ...adjacency import By, fingerprint_of
 from ...backends.base import Backend
-from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks
+from ...backends.relation_draws import Frontier
 from ...backends.relation_hops import expand_hops
-from ...backends.relational import HeteroExpansion, RelationLaw, Trees
+from ...backends.relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees
 from ...data.held_out_links import EdgeEnds
 from ...errors import DataError, UsageError
 from ...graph import Graph, Relation

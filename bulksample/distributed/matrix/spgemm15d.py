@@ -32,8 +32,8 @@ import numpy as np
 
 from ...adjacency import Entries, KeptEdges
 from ...backends.base import Backend, Picks, check_fanout
-from ...backends.relation_draws import Frontier, RelationMatrix, RowPicks, draw_rows
-from ...backends.relational import RelationLaw
+from ...backends.relation_draws import Frontier, draw_rows
+from ...backends.relational import RelationLaw, RelationMatrix, RowPicks
 from ...errors import PeerLost
 from ...graph import Graph
 from ...graph.selection import Selection

@@ -81,9 +81,8 @@ class DeviceAdjacency(LocalAdjacency):
         """Take mini-batches through all hops. With `entries`, which only the host reads, or windows that move, arrays are on the host."""
         cuda, counts = self._cuda, [kind.count for kind in self.graph.types]
         if self.by_type and entries is False:
-            rows = [relation.rows for relation in self.relations(by)]
             with cuda.streams.sample.on("expand"), memory_errors():
-                bulk = expand_relations(cuda.kernels, counts, rows, trees, laws, only_new)
+                bulk = expand_relations(cuda.kernels, counts, self.relations(by), trees, laws, only_new)
                 if bulk is not None:
                     return split_bulk(cuda, bulk, trees.pointers)
         return super().expand_trees(trees, laws, by, only_new, entries)
