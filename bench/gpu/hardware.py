@@ -146,8 +146,7 @@ class EmulatedGpu(Gpu):
         import torch
         from emulation.card import NotedStage
 
-        from bulksample.training.cuda.cuda_context import CudaContext
-        from bulksample.training.cuda.streams import DeviceStreams
+        from bulksample.training.cuda.cuda_context import CudaContext, DeviceStreams
 
         notes: list[Any] = []
         return CudaContext(self.engine(), torch.device("cpu"), DeviceStreams(*(NotedStage(name, notes) for name in DeviceStreams._fields)))

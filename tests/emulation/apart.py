@@ -13,9 +13,8 @@ from torch.utils._pytree import tree_map
 
 from bulksample.nn.model import Model
 from bulksample.training.cuda.compute import CudaComputeContext
-from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.cuda_context import CudaContext, DeviceStreams
 from bulksample.training.cuda.device_comms import GroupTensorComm
-from bulksample.training.cuda.streams import DeviceStreams
 from bulksample.training.tensor_comm import TensorArrival
 
 from . import order

@@ -5,9 +5,8 @@ from contextlib import nullcontext
 import torch
 
 from bulksample.training.cuda.compute import CudaComputeContext
-from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.cuda_context import CudaContext, DeviceStreams
 from bulksample.training.cuda.device_comms import GroupTensorComm
-from bulksample.training.cuda.streams import DeviceStreams
 
 from .host import emulated
 

@@ -71,15 +71,8 @@ class Launcher(Protocol):
     def enqueue(self, functions: np.ndarray, blocks: np.ndarray, threads: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
         """Start many kernels, one after the other, in one call.
 
-        Parameters
-        ----------
-        functions : uint64, shape (count,)
-        blocks, threads : uint32, shape (count,)
-            Threads are those of a block.
-        starts : int64, shape (count + 1,)
-        words : uint64
-            Launch i has the arguments ``words[starts[i]:starts[i + 1]]``, a word each. Those of a fill are an address, 32 bits, and how
-            often they are repeated there.
+        `functions` (uint64), `blocks` and `threads` of a block (uint32) have one element a launch. Launch i has the arguments
+        ``words[starts[i]:starts[i + 1]]`` (uint64), a word each; those of a fill are an address, 32 bits, and how often they repeat there.
         """
 
     def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
@@ -239,7 +232,7 @@ class CudaDevice:
         with self._placing:
             if id(array) not in self._constants:
                 self._constants[id(array)] = self._placed(array)
-                finalize(array, _forget_constant, ref(self), id(array))
+                finalize(array, _forget, ref(self), "_constants", id(array))
             return self._constants[id(array)]
 
     def _shared(self, array: np.ndarray) -> Any:
@@ -256,7 +249,7 @@ class CudaDevice:
         if held + array.nbytes <= self.free_bytes // 2:
             name = object()
             self._placed_bytes[name] = array.nbytes
-            finalize(array, _forget_bytes, ref(self), name)
+            finalize(array, _forget, ref(self), "_placed_bytes", name)
             return self.put(array)
         warnings.warn(
             f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {held} bytes of matrices are on the "
@@ -266,12 +259,7 @@ class CudaDevice:
         return self.arrays.pinned(array)
 
 
-def _forget_bytes(device: ref[CudaDevice], name: object) -> None:
-    """Leave a freed host array out of the count of matrix bytes; the weak reference does not keep the device alive."""
+def _forget(device: ref[CudaDevice], table: str, name: object) -> None:
+    """Leave a freed host array out of a table of its device; the weak reference does not keep the device alive."""
     if (used := device()) is not None:
-        used._placed_bytes.pop(name, None)
-
-
-def _forget_constant(device: ref[CudaDevice], name: int) -> None:
-    if (used := device()) is not None:
-        used._constants.pop(name, None)
+        getattr(used, table).pop(name, None)

@@ -18,10 +18,10 @@ from ..layer_draws import LayerRace, LayerWeights, SharedDraws
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, Division, OpenBulk, close, hop_after_hop, prepared, put_inputs
 from .device import CudaDevice, DeviceCSR
 from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_pointers, arriving, extents, smallest
-from .predicted import LayerBounds, fits, layer_bounds, layer_bytes, zeroed_words
+from .predicted import LayerBounds, layer_bounds, layer_bytes, zeroed_words
 from .products import Restricted, keep_met, sum_products
 from .recording import Later
-from .tables import HashTables, HeldVertices, Numbering, Slots, equal_tables, table_of
+from .tables import LARGEST_TABLE, HashTables, HeldVertices, Numbering, Slots, equal_tables, table_of
 
 
 class _Arrays(NamedTuple):
@@ -63,7 +63,8 @@ def expand_layers(
         fanouts = tuple(width if s < 0 else min(s, width) for s in fanouts)
         shared = tuple(0 if arrive else width for arrive in drawn.by_arrivals)
     predicted = layer_bytes(n, top, k, count, fanouts, only_new, shared is None, device.free_bytes, device.numbering, shared)
-    bounded = fits(n, fanouts, predicted, device.free_bytes // BOUND_SHARE)
+    fits = n <= LARGEST_TABLE and predicted.peak <= device.free_bytes // BOUND_SHARE  # a table can hold the vertices
+    bounded = fits and min(fanouts, default=0) >= 0
     bounds = tuple(layer_bounds(n, top, k, count, fanouts, only_new, shared))
     squared = isinstance(drawn, LayerRace) and drawn.power == 2
     how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)

@@ -37,7 +37,7 @@ from ...rng import Law
 from ..relational import RelationLaw, RelationMatrix, Trees
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUBS, KEYED, LISTED_WORDS, ROW_WORDS, SLICES, arrival_bytes, hub_words, set_words, slice_bytes
-from .tables import HASHED, LARGEST_TABLE, STRUCTURES, Name, TableBytes, chosen, table_slots
+from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen, table_slots
 
 NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
 _SLACK = 1.02  # small arrays, and what an allocator rounds up
@@ -194,11 +194,6 @@ def layer_bytes(
         before = 8 * bound.rows + _DRAWN * bound.drawn + 4 * bound.edges + (4 * bound.drawn if only_new else 0)
     small = 8192 * (len(fanouts) + 2)
     return BulkBytes(int(_LAYER_SLACK * (kept + scratch + standing)) + small, int(_LAYER_SLACK * (kept + vertices)) + small)
-
-
-def fits(n: int, fanouts: Sequence[int], predicted: BulkBytes, share: int) -> bool:
-    """True if a bulk is sized by its bounds: no hop draws all neighbors, a table can hold them, and `share` bytes are enough."""
-    return min(fanouts, default=0) >= 0 and n <= LARGEST_TABLE and predicted.peak <= share
 
 
 def zeroed_words(k: int, seeds: int, bounds: Sequence[LayerBounds]) -> int:

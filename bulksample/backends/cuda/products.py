@@ -45,7 +45,7 @@ def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, products: int, 
 
 def spgemm(device: CudaDevice, a: DeviceCSR, b: DeviceCSR) -> tuple[Any, Any, Any]:
     """Compute row pointers, columns and sums of A B. Waits for the number of products, and for the number of sums."""
-    m, products = a.shape[0], _counted(device, b, FrontierRows(a.indices, a.indices, None, None, len(a.indices), 0))[1]
+    m, products = a.shape[0], extents(device, b, FrontierRows(a.indices, a.indices, None, None, len(a.indices), 0)).entries
     _, starts, table, sums, _ = sum_products(device, a, b, products)
     slots = len(table)
     marks = device.empty(slots, np.int32)
@@ -72,9 +72,12 @@ def restrict(
     device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any, neighbors: int | None = None
 ) -> Restricted:  # fmt: skip
     """Compute Q_R A Q_C. Waits for the number of neighbors, unless a bound of it is given."""
-    pointers, entries = _counted(device, a, rows) if neighbors is None else (all_pointers(device, a, rows)[0], neighbors)
+    if neighbors is None:
+        pointers, _, neighbors, _ = extents(device, a, rows)
+    else:
+        pointers = all_pointers(device, a, rows)[0]
     table = table_of(device, rows.k, parts, columns, len(columns), a.shape[1])
-    return keep_met(device, a, rows, pointers, entries, entries, table)
+    return keep_met(device, a, rows, pointers, neighbors, neighbors, table)
 
 
 def keep_met(
@@ -91,12 +94,6 @@ def keep_met(
     asked = (a.indptr, a.indices, rows.vertices, rows.parts, rows.k, pointers, *table, picked)
     device.scan("keep_met", entries, 0, lambda states: (*asked, states, ends, of_minibatches, local, places))
     return Restricted(ends, local, places, of_minibatches)
-
-
-def _counted(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
-    """Return the pointers of Q A, and the number of its entries, for which this waits."""
-    pointers, _, entries, _ = extents(device, a, rows)
-    return pointers, entries
 
 
 class FloatCSR(NamedTuple):

@@ -31,14 +31,14 @@ from ...views.type_features import RemoteFeatures, TypeFeatures
 from ...views.view import View
 from ..compute import ComputeContext, sampling_backend
 from ..tensor_comm import TensorComm
-from .cuda_context import CudaContext
-from .device_adjacency import BulkStreamSync, DeviceAdjacency
+from .cuda_context import CudaContext, open_streams
+from .device_adjacency import DeviceAdjacency
 from .device_comms import choose_tensor_comm
 from .device_features import DeviceFeatures, DeviceTypeFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from .device_rows import DeviceShare, block_on_device
-from .streams import open_streams
+from .streams import CudaStreamSync
 
 _TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
 
@@ -58,12 +58,18 @@ class CudaComputeContext(ComputeContext):
         return self.cuda.engine if config.backend in ("auto", "cuda") else sampling_backend(config.backend, threads)
 
     def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
-        cuda = self.cuda
         if isinstance(view.features, TypeFeatures):
             if isinstance(sampler, LayerWise):
                 raise UsageError(f"sampler {sampler.name} cuts the union of relations on the host; got a GPU: use device cpu, or sage")
             self._move_relations(view, view.features)
-            return view
+        else:
+            self._move_plain(view, over, sampler)
+        view.stream_sync, view.where = CudaStreamSync(self.cuda), self.where
+        self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
+        return view
+
+    def _move_plain(self, view: View, over: TensorComm, sampler: Sampler) -> None:
+        cuda = self.cuda
         view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
         share = cast(InferenceShare, view.share)
         share.chunk_numbers = DEVICE_CHUNK_NUMBERS
@@ -71,15 +77,12 @@ class CudaComputeContext(ComputeContext):
             share.compute_on(view.features, cuda.put(share.all_degrees))
         if view.all_degrees is not None:
             view.all_degrees = cuda.put(view.all_degrees)
-        view.share, view.stream_sync, view.where = DeviceShare(cuda, share), BulkStreamSync(cuda), self.where
-        view.block_mover = partial(block_on_device, cuda)
-        self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
-        return view
+        view.share, view.block_mover = DeviceShare(cuda, share), partial(block_on_device, cuda)
 
     def _move_relations(self, view: View, source: TypeFeatures) -> None:
         """Move a heterogeneous graph: its relations if they are whole here and the GPU samples, and its features type by type."""
         relations = cast(LocalAdjacency, view.adjacency)
-        features = DeviceTypeFeatures(self.cuda, source, relations)
+        view.features = features = DeviceTypeFeatures(self.cuda, source, relations)
         if relations.collective:
             self._placement["samples_by"] = "host"
         elif relations.backend is self.cuda.engine:
@@ -87,8 +90,6 @@ class CudaComputeContext(ComputeContext):
         if source.blocks is not None:
             self._placement["features_by"] = "host"
         self._placement |= features.describe()
-        view.features, view.stream_sync, view.where = features, BulkStreamSync(self.cuda), self.where
-        self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
 
     def synchronize(self) -> None:
         if self.where.type == "cuda":

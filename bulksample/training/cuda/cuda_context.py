@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -11,20 +12,32 @@ import torch.utils.dlpack
 
 from ...backends.cuda.backend import Cuda
 from ...backends.cuda.device import CudaDevice
-from .streams import DeviceStreams
+from ...backends.cuda.nvrtc import DeviceLauncher
+
+
+class DeviceStream(Protocol):
+    """A stream of a device."""
+
+    def on(self, name: str) -> AbstractContextManager[Any]:
+        """Return a context that queues our kernels and torch's on this stream, in a named range of the profiler's timeline."""
+
+    def record(self) -> Any:
+        """Return an event that follows all work queued here so far."""
+
+    def wait(self, event: Any) -> None:
+        """Make work queued from now on wait for an event; the host does not wait."""
+
+
+class DeviceStreams(NamedTuple):
+    """The streams of the three stages that overlap."""
+
+    sample: DeviceStream
+    fetch: DeviceStream
+    train: DeviceStream
 
 
 class CudaContext:
-    """The GPU of this rank.
-
-    Parameters
-    ----------
-    engine : Cuda
-        The back end that samples and launches our kernels.
-    where : torch.device
-        The same GPU for torch.
-    streams : DeviceStreams
-    """
+    """The GPU of this rank: `engine` samples and launches our kernels, and `where` is the same GPU for torch."""
 
     def __init__(self, engine: Cuda, where: torch.device, streams: DeviceStreams) -> None:
         self.engine, self.where, self.streams = engine, where, streams
@@ -65,3 +78,39 @@ class CudaContext:
         if isinstance(array, torch.Tensor):
             return array.to(self.where)
         return torch.tensor(np.ascontiguousarray(array), device=self.where)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn torch's out-of-memory error into `MemoryError`, upon which the loader halves its bulk."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(str(error)) from error
+
+
+class CudaStream:
+    """A stream of CuPy, by default torch's current one, that CuPy and torch share."""
+
+    def __init__(self, launcher: DeviceLauncher, stream: Any = None) -> None:
+        self._launcher, external = launcher, cast(Any, torch.cuda.ExternalStream)
+        self._torch = torch.cuda.current_stream(launcher.number) if stream is None else external(stream.ptr, launcher.number)
+        self._cupy = stream or launcher.external_stream(self._torch.cuda_stream)
+
+    def on(self, name: str) -> AbstractContextManager[Any]:
+        both = ExitStack()
+        both.enter_context(torch.cuda.stream(self._torch))
+        both.enter_context(self._launcher.phase(name, self._cupy))
+        return both
+
+    def record(self) -> Any:
+        return self._torch.record_event()
+
+    def wait(self, event: Any) -> None:
+        self._torch.wait_event(event)
+
+
+def open_streams(launcher: DeviceLauncher) -> DeviceStreams:
+    """Return the stream on which the back end samples, a new one to fetch features, and torch's current one to train."""
+    fetch = CudaStream(launcher, launcher.new_stream())
+    return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))

@@ -1,14 +1,11 @@
 """Mini-batches that are sampled on a device and stay there: `DeviceAdjacency`.
 
 A device writes a bulk with its k mini-batches side by side; it is cut into the tensors of each by counts that the host already has.
-`BulkStreamSync` copies mini-batches that were sampled on the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +20,10 @@ from ...backends.cuda.relations import expand_relations
 from ...backends.hops import Expansion, Hop
 from ...backends.layer_draws import LayerRace, LayerWeights, SharedDraws
 from ...backends.relational import HeteroExpansion, RelationLaw, Trees
-from ...graph.minibatch import MiniBatch
 from ...graph.selection import Selection
 from ...local_adjacency import LocalAdjacency
 from ...rng import Draw
-from .cuda_context import CudaContext
-from .device_rows import block_on_device
-from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
+from .cuda_context import CudaContext, memory_errors
 
 
 def split_bulk(cuda: CudaContext, bulk: DeviceBulk, trees: np.ndarray | None = None) -> list[HeteroExpansion]:
@@ -111,33 +105,3 @@ class DeviceAdjacency(LocalAdjacency):
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
             bulk = layers.expand_layers(device, self.matrix.positive, seeds, drawn, weights, only_new)
             return [one.plain() for one in split_bulk(self._cuda, bulk)]
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Turn torch's out-of-memory error into `MemoryError`, upon which the loader halves its bulk."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise MemoryError(str(error)) from error
-
-
-class BulkStreamSync(CudaStreamSync):
-    """Orders the streams, and copies the blocks of a host-sampled bulk to the device."""
-
-    def __init__(self, cuda: CudaContext) -> None:
-        super().__init__(cuda.streams)
-        self._cuda = cuda
-
-    def bulk_sampled(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
-        stream, memory = self.streams.sample, BulkMemory(None, len(bulk))
-        with stream.on("hand over"), memory_errors():
-            moved: list[MiniBatch] = [self._moved(minibatch, memory) for minibatch in bulk]
-            memory.ready = stream.record()
-        return moved
-
-    def _moved(self, minibatch: MiniBatch, memory: BulkMemory) -> DeviceMiniBatch:
-        layers = [{key: block_on_device(self._cuda, block) for key, block in of_layer.items()} for of_layer in minibatch.layers]
-        values = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)} | {"layers": tuple(layers)}
-        memory.held.append(values)
-        return DeviceMiniBatch(**values, memory=memory, cuda=self._cuda)

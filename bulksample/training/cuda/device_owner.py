@@ -29,8 +29,8 @@ from ...graph.selection import Selection
 from ...rng import Draw
 from ...sparse import CSR
 from ..tensor_comm import TensorComm
-from .cuda_context import CudaContext
-from .device_adjacency import memory_errors, split_bulk
+from .cuda_context import CudaContext, memory_errors
+from .device_adjacency import split_bulk
 from .owner_messages import BulkReads, DeviceRequests, DeviceSelection, OwnerMessages, Routed, in_order, merged, pointers_of, row_of_entry
 
 

@@ -1,4 +1,4 @@
-"""The CUDA streams of training and the events that order them.
+"""The order of the CUDA streams of training, by events.
 
 The arrays of a mini-batch belong to the stream that sampled it, fetched rows to the stream that fetched them. Memory that Python
 frees is reused on its own stream at once, while steps that read it may still be queued on another. So another stream waits for an event
@@ -8,56 +8,29 @@ before it reads such memory and leaves an event behind after use, and nothing is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, cast
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
 
-from ...backends.cuda.nvrtc import DeviceLauncher
 from ...graph.minibatch import MiniBatch
 from ...views.sync import StreamSync
-
-
-class DeviceStream(Protocol):
-    """A stream of a device."""
-
-    def on(self, name: str) -> AbstractContextManager[Any]:
-        """Return a context that queues our kernels and torch's on this stream, in a named range of the profiler's timeline."""
-
-    def record(self) -> Any:
-        """Return an event that follows all work queued here so far."""
-
-    def wait(self, event: Any) -> None:
-        """Make work queued from now on wait for an event; the host does not wait."""
-
-
-class DeviceStreams(NamedTuple):
-    """The streams of the three stages that overlap."""
-
-    sample: DeviceStream
-    fetch: DeviceStream
-    train: DeviceStream
+from .cuda_context import CudaContext, memory_errors
+from .device_rows import block_on_device
 
 
 @dataclass
 class BulkMemory:
     """Keeps the arrays of a bulk until the stream that sampled it waits for their last use.
 
-    Parameters
-    ----------
-    ready : event
-        Follows the writes to its arrays.
-    unused : int
-        Mini-batches that no step has used yet.
-    held : list
-        The fields of its mini-batches. Python drops a mini-batch before the device has run its step; the objects would be a cycle.
+    Python drops a mini-batch before the device has run its step, so its fields are kept; the objects would be a cycle.
     """
 
-    ready: Any
-    unused: int
-    held: list[Any] = field(default_factory=list)
+    ready: Any  # the event that follows the writes to its arrays
+    unused: int  # mini-batches that no step has used yet
+    kept: list[Any] = field(default_factory=list)  # the fields of its mini-batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +38,7 @@ class DeviceMiniBatch(MiniBatch):
     """A mini-batch with its blocks on a device. Its seeds are on the host; its vertices are where they were sampled."""
 
     memory: BulkMemory = field(kw_only=True)
-    cuda: Any = field(kw_only=True)  # the `CudaContext`, which sends to the device
+    cuda: CudaContext = field(kw_only=True)
 
     def in_order_of_seeds(self, columns: Mapping[str, Any]) -> Any:
         parts = list(columns.values())
@@ -76,10 +49,23 @@ class DeviceMiniBatch(MiniBatch):
 
 
 class CudaStreamSync(StreamSync):
-    """Orders sampling, fetching and training by events."""
+    """Orders sampling, fetching and training by events, and copies the blocks of a host-sampled bulk to the device."""
 
-    def __init__(self, streams: DeviceStreams) -> None:
-        self.streams = streams
+    def __init__(self, cuda: CudaContext) -> None:
+        self._cuda, self.streams = cuda, cuda.streams
+
+    def bulk_sampled(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
+        stream, memory = self.streams.sample, BulkMemory(None, len(bulk))
+        with stream.on("hand over"), memory_errors():
+            moved: list[MiniBatch] = [self._moved(minibatch, memory) for minibatch in bulk]
+            memory.ready = stream.record()
+        return moved
+
+    def _moved(self, minibatch: MiniBatch, memory: BulkMemory) -> DeviceMiniBatch:
+        layers = [{key: block_on_device(self._cuda, block) for key, block in of_layer.items()} for of_layer in minibatch.layers]
+        values = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)} | {"layers": tuple(layers)}
+        memory.kept.append(values)
+        return DeviceMiniBatch(**values, memory=memory, cuda=self._cuda)
 
     def before_use(self, minibatches: Sequence[MiniBatch | None]) -> None:
         for minibatch in minibatches:
@@ -97,7 +83,7 @@ class CudaStreamSync(StreamSync):
         memory.unused -= 1
         if not memory.unused:
             self.streams.sample.wait(done)
-            memory.held.clear()
+            memory.kept.clear()
 
     def never_used(self, minibatches: Sequence[MiniBatch | None]) -> None:
         """Let later fetches and later sampling wait for all that was started on these mini-batches, and give back their memory."""
@@ -106,7 +92,7 @@ class CudaStreamSync(StreamSync):
             self.streams.fetch.wait(self.streams.train.record())
             self.streams.sample.wait(self.streams.fetch.record())
         for memory in memories:
-            memory.held.clear()
+            memory.kept.clear()
 
     def on_fetch_stream(self) -> AbstractContextManager[Any]:
         return self.streams.fetch.on("fetch")
@@ -116,37 +102,3 @@ def _memory_of(minibatch: Any) -> BulkMemory | None:
     """Return the memory of the bulk that a mini-batch on a device belongs to; None on the host."""
     memory: BulkMemory | None = None if minibatch is None else getattr(minibatch.whole, "memory", None)
     return memory
-
-
-class CudaStream:
-    """A stream that CuPy and torch share.
-
-    Parameters
-    ----------
-    launcher : DeviceLauncher
-    stream : cupy.cuda.Stream, optional
-        By default torch's current stream.
-    """
-
-    def __init__(self, launcher: DeviceLauncher, stream: Any = None) -> None:
-        self._launcher, external = launcher, cast(Any, torch.cuda.ExternalStream)
-        self._torch = torch.cuda.current_stream(launcher.number) if stream is None else external(stream.ptr, launcher.number)
-        self._cupy = stream or launcher.external_stream(self._torch.cuda_stream)
-
-    def on(self, name: str) -> AbstractContextManager[Any]:
-        both = ExitStack()
-        both.enter_context(torch.cuda.stream(self._torch))
-        both.enter_context(self._launcher.phase(name, self._cupy))
-        return both
-
-    def record(self) -> Any:
-        return self._torch.record_event()
-
-    def wait(self, event: Any) -> None:
-        self._torch.wait_event(event)
-
-
-def open_streams(launcher: DeviceLauncher) -> DeviceStreams:
-    """Return the stream on which the back end samples, a new one to fetch features, and torch's current one to train."""
-    fetch = CudaStream(launcher, launcher.new_stream())
-    return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))

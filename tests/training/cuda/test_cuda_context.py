@@ -13,8 +13,7 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import train
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
-from bulksample.training.cuda.cuda_context import CudaContext
-from bulksample.training.cuda.streams import open_streams
+from bulksample.training.cuda.cuda_context import CudaContext, open_streams
 from bulksample.training.opening import make_compute_context
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -98,7 +97,7 @@ def test_arrays_and_tensors_share_memory(cupy):
 
 
 def test_torchs_out_of_memory_error_becomes_a_memory_error():
-    from bulksample.training.cuda.device_adjacency import memory_errors
+    from bulksample.training.cuda.cuda_context import memory_errors
 
     with pytest.raises(MemoryError, match="40 GiB"), memory_errors():
         raise torch.OutOfMemoryError("CUDA out of memory: tried to allocate 40 GiB")
