@@ -98,7 +98,7 @@ class DeviceSeeds(NamedTuple):
 
 
 Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
-DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows of a frontier
+DrawHop = Callable[[FrontierRows, int], DrawnEdges]  # draws hop h for the rows of a frontier
 
 
 def put_inputs(device: CudaDevice, inputs: Inputs) -> Inputs:
@@ -126,7 +126,7 @@ def hop_after_hop(
     frontier, hops, before = held, list[DeviceHop](), 0
     for hop in range(count):
         with device.phase(f"hop {hop}"):
-            drawn = draw(frontier, hop)
+            drawn = draw(FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k), hop)
             if drawn.rows is not None:
                 before = drawn.rows + (before if only_new else 0)
                 held = HeldVertices(held.pointers, held.vertices[:before], before)
@@ -270,8 +270,7 @@ def _node_wise(
     k, n = len(seeds) - 1, a.shape[1]
     most = most_held(np.diff(seeds), fanouts, n, only_new) if bounded else None
 
-    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+    def draw(rows: FrontierRows, hop: int) -> DrawnEdges:
         return draw_rows(device, a, rows, fanouts[hop], draws[hop])
 
     words = state_words(n, k, int(seeds[-1]), fanouts, only_new) if most is not None else 0

@@ -34,6 +34,11 @@ class FrontierRows(NamedTuple):
     size: int  # R, or more: parts[k] is R
     k: int
 
+    @property
+    def named(self) -> tuple[Any, ...]:
+        """The rows and their names, as kernels that draw take them."""
+        return self.vertices, self.names, self.parts, self.k, self.minibatches
+
 
 class DrawnEdges(NamedTuple):
     """The edges that each row drew. `columns` and `weights` may be longer than the last pointer."""
@@ -73,12 +78,11 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
     pointers, ends = _pointers(device, a, rows, fanout, draw.law is Law.REPLACEMENT, counts)
     drawn = DrawnEdges(pointers, device.empty(rows.size * fanout, np.int32), None, None if ends is None else ends[: rows.k + 1])
     if weighed:
-        named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, draw.seed, draw.tag)
-        asked = (a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns, hubs)
+        common = (*a[:3], *rows.named, draw.seed, draw.tag, drawn.pointers, drawn.columns, hubs)
         sums = None if hubs is None else device.empty(_slices(rows), np.uint64)
-        device.start("draw_weighted", 32 * rows.size, *asked, sums)
+        device.start("draw_weighted", 32 * rows.size, *common, sums)
         if hubs is not None:
-            device.start("pick_in_hubs", 32 * _slices(rows), *asked, sums)
+            device.start("pick_in_hubs", 32 * _slices(rows), *common, sums)
     elif keyed:
         _race(device, a, rows, fanout, draw, drawn, hubs, read)
     else:
@@ -96,8 +100,7 @@ def _pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, most: int, r
 
 def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
     repeated = int(draw.law is Law.REPLACEMENT)
-    named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, repeated, draw.seed, draw.tag)
-    common = (a.indptr, a.indices, *named, drawn.pointers, drawn.columns)
+    common = (a.indptr, a.indices, *rows.named, s, repeated, draw.seed, draw.tag, drawn.pointers, drawn.columns)
     if s <= FEW:
         device.start("draw_8" if s <= 8 else "draw_16" if s <= 16 else "draw_32", rows.size, *common)
         return
@@ -137,17 +140,15 @@ def _race(
 ) -> None:  # fmt: skip
     shared = int(draw.law is Law.LABOR)
     if s <= FEW:
-        named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
-        asked = (a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns, hubs)
-        device.start("race_few", 32 * rows.size, *asked)
+        common = (*a[:3], *rows.named, s, shared, draw.seed, draw.tag, drawn.pointers, drawn.columns, hubs)
+        device.start("race_few", 32 * rows.size, *common)
         if hubs is not None:
             best = 32 * _slices(rows)
-            device.start("race_hubs", best, *asked, device.empty(best, np.float64), device.empty(best, np.int32))
+            device.start("race_hubs", best, *common, device.empty(best, np.float64), device.empty(best, np.int32))
         return
-    counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, shared, draw.seed, draw.tag)
     pointers, _, entries, _ = extents(device, a, rows, read, drawn.pointers)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
-    device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, s, pointers, keys, columns, hubs)
+    device.walk("keys_of_rows", entries, *a[:3], *rows.named, shared, draw.seed, draw.tag, s, pointers, keys, columns, hubs)
     blocks = rows.size if hubs is None else max(rows.size, _slices(rows))
     device.blocks("take_smallest", blocks, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns, hubs)
 
@@ -182,8 +183,7 @@ def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | No
     pointers, ends, entries, _ = extents(device, a, rows, read)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
-    asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)
-    device.walk("copy_rows", entries, *asked, pointers, columns, values)
+    device.walk("copy_rows", entries, *a[:3], rows.vertices, rows.size, rows.parts, rows.k, pointers, columns, values)
     return DrawnEdges(pointers, columns, None, ends), values
 
 

@@ -21,7 +21,7 @@ from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_poin
 from .predicted import LayerBounds, layer_bounds, layer_bytes, zeroed_words
 from .products import Restricted, keep_met, sum_products
 from .recording import Later
-from .tables import LARGEST_TABLE, HashTables, HeldVertices, Numbering, Slots, equal_tables, table_of
+from .tables import LARGEST_TABLE, HashTables, Numbering, Slots, equal_tables, table_of
 
 
 class _Arrays(NamedTuple):
@@ -84,9 +84,8 @@ def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights:
     """Place the arrays of a graph and a law on the device, once."""
     graph = (*device.matrix(a)[:3], device.constant(weights.row_sums))
     if isinstance(drawn, SharedDraws):
-        return _Arrays(
-            *graph, columns=device.constant(drawn.columns), weights=device.constant(drawn.weights), ends=device.constant(drawn.ends)
-        )
+        columns, weighed, ends = (device.constant(array) for array in (drawn.columns, drawn.weights, drawn.ends))
+        return _Arrays(*graph, columns=columns, weights=weighed, ends=ends)
     factors = None if drawn.factors is None else device.constant(drawn.factors)
     return _Arrays(*graph, summed=device.matrix(drawn.entries).values, factors=factors)
 
@@ -104,10 +103,8 @@ def _layer_wise(
         tables = equal_tables(device, k, min(max(how.fanouts, default=0), how.n), count) if how.bounded else [None] * count
         hops = [_LayerHop(device, arrays, how, hop, row, tables[hop], numbering.structure.standing) for hop in range(count)]
 
-        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            size = min(frontier.size, how.bounds[hop].rows)
-            rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, size, k)
-            return hops[hop].draw(rows, draws[hop])
+        def draw(rows: FrontierRows, hop: int) -> DrawnEdges:
+            return hops[hop].draw(rows._replace(size=min(rows.size, how.bounds[hop].rows)), draws[hop])
 
         return hop_after_hop(device, numbering, asked, draw, count, Division(seeds, how.only_new), most is not None)
 
@@ -149,17 +146,15 @@ class _LayerHop(NamedTuple):
         q = DeviceCSR(rows.parts, rows.vertices, None, (rows.k, self.how.n))
         sums = sum_products(self.device, q, a._replace(values=self.arrays.summed), entries, self.arrays.factors)
         layer = LayerEntries(sums.starts, sums.columns, None, sums.sums, self.how.squared)
-        s = self.how.fanouts[self.hop]
-        return sums.pointers, smallest(self.device, layer, s, rows.minibatches, draw, sums.most, self.table)
+        return sums.pointers, smallest(self.device, layer, self.how.fanouts[self.hop], rows.minibatches, draw, sums.most, self.table)
 
     def _from_row(self, minibatches: Any, draw: Draw) -> DevicePicks:
         """Draw from the row that all mini-batches share."""
         s, (columns, weights, ends) = self.how.fanouts[self.hop], self.arrays[-3:]
         assert self.how.shared is not None
         if not len(columns):  # no column has weight, so nothing is drawn
-            return DevicePicks(
-                self.device.zeros(len(minibatches) + 1).view(np.int64), self.device.empty(0, np.int32), self.device.empty(0, np.float64)
-            )
+            pointers = self.device.zeros(len(minibatches) + 1).view(np.int64)
+            return DevicePicks(pointers, self.device.empty(0, np.int32), self.device.empty(0, np.float64))
         if not self.how.shared[self.hop]:
             return arriving(self.device, columns, ends, s, minibatches, draw, self.table)
         layer = LayerEntries(self.row, columns, weights, once=True)
@@ -169,8 +164,7 @@ class _LayerHop(NamedTuple):
         """Compute Q_R A Q_C."""
         if self.table is not None:
             return keep_met(self.device, a, rows, pointers, entries, kept, self.table, picked.pointers)
-        made = table_of(self.device, rows.k, picked.pointers, picked.columns, len(picked.columns), self.how.n)
-        return keep_met(self.device, a, rows, pointers, entries, kept, made)
+        return keep_met(self.device, a, rows, pointers, entries, kept, table_of(self.device, rows.k, *picked[:2], self.how.n))
 
 
 def weighed_edges(

@@ -76,7 +76,7 @@ def restrict(
         pointers, _, neighbors, _ = extents(device, a, rows)
     else:
         pointers = all_pointers(device, a, rows)[0]
-    table = table_of(device, rows.k, parts, columns, len(columns), a.shape[1])
+    table = table_of(device, rows.k, parts, columns, a.shape[1])
     return keep_met(device, a, rows, pointers, neighbors, neighbors, table)
 
 

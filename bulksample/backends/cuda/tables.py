@@ -143,10 +143,10 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
     return "direct" if 4 * n * k <= min(HASHED // 2 * expected, free // TABLE_SHARE) else "hash"
 
 
-def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> HashTables:
+def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, n: int) -> HashTables:
     """Build hash tables of the distinct vertices of each mini-batch."""
-    tables = _tables(device, k, pointers, count, n)
-    device.start("enter_known", count, pointers, vertices, None, k, *tables)
+    tables = _tables(device, k, pointers, len(vertices), n)
+    device.start("enter_known", len(vertices), pointers, vertices, None, k, *tables)
     return tables
 
 

@@ -16,11 +16,11 @@ from ...adjacency import Entries, LayerLaw
 from ...backends.base import check_fanout, drawn_from
 from ...backends.cuda.bulk import DeviceSeeds, Division, cut_to, hop_after_hop, put_inputs
 from ...backends.cuda.device import DeviceCSR
-from ...backends.cuda.draws import DevicePicks, DrawnEdges, LayerEntries, draw_rows, smallest
+from ...backends.cuda.draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, draw_rows, smallest
 from ...backends.cuda.layers import weighed_edges
 from ...backends.cuda.predicted import most_found
 from ...backends.cuda.products import restrict, spgemm
-from ...backends.cuda.tables import HeldVertices, Numbering
+from ...backends.cuda.tables import Numbering
 from ...backends.hops import Expansion
 from ...backends.layer_draws import SharedDraws
 from ...distributed.matrix.owner import OwnerAdjacency
@@ -102,11 +102,10 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         """Take a bulk through its hops, of which ``draw(frontier, reads, hop)`` draws one."""
         cuda, reads = self._cuda, BulkReads(self._cuda, self.messages.over)
         rows, tensor = put_inputs(cuda.kernels, DeviceSeeds.of(seeds)), cuda.tensor
-        minibatches = tensor(rows.minibatches)
 
-        def drawn(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            q = DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
-            return draw(q, reads, hop)
+        def drawn(frontier: FrontierRows, hop: int) -> DrawnEdges:
+            minibatches, pointers, vertices = (tensor(part) for part in (frontier.minibatches, frontier.parts, frontier.vertices))
+            return draw(DeviceSelection(minibatches, pointers, vertices[: frontier.size]), reads, hop)
 
         bulk = hop_after_hop(cuda.kernels, numbering, rows, drawn, hops, Division(seeds.pointers, only_new), bounded=True)
         return [one.plain() for one in split_bulk(cuda, cut_to(bulk, reads.read(tensor(bulk.counts))))]
