@@ -168,12 +168,12 @@ class Native(Backend):
         if trees.moving or len({(law.last, law.strict) for of_hop in laws for law in of_hop}) != 1:  # one rule of time for all
             return None
         of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
-        first = laws[0][0]
-        given = [(r.source, r.destination, *_arrays(r.matrix), r.timed_entries, r.repeats) for r in relations]
+        first, pointers, names = laws[0][0], *map(np.ascontiguousarray, (trees.pointers, trees.names))
+        adjacencies = [(r.source, r.destination, *_arrays(r.matrix), r.timed_entries, r.repeats) for r in relations]
         drawn = [[_drawing(r.matrix, law.fanout, law.draw) for r, law in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
-            list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
-            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, trees.disjoint, first.last, first.strict, entries, self.threads,
+            list(counts), adjacencies, drawn, pointers, names, trees.starts, trees.ends, of_minibatch, trees.seeds, trees.tree_of_seed,
+            only_new, trees.disjoint, first.last, first.strict, entries, self.threads,
         )  # fmt: skip
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
 
@@ -181,9 +181,9 @@ class Native(Backend):
         self, relation: RelationMatrix, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
         ends: np.ndarray | None, law: RelationLaw,
     ) -> RowPicks | None:  # fmt: skip
-        given = (*_arrays(relation.matrix), relation.timed_entries, relation.repeats, vertices, names, minibatches, starts, ends)
+        rows = (*_arrays(relation.matrix), relation.timed_entries, relation.repeats, vertices, names, minibatches, starts, ends)
         drawn = *_drawing(relation.matrix, law.fanout, law.draw), law.last, law.strict
-        return RowPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
+        return RowPicks(*self._kernels.sample_relation(*rows, *drawn, self.threads))
 
     def relabel_trees(
         self, pointers: np.ndarray, held: TreeVertices, found: TreeVertices, tree_pointers: np.ndarray
@@ -202,13 +202,13 @@ class Native(Backend):
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
-        race, given = (drawn, []) if isinstance(drawn, LayerRace) else (None, [tuple(hop) for hop in drawn])
+        race, shared = (drawn, []) if isinstance(drawn, LayerRace) else (None, [tuple(hop) for hop in drawn])
         law: tuple[Any, ...] = (None, None, False, [], [], 0)
         if race:
             tags = [draw.tag for draw in race.draws]
             law = race.entries.values, race.factors, race.power == 2, list(race.fanouts), tags, race.draws[0].seed
         lists, kept = (seeds.minibatches, seeds.pointers, seeds.vertices), (weights.debias, weights.renormalise, only_new)
-        parts = self._kernels.expand_layers(*_arrays(a), weights.row_sums, *law, given, *lists, *kept, self.threads)
+        parts = self._kernels.expand_layers(*_arrays(a), weights.row_sums, *law, shared, *lists, *kept, self.threads)
         return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]
 
 

@@ -76,17 +76,17 @@ class Reference(Backend):
 
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         place = np.full(a.shape[1], -1, np.int32)
-        counts, found, entries = [], [], []
+        counts, columns_met, entries = [], [], []
         for j in range(len(rows)):
             selected = columns.part(j)
             place[selected] = np.arange(len(selected), dtype=np.int32)
             indptr, candidates = _row_entries(a, rows.part(j))
             local = place[a.indices[candidates]]
             counts.append(np.add.reduceat(np.append(local >= 0, 0), indptr[:-1]) * (np.diff(indptr) > 0))
-            found.append(local[local >= 0])
+            columns_met.append(local[local >= 0])
             entries.append(candidates[local >= 0])
             place[selected] = -1
-        return Restriction(row_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
+        return Restriction(row_pointers(_stack(counts, np.int64)), _stack(columns_met, np.int32), _stack(entries, np.int64))
 
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         vertices, local = [], []
@@ -128,9 +128,9 @@ class Reference(Backend):
         """Multiply as `Backend.spmm` defines; float64 input is summed in float64."""
         from scipy.sparse import csr_array
 
-        own = slice(indptr[0], indptr[-1])
-        entries = np.ones(own.stop - own.start, x.dtype) if weights is None else weights[own].astype(x.dtype)
-        matrix = csr_array((entries, indices[own], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
+        span = slice(indptr[0], indptr[-1])
+        entries = np.ones(span.stop - span.start, x.dtype) if weights is None else weights[span].astype(x.dtype)
+        matrix = csr_array((entries, indices[span], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
         return np.asarray(matrix @ x)  # scipy adds the terms of a row in their order
 
     def transpose(

@@ -122,7 +122,7 @@ def _names(held: TreeVertices, trees: Trees) -> np.ndarray:
 
 
 def _cut(
-    j: int, trees: Trees, held: list[_Held], seed_rows: list[np.ndarray], sizes: np.ndarray,
+    j: int, trees: Trees, kinds: list[_Held], seed_rows: list[np.ndarray], sizes: np.ndarray,
     drawn: list[list[tuple[np.ndarray, Hop]]], only_new: bool,
 ) -> HeteroExpansion:  # fmt: skip
     """Cut mini-batch j out of a bulk."""
@@ -130,9 +130,9 @@ def _cut(
     rows = []
     for of_seed, numbers in zip(trees.tree_of_seed, seed_rows, strict=True):
         rows.append(numbers[np.searchsorted(of_seed, first_tree) : np.searchsorted(of_seed, last_tree)])
-    spans = [slice(kind.pointers[j], kind.pointers[j + 1]) for kind in held]
-    vertices = [kind.all.vertices[span] for kind, span in zip(held, spans, strict=True)]
-    owners = [(kind.all.trees[span] - first_tree).astype(np.int32) for kind, span in zip(held, spans, strict=True)]
+    spans = [slice(kind.pointers[j], kind.pointers[j + 1]) for kind in kinds]
+    vertices = [kind.all.vertices[span] for kind, span in zip(kinds, spans, strict=True)]
+    owners = [(kind.all.trees[span] - first_tree).astype(np.int32) for kind, span in zip(kinds, spans, strict=True)]
     hops = [[part_of(hop, frontier[j], frontier[j + 1]) for frontier, hop in of_hop] for of_hop in drawn]
     if only_new:
         hops = [[joined([of_hop[r] for of_hop in hops]) for r in range(len(hops[0]))]]

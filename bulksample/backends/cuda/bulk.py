@@ -109,24 +109,24 @@ def put_inputs(device: CudaDevice, inputs: Inputs) -> Inputs:
 
 
 def hop_after_hop(
-    device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, draw: DrawHop, count: int, division: Division, bounded: bool = False
+    device: CudaDevice, numbering: Numbering, inputs: DeviceSeeds, draw: DrawHop, count: int, division: Division, bounded: bool = False
 ) -> OpenBulk:
     """Take a bulk through `count` hops: draw for the frontier, number the vertices found, make them the next frontier.
 
     Waits before each hop for the size of its frontier, unless `bounded` is set: then `draw` is given frontiers that are longer than their
     last pointer, and may say how many rows they have. Besides, waits whenever `draw` does. `close` waits for the counts.
     """
-    k, only_new = len(asked.minibatches), division.only_new
+    k, only_new = len(inputs.minibatches), division.only_new
     counts = device.empty((count + 1) * (2 * k + 2), np.int64)
     ends = [counts[at : at + 2 * k + 2] for at in range(0, len(counts), 2 * k + 2)]
     with device.phase("seeds"):
-        nothing = HeldVertices(asked.none, device.empty(0, np.int32), 0)
-        held, seed_rows = numbering.number(nothing, FoundVertices(asked.pointers, asked.vertices), ends[0])
+        nothing = HeldVertices(inputs.none, device.empty(0, np.int32), 0)
+        held, seed_rows = numbering.number(nothing, FoundVertices(inputs.pointers, inputs.vertices), ends[0])
         held = held if bounded or not count else _settled(device, held)
     frontier, hops, before = held, list[DeviceHop](), 0
     for hop in range(count):
         with device.phase(f"hop {hop}"):
-            drawn = draw(FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k), hop)
+            drawn = draw(FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, inputs.minibatches, frontier.size, k), hop)
             if drawn.rows is not None:
                 before = drawn.rows + (before if only_new else 0)
                 held = HeldVertices(held.pointers, held.vertices[:before], before)
@@ -227,15 +227,15 @@ def prepared(
     """
 
     def run(recorder: CudaDevice, outside: list[Any]) -> tuple[tuple[Inputs, OpenBulk], list[Any]]:
-        asked = put_inputs(recorder, inputs)
-        bulk = enqueue(recorder, outside, asked)
+        recorded_inputs = put_inputs(recorder, inputs)
+        bulk = enqueue(recorder, outside, recorded_inputs)
         kept = [bulk.counts, bulk.seed_rows, bulk.held.vertices, bulk.held.trees, *(part for hop in bulk.hops for part in hop)]
-        return (asked, bulk), [array for array in kept if array is not None]
+        return (recorded_inputs, bulk), [array for array in kept if array is not None]
 
     recording = recorded(device, (*shape, device.free_bytes, device.numbering, tuple(array is None for array in inputs)), run, arrays)
-    asked, bulk = recording.result
+    recorded_inputs, bulk = recording.result
     with device.phase("enqueue"):
-        pairs = [(there, array) for there, array in zip(asked, inputs, strict=True) if array is not None]
+        pairs = [(there, array) for there, array in zip(recorded_inputs, inputs, strict=True) if array is not None]
         array_of = recording.enqueue(device, arrays, pairs, [number for draw in draws for number in (draw.seed, draw.tag)])
     return close(device, bulk, array_of)
 
@@ -247,7 +247,7 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
     seeds and once a hop. Waits once more for each hop that takes all neighbors, or more than 32 by key.
     """
     k, n, entries, count = len(seeds), a.shape[1], len(a.indices), len(seeds.vertices)
-    laws, asked = [draw.law for draw in draws], DeviceSeeds.of(seeds)
+    laws, on_host = [draw.law for draw in draws], DeviceSeeds.of(seeds)
     bytes_ = bulk_bytes(n, entries, k, count, fanouts, only_new, device.free_bytes, device.numbering, a.longest, laws)
     bounded = bytes_.peak <= device.free_bytes // BOUND_SHARE
     waits = any(s < 0 or (s > FEW and draw.law in KEYED) for s, draw in zip(fanouts, draws, strict=True))
@@ -258,12 +258,12 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
             there = DeviceCSR(arrays[0], arrays[1], arrays[2], a.shape, a.longest)
             return _node_wise(recorder, there, inputs, seeds.pointers, fanouts, Later.of(draws), only_new, True)
 
-        return prepared(device, (shape, seeds.pointers.tobytes(), tuple(laws)), enqueue, a[:3], asked, draws)
-    return close(device, _node_wise(device, a, put_inputs(device, asked), seeds.pointers, fanouts, draws, only_new, bounded))
+        return prepared(device, (shape, seeds.pointers.tobytes(), tuple(laws)), enqueue, a[:3], on_host, draws)
+    return close(device, _node_wise(device, a, put_inputs(device, on_host), seeds.pointers, fanouts, draws, only_new, bounded))
 
 
 def _node_wise(
-    device: CudaDevice, a: DeviceCSR, asked: DeviceSeeds, seeds: np.ndarray, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+    device: CudaDevice, a: DeviceCSR, inputs: DeviceSeeds, seeds: np.ndarray, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
     bounded: bool,
 ) -> OpenBulk:  # fmt: skip
     """Enqueue all hops; `seeds` are the pointers of the seeds, on the host."""
@@ -277,4 +277,4 @@ def _node_wise(
     words += sum(hub_words(a.longest, s, draw.law) for s, draw in zip(fanouts, draws, strict=True))
     with device.zeroed_together(words):
         numbering = Numbering(device, np.full(k, n), most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
-        return hop_after_hop(device, numbering, asked, draw, len(fanouts), Division(seeds, only_new), bounded)
+        return hop_after_hop(device, numbering, inputs, draw, len(fanouts), Division(seeds, only_new), bounded)

@@ -35,9 +35,9 @@ def compiled(file: Path, architecture: str) -> Path:
 
     text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
     flags = [option for option in options(architecture) if not option.startswith("-I")]  # a cache may move with its checkout
-    asked = b"\0".join([*text, repr((FORMAT, flags, nvrtc.getVersion())).encode()])
+    sources = b"\0".join([*text, repr((FORMAT, flags, nvrtc.getVersion())).encode()])
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name, folder = f"{file.stem}-{_digest(asked)}", cache_home / "bulksample"
+    name, folder = f"{file.stem}-{_digest(sources)}", cache_home / "bulksample"
     for entry in sorted(folder.glob(f"{name}-*.cubin")):
         if _is_intact(entry):
             return entry
@@ -100,8 +100,8 @@ def _written(code: bytes, folder: Path, name: str) -> Path:
     """Write a file of the cache in one step; ranks may do so at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
     entry = folder / f"{name}-{_digest(code)}.cubin"
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as own:
-        part = Path(own) / entry.name
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
+        part = Path(scratch) / entry.name
         part.write_bytes(code)
         part.replace(entry)
     return entry

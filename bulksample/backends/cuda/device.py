@@ -82,12 +82,12 @@ class Launcher(Protocol):
 @cache
 def kernels(directory: Path | None = None) -> dict[str, Kernel]:
     """List all kernels by name: ours, or those of another folder."""
-    found = {}
+    by_name = {}
     for file in sorted((directory or kernel_directory()).glob("*.cu")):
         for bound, name, parameters in _SIGNATURE.findall(file.read_text(encoding="utf-8")):
             types = (None if "*" in one else _SCALARS[one.replace("const ", "").split()[0]] for one in parameters.split(","))
-            found[name] = Kernel(file, name, tuple(types), WIDE if bound == "BS_WIDE" else THREADS)
-    return found
+            by_name[name] = Kernel(file, name, tuple(types), WIDE if bound == "BS_WIDE" else THREADS)
+    return by_name
 
 
 class Processor(NamedTuple):
@@ -236,23 +236,23 @@ class CudaDevice:
             return self._constants[id(array)]
 
     def _shared(self, array: np.ndarray) -> Any:
-        for held, there in self._matrices.values():
-            for own, copy in ((held.indptr, there.indptr), (held.indices, there.indices), (held.values, there.values)):
-                same = own is not None and (own.ctypes.data, own.shape, own.dtype) == (array.ctypes.data, array.shape, array.dtype)
+        for matrix, there in self._matrices.values():
+            for host, copy in ((matrix.indptr, there.indptr), (matrix.indices, there.indices), (matrix.values, there.values)):
+                same = host is not None and (host.ctypes.data, host.shape, host.dtype) == (array.ctypes.data, array.shape, array.dtype)
                 if same:  # both live, and are the same memory
                     return copy
         return self._placed(array)
 
     def _placed(self, array: np.ndarray) -> Any:
         """Place an array on the device while matrices fit half of its memory; else in pinned host memory, read over the bus."""
-        held = sum(self._placed_bytes.copy().values())
-        if held + array.nbytes <= self.free_bytes // 2:
+        placed = sum(self._placed_bytes.copy().values())
+        if placed + array.nbytes <= self.free_bytes // 2:
             name = object()
             self._placed_bytes[name] = array.nbytes
             finalize(array, _forget, ref(self), "_placed_bytes", name)
             return self.put(array)
         warnings.warn(
-            f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {held} bytes of matrices are on the "
+            f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {placed} bytes of matrices are on the "
             f"device, and half of its {self.free_bytes} is for them",
             stacklevel=2,
         )

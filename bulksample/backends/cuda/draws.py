@@ -93,8 +93,8 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
 def _pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, most: int, repeated: bool, counts: Any) -> tuple[Any, Any]:
     """Return the row pointers of the picks, and the picks before each mini-batch and the number of rows (None without mini-batches)."""
     pointers, ends = device.empty(rows.size + 1, np.int64), None if rows.parts is None else device.empty(rows.k + 2, np.int64)
-    asked = (a.indptr, rows.vertices, rows.size, rows.parts, rows.k, most, int(repeated), counts)
-    device.scan("draw_pointers", rows.size, 0, lambda states: (*asked, states, pointers, ends))
+    rows_drawn = (a.indptr, rows.vertices, rows.size, rows.parts, rows.k, most, int(repeated), counts)
+    device.scan("draw_pointers", rows.size, 0, lambda states: (*rows_drawn, states, pointers, ends))
     return pointers, ends
 
 
@@ -171,10 +171,10 @@ def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, read: Read | N
     """Count the entries of Q A; wait for their number and that of its rows. `picked` are the row pointers of the picks: all by default."""
     pointers, ends = all_pointers(device, a, rows)
     numbers = pointers[-1:] if ends is None else ends[-2:]
-    found = device.get(numbers).tolist() if read is None else read(numbers, pointers if picked is None else picked)
+    counts = device.get(numbers).tolist() if read is None else read(numbers, pointers if picked is None else picked)
     if ends is None:
-        return Extents(pointers, None, found[0], rows.size)
-    entries, count = found
+        return Extents(pointers, None, counts[0], rows.size)
+    entries, count = counts
     return Extents(pointers[: count + 1], ends[: rows.k + 1], entries, count)
 
 
@@ -215,13 +215,13 @@ def smallest(
     """
     k = len(minibatches)
     entries = len(layer.columns) * (k if layer.once else 1)
-    asked = (layer.pointers, layer.columns, layer.weights, layer.sums, int(layer.squared), int(layer.once), k)
+    columns = (layer.pointers, layer.columns, layer.weights, layer.sums, int(layer.squared), int(layer.once), k)
     rows = device.zeros(k * ROW_WORDS)
     keys, candidates = device.empty(entries, np.uint64), device.empty(entries, np.uint32)
     drawn = most if s < 0 else min(entries, k * s)
     ends, picks, inclusion = device.empty(k + 1, np.int64), device.empty(drawn, np.int32), device.empty(drawn, np.float64)
     work, made = (s, minibatches, draw.seed, draw.tag, rows, keys, candidates), (ends, picks, inclusion, *(table or _NO_TABLE))
-    device.scan("race_layers", entries, 0, lambda states: (*asked, *work, states, *made))
+    device.scan("race_layers", entries, 0, lambda states: (*columns, *work, states, *made))
     return DevicePicks(ends, picks, inclusion)
 
 
@@ -246,8 +246,8 @@ def _arrive(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw,
     k, bits = len(minibatches), _arrival_bits(s)
     blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
     times, scratch = device.empty(k, np.float64), device.empty(blocks * (2 << bits), np.uint32)
-    asked = (ends, len(ends), s, minibatches, k, draw.seed, draw.tag, scratch, bits)
-    device.blocks("first_arrivals", blocks, *asked, picks, times, *chosen)
+    process = (ends, len(ends), s, minibatches, k, draw.seed, draw.tag, scratch, bits)
+    device.blocks("first_arrivals", blocks, *process, picks, times, *chosen)
     return times
 
 

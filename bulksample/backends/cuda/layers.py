@@ -68,7 +68,7 @@ def expand_layers(
     bounds = tuple(layer_bounds(n, top, k, count, fanouts, only_new, shared))
     squared = isinstance(drawn, LayerRace) and drawn.power == 2
     how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)
-    arrays, asked = _placed(device, a, drawn, weights), DeviceSeeds.of(seeds)
+    arrays, on_host = _placed(device, a, drawn, weights), DeviceSeeds.of(seeds)
     if bounded and device.prepares:
 
         def enqueue(recorder: CudaDevice, outside: Sequence[Any], inputs: DeviceSeeds) -> OpenBulk:
@@ -76,8 +76,8 @@ def expand_layers(
 
         sizes = tuple(None if array is None else len(array) for array in arrays)  # launches have them as numbers
         shape = (how, sizes), seeds.pointers.tobytes(), tuple(draw.law for draw in drawn.draws)
-        return prepared(device, shape, enqueue, arrays, asked, drawn.draws)
-    return close(device, _layer_wise(device, arrays, put_inputs(device, asked), seeds.pointers, how, drawn.draws))
+        return prepared(device, shape, enqueue, arrays, on_host, drawn.draws)
+    return close(device, _layer_wise(device, arrays, put_inputs(device, on_host), seeds.pointers, how, drawn.draws))
 
 
 def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights: LayerWeights) -> _Arrays:
@@ -91,22 +91,22 @@ def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights:
 
 
 def _layer_wise(
-    device: CudaDevice, arrays: _Arrays, asked: DeviceSeeds, seeds: np.ndarray, how: _Layers, draws: Sequence[Draw]
+    device: CudaDevice, arrays: _Arrays, inputs: DeviceSeeds, seeds: np.ndarray, how: _Layers, draws: Sequence[Draw]
 ) -> OpenBulk:
     """Enqueue all hops; `seeds` are the pointers of the seeds, on the host."""
     k, count = len(seeds) - 1, len(how.fanouts)
-    found = sum(max(s, 0) for s in how.fanouts)
-    most = None if min(how.fanouts, default=0) < 0 else np.diff(seeds) + found
+    drawn_at_most = sum(max(s, 0) for s in how.fanouts)
+    most = None if min(how.fanouts, default=0) < 0 else np.diff(seeds) + drawn_at_most
     row = device.put(np.array([0, len(arrays.columns)])) if how.shared and any(how.shared) else None
     with device.zeroed_together(zeroed_words(k, int(seeds[-1]), how.bounds)):
-        numbering = Numbering(device, np.full(k, how.n), int(seeds[-1]) + k * found, most)
+        numbering = Numbering(device, np.full(k, how.n), int(seeds[-1]) + k * drawn_at_most, most)
         tables = equal_tables(device, k, min(max(how.fanouts, default=0), how.n), count) if how.bounded else [None] * count
         hops = [_LayerHop(device, arrays, how, hop, row, tables[hop], numbering.structure.standing) for hop in range(count)]
 
         def draw(rows: FrontierRows, hop: int) -> DrawnEdges:
             return hops[hop].draw(rows._replace(size=min(rows.size, how.bounds[hop].rows)), draws[hop])
 
-        return hop_after_hop(device, numbering, asked, draw, count, Division(seeds, how.only_new), most is not None)
+        return hop_after_hop(device, numbering, inputs, draw, count, Division(seeds, how.only_new), most is not None)
 
 
 class _LayerHop(NamedTuple):
@@ -179,10 +179,10 @@ def weighed_edges(
     of its rows; or `shares` (float64) holds the entry of each edge over the sum of its row. What was found is entered in the tables
     `numbers` by the same launch.
     """
-    found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
+    sources, weights, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     slots = None if numbers is None or numbers.vertices is None else device.empty(len(columns), np.int64)
     device.start(
         "weigh_edges", rows.size, rows.vertices, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares,
-        *picked, int(debias), int(renormalise), scratch, found, own, ends, *(numbers or (None, None, None)), slots,
+        *picked, int(debias), int(renormalise), scratch, sources, weights, ends, *(numbers or (None, None, None)), slots,
     )  # fmt: skip
-    return DrawnEdges(pointers, found, own, ends, None if numbers is None else Slots(numbers.numbers, numbers.starts, slots))
+    return DrawnEdges(pointers, sources, weights, ends, None if numbers is None else Slots(numbers.numbers, numbers.starts, slots))

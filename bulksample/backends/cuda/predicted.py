@@ -54,35 +54,35 @@ _ARRIVALS = 16  # a hop of s picks races in a shared row if it has fewer columns
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
     """Bound the number of vertices found, repetitions included."""
-    found = rows = seeds
+    total = rows = seeds
     for fanout in fanouts:
         drawn = k * entries if fanout < 0 else min(rows * fanout, k * entries) if entries else 0
-        found, rows = found + drawn, rows + drawn
-    return found
+        total, rows = total + drawn, rows + drawn
+    return total
 
 
 def most_held(seeds: np.ndarray, fanouts: Sequence[int], n: int, only_new: bool) -> np.ndarray | None:
     """Bound the distinct vertices of each mini-batch by its number of seeds: int64, shape (k,); None if a hop takes all neighbors."""
     if min(fanouts, default=0) < 0:
         return None
-    held: np.ndarray = np.minimum(seeds, n)
-    rows = held
+    vertices: np.ndarray = np.minimum(seeds, n)
+    rows = vertices
     for fanout in fanouts:
-        found = np.minimum(rows * fanout, n)
-        held = np.minimum(held + found, n)
-        rows = found if only_new else held
-    return held
+        fresh = np.minimum(rows * fanout, n)
+        vertices = np.minimum(vertices + fresh, n)
+        rows = fresh if only_new else vertices
+    return vertices
 
 
 def state_words(n: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
     """Bound the states of all scans of a bulk without a hop of all neighbors: its hops count draws, and they and the seeds are numbered."""
-    held = rows = min(seeds, k * n)
+    vertices = rows = min(seeds, k * n)
     words = CudaDevice.state_words(seeds, k + 1)
     for fanout in fanouts:
-        found = rows * fanout
-        words += CudaDevice.state_words(rows, 0) + CudaDevice.state_words(found, k + 1)
-        held = min(held + found, k * n)
-        rows = min(found, held) if only_new else held
+        drawn = rows * fanout
+        words += CudaDevice.state_words(rows, 0) + CudaDevice.state_words(drawn, k + 1)
+        vertices = min(vertices + drawn, k * n)
+        rows = min(drawn, vertices) if only_new else vertices
     return words
 
 
@@ -105,30 +105,30 @@ def bulk_bytes(
     """
     laws = [Law.RACE] * len(fanouts) if laws is None else laws
     places, frontier, drawn = [seeds], seeds, []
-    held = min(seeds, k * n)
-    holds = [held]
+    vertices_held = min(seeds, k * n)
+    holds = [vertices_held]
     for fanout in fanouts:
-        found = k * entries if fanout < 0 else frontier * fanout
-        drawn.append((frontier, found))
-        places.append(found)
-        held = min(held + found, k * n)
-        holds.append(held)
-        frontier = min(found, k * n) if only_new else held
+        edges = k * entries if fanout < 0 else frontier * fanout
+        drawn.append((frontier, edges))
+        places.append(edges)
+        vertices_held = min(vertices_held + edges, k * n)
+        holds.append(vertices_held)
+        frontier = min(edges, k * n) if only_new else vertices_held
     structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
-    most = None if min(fanouts, default=0) < 0 else held
+    most = None if min(fanouts, default=0) < 0 else vertices_held
     kept, peak, before, drawing = 4 * seeds + 8 * (k + 1), 0, 0, 0
-    for hop, found in enumerate(places):
-        rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
-        tables, vertices = structure.bytes(n, k, own, found, most), 4 * min(own + found, k * n)
-        numbered = tables.left + (NUMBERING + 4) * found + vertices + (4 * holds[hop] if only_new else 0)
+    for hop, edges in enumerate(places):
+        rows, before_hop = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
+        tables, vertices = structure.bytes(n, k, before_hop, edges, most), 4 * min(before_hop + edges, k * n)
+        numbered = tables.left + (NUMBERING + 4) * edges + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         s = fanouts[hop - 1] if hop else 0
         scratch = slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0
         if s > FEW:  # rows are drawn by blocks
             scratch += 4 * min(rows, DRAWING_BLOCKS) * set_words(s)
-        peak = max(peak, kept + before + 4 * found + 4 * rows + max(scratch, tables.entering, numbered))
-        drawing = max(drawing, 4 * found + 4 * rows + scratch)
-        kept, before = kept + (4 * found if hop else 0), vertices + 4 * found
+        peak = max(peak, kept + before + 4 * edges + 4 * rows + max(scratch, tables.entering, numbered))
+        drawing = max(drawing, 4 * edges + 4 * rows + scratch)
+        kept, before = kept + (4 * edges if hop else 0), vertices + 4 * edges
     small = 8192 * (len(places) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
     peak = max(peak, kept + vertices + drawing)  # a bulk that is enqueued in one call has room for its result from the start
     return BulkBytes(int(_SLACK * (peak + tables.standing)) + small, int(_SLACK * (kept + vertices)) + 8192)
@@ -151,7 +151,7 @@ def layer_bounds(
     n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, shared: Sequence[int] | None = None
 ) -> list[LayerBounds]:
     """Bound the sizes of all hops; see `layer_bytes`. Hop h races in ``shared[h]`` columns, or among the neighbors of its frontier."""
-    rows = held = min(seeds, k * n)
+    rows = vertices = min(seeds, k * n)
     bounds = []
     for hop, s in enumerate(fanouts):
         entries = k * int(top[min(n, -(-rows // k))]) if k else 0
@@ -159,9 +159,9 @@ def layer_bounds(
         drawn = min(slots // 4 if shared is None else k * n, k * s if s >= 0 else k * n)
         edges = min(entries, rows * s) if s >= 0 else entries
         keys, arrives = slots if shared is None else k * shared[hop], shared is not None and not shared[hop]
-        bounds.append(LayerBounds(rows, entries, slots, keys, arrival_bytes(k, s) if arrives else 0, drawn, edges, held))
-        held = min(held + drawn, k * n)
-        rows = drawn if only_new else held
+        bounds.append(LayerBounds(rows, entries, slots, keys, arrival_bytes(k, s) if arrives else 0, drawn, edges, vertices))
+        vertices = min(vertices + drawn, k * n)
+        rows = drawn if only_new else vertices
     return bounds
 
 
@@ -243,22 +243,22 @@ def bounds(
     counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
 ) -> BulkBounds:
     """Bound a bulk by its seeds and fanouts; arguments are those of `Backend.expand_relations`."""
-    own = np.diff(trees.pointers)[:, None]
-    sizes = own * np.array(counts, np.int64)
+    trees_of = np.diff(trees.pointers)[:, None]
+    sizes = trees_of * np.array(counts, np.int64)
     seeds = np.stack([np.diff(np.searchsorted(owner, trees.pointers)) for owner in trees.tree_of_seed], axis=1).astype(np.int64)
-    held = rows = np.minimum(seeds, sizes)
+    vertices = rows = np.minimum(seeds, sizes)
     hops = []
     for of_hop in laws:
-        found, total = np.zeros_like(held), 0
+        drawn_by_type, total = np.zeros_like(vertices), 0
         for relation, law in zip(relations, of_hop, strict=True):
-            frontier, edges = rows[:, relation.destination], own[:, 0] * relation.matrix.nnz
+            frontier, edges = rows[:, relation.destination], trees_of[:, 0] * relation.matrix.nnz
             total += int(frontier.sum())
             drawn = edges if law.fanout < 0 else frontier * law.fanout if relation.matrix.nnz else 0 * edges
-            found[:, relation.source] += drawn if law.draw.law in (Law.REPLACEMENT, Law.WEIGHTED) else np.minimum(drawn, edges)
-        grown = np.minimum(held + found, sizes)
-        rows = np.minimum(found, sizes) if only_new else grown
-        hops.append(RelationBounds(total, found.reshape(-1), grown.reshape(-1)))
-        held = grown
+            drawn_by_type[:, relation.source] += drawn if law.draw.law in (Law.REPLACEMENT, Law.WEIGHTED) else np.minimum(drawn, edges)
+        grown = np.minimum(vertices + drawn_by_type, sizes)
+        rows = np.minimum(drawn_by_type, sizes) if only_new else grown
+        hops.append(RelationBounds(total, drawn_by_type.reshape(-1), grown.reshape(-1)))
+        vertices = grown
     return BulkBounds(sizes.reshape(-1), seeds.reshape(-1), hops)
 
 

@@ -184,10 +184,10 @@ class Recording:
     ) -> Callable[[RecordedArray], Any]:
         """Enqueue the launches for another bulk: two allocations, one copy, no wait. Returns what turns recorded arrays into its own."""
         kept, scratch = device.empty(self.kept_bytes // 8, np.int64), device.empty(self.scratch_bytes // 8, np.int64)
-        given = self._inputs.copy()
+        words_of_inputs = self._inputs.copy()
         for array, values in inputs:
-            given.view(array.dtype)[array.offset // values.itemsize :][: len(values)] = values
-        there, words, address = device.put(given), self._words.copy(), self._launcher.address
+            words_of_inputs.view(array.dtype)[array.offset // values.itemsize :][: len(values)] = values
+        there, words, address = device.put(words_of_inputs), self._words.copy(), self._launcher.address
         bases = np.array([address(one) for one in (kept, scratch, there, *outside)], np.uint64)
         words[self._address_words] += bases[self._places]
         words[self._number_words] = np.array(numbers, np.uint64)[self._numbers]

@@ -132,35 +132,37 @@ def _inputs(
         place = groups[group] + np.arange(len(owner)) - first[minibatch]
         seeds[place], owners[place] = vertices, owner
     firsts = np.searchsorted([source for source, _ in shape.ends], np.arange(types)).astype(np.int64)
-    own, words = (owners if shape.disjoint else None), table.reshape(-1).view(np.int64)
-    return RelationInputs(words, firsts, groups, seeds, own, np.zeros_like(groups), trees.names, trees.starts, trees.ends)
+    owners_of_trees, words = (owners if shape.disjoint else None), table.reshape(-1).view(np.int64)
+    return RelationInputs(words, firsts, groups, seeds, owners_of_trees, np.zeros_like(groups), trees.names, trees.starts, trees.ends)
 
 
-def enqueue(device: CudaDevice, shape: Shape, asked: RelationInputs, bounded: bool) -> OpenBulk:
+def enqueue(device: CudaDevice, shape: Shape, inputs: RelationInputs, bounded: bool) -> OpenBulk:
     """Enqueue all hops; waits once a hop unless sizes are bounded."""
     bound, step, count = shape.bound, 2 * shape.groups + 2, len(shape.drawn)
-    own = shape.segments + 1
-    sizes = device.empty((count + 1) * step + 2 * count * own, np.int64)
+    segment_ends = shape.segments + 1
+    sizes = device.empty((count + 1) * step + 2 * count * segment_ends, np.int64)
     ends = [sizes[at * step : (at + 1) * step] for at in range(count + 1)]
-    segments, edges = ([sizes[(count + 1) * step :][at * own :][:own] for at in range(first, first + count)] for first in (0, count))
+    segments, edges = (
+        [sizes[(count + 1) * step :][at * segment_ends :][:segment_ends] for at in range(first, first + count)] for first in (0, count)
+    )
     expected, empty = int(bound.seeds.sum() + sum(hop.found.sum() for hop in bound.hops)), device.empty(0, np.int32)
     words = relation_state_words(bound) + HUB_WORDS * sum(has_hubs(drawn, shape.hubs) for drawn in shape.drawn)
     with device.zeroed_together(words if bounded else 0):
         numbering = Numbering(device, bound.sizes, expected, bound.most if bounded else None, shape.disjoint)
         with device.phase("seeds"):
-            held = HeldVertices(asked.none, empty, 0, empty if shape.disjoint else None)
-            held, seed_rows = numbering.number(held, FoundVertices(asked.pointers, asked.seeds, asked.trees), ends[0])
+            held = HeldVertices(inputs.none, empty, 0, empty if shape.disjoint else None)
+            held, seed_rows = numbering.number(held, FoundVertices(inputs.pointers, inputs.seeds, inputs.trees), ends[0])
         most = fresh = np.minimum(bound.seeds, bound.sizes)
         since, hops = None, list[DeviceHop]()
         for h in range(count):
             with device.phase(f"hop {h}"):
                 rows = bound.hops[h].rows if bounded else _rows(shape, fresh if since is not None else most)
-                hop = _OpenRelationHop(device, shape, asked, h, segments[h], edges[h], held, since, rows)
+                hop = _OpenRelationHop(device, shape, inputs, h, segments[h], edges[h], held, since, rows)
                 if bounded:
                     room = int(bound.hops[h].found.sum())
                 else:
-                    found = device.get(hop.found)
-                    room, fresh = int(found[-1]), np.minimum(np.diff(found), bound.sizes)
+                    pointers_found = device.get(hop.found)
+                    room, fresh = int(pointers_found[-1]), np.minimum(np.diff(pointers_found), bound.sizes)
                     most = np.minimum(most + fresh, bound.sizes)
                 drawn, entries = hop.draw(room)
                 grown, local = numbering.number(held, drawn, ends[h + 1])
@@ -180,21 +182,21 @@ class _OpenRelationHop:
     """The launches of one hop in front of numbering: its rows at once, its edges when there is room for them."""
 
     def __init__(
-        self, device: CudaDevice, shape: Shape, asked: RelationInputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
+        self, device: CudaDevice, shape: Shape, inputs: RelationInputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
         rows: int,
     ) -> None:  # fmt: skip
         count, types = len(shape.order), len(shape.counts)
         words = count * RELATION.itemsize // 8
         self._device, self._shape, self._laws, self._size = device, shape, shape.drawn[hop], rows
-        self._segments, self._relations = segments, asked.relations[hop * words : (hop + 1) * words]
+        self._segments, self._relations = segments, inputs.relations[hop * words : (hop + 1) * words]
         self.pointers, self.found = device.empty(rows + 1, np.int64), device.empty(shape.groups + 1, np.int64)
         self._rows = device.empty(rows * _ROW_WORDS, np.int64)
         self._hubs = device.zeros(HUB_WORDS) if has_hubs(self._laws, shape.hubs) else None
         numbers = self._relations, count, types, shape.groups // types
         device.blocks("relation_segments", 1, *numbers, held.pointers, since, segments)
         frontier = (segments, held.pointers, since, held.vertices, held.trees)
-        given = (*numbers, asked.firsts, *frontier, asked.names, asked.starts, asked.ends)
-        device.scan("relation_rows", rows, 0, lambda states: (*given, states, self.pointers, self._rows, self.found, edges, self._hubs))
+        common = (*numbers, inputs.firsts, *frontier, inputs.names, inputs.starts, inputs.ends)
+        device.scan("relation_rows", rows, 0, lambda states: (*common, states, self.pointers, self._rows, self.found, edges, self._hubs))
 
     def draw(self, room: int) -> tuple[FoundVertices, Any]:
         """Draw at most `room` edges, by one launch for each kind of draw that the laws of the hop name; return their entries as well."""

@@ -57,8 +57,8 @@ class GroupTensorComm(TensorComm):
         sent, counts = torch.cat(list(parts)), _agreed(self._comm, parts, kind, incoming)
         out, row = sent.new_empty((sum(counts), *sent.shape[1:])), sent.element_size() * sent.shape[1:].numel()
         lengths = [row * count for count in counts], [row * len(part) for part in parts]
-        own, options = (_bytes(out), _bytes(sent)), torch_distributed.AllToAllOptions()
-        work = self._started(lambda: self._group.alltoall_base(*own, *lengths, options))
+        buffers, options = (_bytes(out), _bytes(sent)), torch_distributed.AllToAllOptions()
+        work = self._started(lambda: self._group.alltoall_base(*buffers, *lengths, options))
 
         def finish() -> tuple[torch.Tensor, list[int]]:
             what = f"alltoall {kind} {out.nbytes} bytes for {sent.nbytes}"  # names both buffers, which live until then
@@ -165,8 +165,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def why_not_nccl(comm: Comm, where: torch.device) -> str | None:
     """Say why NCCL cannot move tensors between these ranks, or return None if it can; collective, the same on every rank."""
-    own = [socket.gethostname(), device_name(where)]
-    sharing = [rank for rank, other in enumerate(comm.gather_control(own)) if other == own]
+    device_here = [socket.gethostname(), device_name(where)]
+    sharing = [rank for rank, other in enumerate(comm.gather_control(device_here)) if other == device_here]
     reasons = comm.gather_control(_why_not(comm.rank, where, sharing))
     return next((reason for reason in reasons if reason), None)
 

@@ -174,15 +174,15 @@ class DeviceTypeFeatures(TypeFeatures):
     def __init__(self, cuda: CudaContext, source: TypeFeatures, relations: LocalAdjacency) -> None:
         self._cuda, graph = cuda, relations.graph
         counted = relations.references if isinstance(relations, PartitionedRelations) else partial(access_count, graph)
-        dense = {name: own for name, own in source.held.items() if isinstance(own, Features) and not own.is_sparse}
+        dense = {name: features for name, features in source.held.items() if isinstance(features, Features) and not features.is_sparse}
         reads = {name: counted(name) for name in dense}
         free, placed = room_for_features(cuda.kernels.free_bytes, _graph_bytes(relations, cuda.engine)), dict[str, DeviceFeatures]()
         for name in sorted(reads, key=lambda name: -reads[name].mean() if len(reads[name]) else 0.0):
             placed[name] = DeviceFeatures(cuda, dense[name], reads[name], free)
             free -= placed[name].held.nbytes
         self._placed = placed
-        held = {name: placed.get(name) or HostFetchedFeatures(cuda, own) for name, own in source.held.items()}
-        super().__init__(source.needed, held, source.width, source.blocks, source.learned)
+        by_type = {name: placed.get(name) or HostFetchedFeatures(cuda, features) for name, features in source.held.items()}
+        super().__init__(source.needed, by_type, source.width, source.blocks, source.learned)
 
     def _named(self, name: str, lists: Sequence[Any]) -> Sequence[Any]:
         return super()._named(name, lists if not self.learned else [on_host(vertices) for vertices in lists])
@@ -192,10 +192,10 @@ class DeviceTypeFeatures(TypeFeatures):
 
     def describe(self) -> dict[str, Any]:
         """Return where the features of each type are, for the report."""
-        found = {name: str(self._placed[name].held) if name in self._placed else "host" for name in self.held}
-        alike = len(set(found.values())) < 2
-        told = next(iter(found.values()), "none") if alike else "; ".join(f"{name}: {where}" for name, where in found.items())
-        return {"features_on": told, "features_device_bytes": sum(own.held.nbytes for own in self._placed.values())}
+        places = {name: str(self._placed[name].held) if name in self._placed else "host" for name in self.held}
+        alike = len(set(places.values())) < 2
+        shown = next(iter(places.values()), "none") if alike else "; ".join(f"{name}: {where}" for name, where in places.items())
+        return {"features_on": shown, "features_device_bytes": sum(features.held.nbytes for features in self._placed.values())}
 
 
 def _graph_bytes(relations: LocalAdjacency, engine: Backend) -> int:

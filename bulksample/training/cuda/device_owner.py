@@ -60,12 +60,12 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         with self._cuda.streams.sample.on("expand"), memory_errors():
             fanouts, k = [check_fanout(fanout) for fanout in fanouts], len(seeds)
             entries = self.grid.rows * self.block.nnz  # about nnz(A)
-            found = most_found(len(seeds.vertices), fanouts, entries, k)
+            edges = most_found(len(seeds.vertices), fanouts, entries, k)
 
             def draw(q: DeviceSelection, reads: BulkReads, hop: int) -> DrawnEdges:
                 return self._drawn(q, reads, fanouts[hop], draws[hop])
 
-            return self._expanded(seeds, Numbering(self._cuda.kernels, np.full(k, self.n), found), draw, len(fanouts), only_new)
+            return self._expanded(seeds, Numbering(self._cuda.kernels, np.full(k, self.n), edges), draw, len(fanouts), only_new)
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
@@ -81,9 +81,9 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             device, k, weighing = self._cuda.kernels, len(seeds), (debias, renormalise)
             fanouts = [check_fanout(fanout) for fanout in fanouts]
             most = fanouts if isinstance(drawn, LayerLaw) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
-            found = sum(max(s, 0) for s in most)
-            bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
-            numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * found, bounds)
+            drawn_at_most = sum(max(s, 0) for s in most)
+            bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + drawn_at_most
+            numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * drawn_at_most, bounds)
 
             def draw(q: DeviceSelection, reads: BulkReads, hop: int) -> DrawnEdges:
                 routed = self.messages.route(q, reads)
@@ -116,24 +116,24 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
         cuda, messages, padded = self._cuda, self.messages, self.padded(fanout)
         routed = messages.route(q, reads, None if padded else self._edges_drawn(RowLaw(fanout, draw.law)))
-        asked = messages.to_owners(routed, reads)
-        rows, ends = messages.frontier(asked.selection, self.first), list[int]()
+        requested = messages.to_owners(routed, reads)
+        rows, ends = messages.frontier(requested.selection, self.first), list[int]()
 
         def read(numbers: Any, picks: Any) -> list[int]:
             """Read the ends of the answers along with what the draw waits for."""
-            together = torch.cat([cuda.tensor(numbers), messages.cuts(asked.rows_of, cuda.tensor(picks))])
-            found: list[int] = reads.read(together).tolist()
-            ends[:] = found[len(numbers) :]
-            return found[: len(numbers)]
+            together = torch.cat([cuda.tensor(numbers), messages.cuts(requested.rows_of, cuda.tensor(picks))])
+            values: list[int] = reads.read(together).tolist()
+            ends[:] = values[len(numbers) :]
+            return values[: len(numbers)]
 
         picks = draw_rows(cuda.kernels, cuda.kernels.matrix(drawn_from(self.block, [draw])), rows, fanout, draw, read)
         pointers, columns = cuda.tensor(picks.pointers), cuda.tensor(picks.columns)
         if padded:
-            found = messages.answer_padded(asked.rows_of, fanout, pointers, columns, routed)
+            picked = messages.answer_padded(requested.rows_of, fanout, pointers, columns, routed)
         else:
-            ends = ends or reads.read(messages.cuts(asked.rows_of, pointers)).tolist()
-            found = messages.answer_counted(columns, ends, routed)
-        pointers, columns = (cuda.array(part) for part in found)
+            ends = ends or reads.read(messages.cuts(requested.rows_of, pointers)).tolist()
+            picked = messages.answer_counted(columns, ends, routed)
+        pointers, columns = (cuda.array(part) for part in picked)
         return DrawnEdges(pointers, columns, rows=len(routed.order))
 
     def _edges_drawn(self, law: RowLaw) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -155,33 +155,33 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         Returns as well what the frontiers of all members, which every member has now, ask of this rank's rows.
         """
         cuda, device, tensor, messages = self._cuda, self._cuda.kernels, self._cuda.tensor, self.messages
-        asked = messages.to_all(q, reads)
-        rows = messages.frontier(asked.selection)
+        requested = messages.to_all(q, reads)
+        rows = messages.frontier(requested.selection)
         block = device.matrix(self._summable_columns(law.entries))
         pointers, columns, sums = spgemm(device, DeviceCSR(rows.parts, rows.vertices, None, (rows.k, self.n)), block)
         named, totals = tensor(device.constant(self._own))[tensor(columns).long()], tensor(sums)
         near, some, _ = self._smallest(tensor(pointers), named, totals, law, fanout if fanout < 0 else fanout + 1, rows.minibatches, draw)
-        numbers = reads.read(torch.cat([messages.cuts(asked.minibatches_of, near), *self._own_rows(asked)])).tolist()
-        members = len(asked.rows_of)
+        numbers = reads.read(torch.cat([messages.cuts(requested.minibatches_of, near), *self._own_rows(requested)])).tolist()
+        members = len(requested.rows_of)
         cuts, coming = numbers[: members + 1], OwnRows(numbers[members + 1 : -1], numbers[-1])
         picks = some[: cuts[-1]]
         keys = row_of_entry(tensor(pointers), len(named)) * self.n + named
         at = torch.searchsorted(keys, row_of_entry(near, len(picks)) * self.n + picks)
-        expected = [len(q.minibatches) if len(q.vertices) else 0] * len(asked.minibatches_of)
-        answers = messages.answer(reads, asked.minibatches_of, near, cuts, [picks, totals[at]], expected)
+        expected = [len(q.minibatches) if len(q.vertices) else 0] * len(requested.minibatches_of)
+        answers = messages.answer(reads, requested.minibatches_of, near, cuts, [picks, totals[at]], expected)
         ends, columns, totals = merged(len(q.minibatches), self.n, *answers)
-        found = self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)
-        count = int(reads.read(found[0][-1:])[0])
-        return DevicePicks(cuda.array(found[0]), *(cuda.array(part[:count]) for part in found[1:])), coming
+        chosen = self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)
+        count = int(reads.read(chosen[0][-1:])[0])
+        return DevicePicks(cuda.array(chosen[0]), *(cuda.array(part[:count]) for part in chosen[1:])), coming
 
-    def _own_rows(self, asked: DeviceRequests) -> list[torch.Tensor]:
+    def _own_rows(self, requested: DeviceRequests) -> list[torch.Tensor]:
         """Count the rows of this rank in the frontier of each member, and their neighbors: int64 of shapes (members,) and (1,)."""
-        place = self.messages.places(asked.selection.vertices) - self.first
-        own = (place >= 0) & (place < self.block.shape[0])
+        place = self.messages.places(requested.selection.vertices) - self.first
+        is_local = (place >= 0) & (place < self.block.shape[0])
         degrees = self._cuda.tensor(self._cuda.kernels.matrix(self.block.positive).indptr).diff()
         padded = torch.cat([degrees, degrees.new_zeros(1)])  # the rows of others have none, and a block may be empty
-        neighbors = padded[torch.where(own, place, len(degrees)).long()]
-        return [self.messages.cuts(asked.rows_of, pointers_of(own)).diff(), neighbors.sum().reshape(1)]
+        neighbors = padded[torch.where(is_local, place, len(degrees)).long()]
+        return [self.messages.cuts(requested.rows_of, pointers_of(is_local)).diff(), neighbors.sum().reshape(1)]
 
     def _smallest(
         self, pointers: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor, law: LayerLaw, s: int, minibatches: object, draw: Draw
@@ -197,17 +197,17 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         """Have the owners of a frontier's rows extract the edges to the vertices drawn, and weigh them."""
         cuda, messages, tensor = self._cuda, self.messages, self._cuda.tensor
         chosen = DeviceSelection(routed.selection.minibatches, tensor(picked.pointers), tensor(picked.columns))
-        asked = messages.to_owners(routed, reads, chosen, coming.of_members if coming else None)
-        selected = asked.columns
+        requested = messages.to_owners(routed, reads, chosen, coming.of_members if coming else None)
+        selected = requested.columns
         assert selected is not None
-        block, rows = cuda.kernels.matrix(self.block.positive), messages.frontier(asked.selection, self.first)
+        block, rows = cuda.kernels.matrix(self.block.positive), messages.frontier(requested.selection, self.first)
         parts = cuda.array(selected.pointers), cuda.array(selected.vertices)
-        found = restrict(cuda.kernels, block, rows, *parts, neighbors=coming.neighbors if coming else None)
-        ends = tensor(found.pointers)
-        cuts = reads.read(messages.cuts(asked.rows_of, ends)).tolist()
-        columns, entries = (tensor(part)[: cuts[-1]] for part in (found.columns, found.entries))
+        met = restrict(cuda.kernels, block, rows, *parts, neighbors=coming.neighbors if coming else None)
+        ends = tensor(met.pointers)
+        cuts = reads.read(messages.cuts(requested.rows_of, ends)).tolist()
+        columns, entries = (tensor(part)[: cuts[-1]] for part in (met.columns, met.entries))
         shares = self._shares(tensor(rows.vertices), ends, entries, block)
-        answers = messages.answer(reads, asked.rows_of, ends, cuts, [columns, shares], routed.rows)
+        answers = messages.answer(reads, requested.rows_of, ends, cuts, [columns, shares], routed.rows)
         kept = [cuda.array(part) for part in in_order(routed.order, *answers)]
         weighed = weighed_edges(cuda.kernels, messages.frontier(routed.selection), kept[0], kept[1], picked, *weighing, shares=kept[2])
         return weighed._replace(rows=len(routed.order))

@@ -70,7 +70,7 @@ class DeviceRemoteFeatures(FeatureSource):
         """See `FeatureSource.ask`; the messages are those of `distributed.matrix.messages.request_ids`."""
         with self._cuda.streams.fetch.on("fetch"):
             named = [self._named(self._cuda.put(vertices).int()) for vertices in fetches]
-            return [partial(self._start, one, own) for one, own in zip(named, self._requested(named), strict=True)]
+            return [partial(self._start, one, request) for one, request in zip(named, self._requested(named), strict=True)]
 
     def nbytes(self) -> int:
         return self._source.nbytes()
@@ -78,31 +78,33 @@ class DeviceRemoteFeatures(FeatureSource):
     def _named(self, vertices: torch.Tensor) -> DeviceNamedRows:
         """Divide the rows of a fetch into own, cached and those of others."""
         unique, inverse = torch.unique(vertices if self._positions is None else self._positions[vertices.long()], return_inverse=True)
-        own, slot = self._own_slice(unique), self._cache_slots(unique)
+        local, slot = self._own_slice(unique), self._cache_slots(unique)
         away = slot < 0
-        away[own] = False
+        away[local] = False
         cached = slot[~away] if len(self._cached) else slot[:0]
-        return DeviceNamedRows(unique, inverse.int(), own, away, cached.clamp(min=0).int(), self._count_by_owner(unique[away]))
+        return DeviceNamedRows(unique, inverse.int(), local, away, cached.clamp(min=0).int(), self._count_by_owner(unique[away]))
 
     def _requested(self, named: list[DeviceNamedRows]) -> list[tuple[torch.Tensor, list[int]]]:
         """Send the ids of all fetches; return the ids that others request for each, in rank order, and how many each rank requests."""
         of_owner = zip(*[torch.split(one.ids[one.away], one.counts) for one in named], strict=True)
         counts = zip(*[one.counts for one in named], strict=True)
         # how many ids are of each fetch but the last, then the ids; nothing for a rank that is asked for none
-        heads_of = [self._cuda.put(np.array(own[:-1] if any(own) else (), np.int32)) for own in counts]
+        heads_of = [self._cuda.put(np.array(of_rank[:-1] if any(of_rank) else (), np.int32)) for of_rank in counts]
         parts = [torch.cat([head, *pieces]) for head, pieces in zip(heads_of, of_owner, strict=True)]
         messages, heads = self._over.start_alltoall(parts, "topology").wait(), len(named) - 1
         used = [len(message) > 0 for message in messages]
-        told = torch.cat([message[: heads * one] for message, one in zip(messages, used, strict=True)]).tolist()
+        lengths = torch.cat([message[: heads * one] for message, one in zip(messages, used, strict=True)]).tolist()
         sizes = []
         for message, one in zip(messages, used, strict=True):
-            first, told = told[: heads * one], told[heads * one :]
+            first, lengths = lengths[: heads * one], lengths[heads * one :]
             sizes.append([*first, len(message) - heads - sum(first)] if one else [0] * len(named))
-        ids = [torch.split(message[heads * one :], own) for message, one, own in zip(messages, used, sizes, strict=True)]
+        ids = [torch.split(message[heads * one :], of_rank) for message, one, of_rank in zip(messages, used, sizes, strict=True)]
         together = torch.cat([piece for pieces in ids for piece in pieces])
         if len(together):
             self._exchange.check_own(*(int(end) for end in torch.aminmax(together)))
-        return [(torch.cat(pieces), list(own)) for pieces, own in zip(zip(*ids, strict=True), zip(*sizes, strict=True), strict=True)]
+        return [
+            (torch.cat(pieces), list(of_rank)) for pieces, of_rank in zip(zip(*ids, strict=True), zip(*sizes, strict=True), strict=True)
+        ]
 
     def _start(self, named: DeviceNamedRows, requested: tuple[torch.Tensor, list[int]]) -> Fetching:
         with self._cuda.streams.fetch.on("fetch"):

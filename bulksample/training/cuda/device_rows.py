@@ -121,9 +121,9 @@ def rows_on_device(cuda: CudaContext, rows: SparseRows | torch.Tensor) -> Sparse
         return moved
     if isinstance(rows, DeviceRows):
         return rows
-    own = rows.packed()
-    weights = None if own.weights is None else cuda.put(own.weights)
-    return DeviceRows(cuda, cuda.put(own.indptr), cuda.put(own.indices), weights, own.columns)
+    packed = rows.packed()
+    weights = None if packed.weights is None else cuda.put(packed.weights)
+    return DeviceRows(cuda, cuda.put(packed.indptr), cuda.put(packed.indices), weights, packed.columns)
 
 
 @attention_pattern.register
@@ -216,9 +216,9 @@ class DeviceShare(InferenceShare):
         last: list[torch.Tensor] = []  # the last rows on the host and on the device: ranges often share one tensor, copied once
 
         def on_device(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
-            block, sent, own = neighborhood(a, b)
+            block, sent, self_rows = neighborhood(a, b)
             if not last or last[0] is not sent:
                 last[:] = [sent, self._cuda.put(sent)]
-            return block_on_device(self._cuda, block), last[1], own
+            return block_on_device(self._cuda, block), last[1], self_rows
 
         return on_device

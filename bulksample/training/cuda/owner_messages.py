@@ -38,14 +38,14 @@ class BulkReads:
         checks, self._checks = self._checks, []
         self._over.settle()
         together = torch.cat([numbers, *(promised for promised, _, _ in checks)])
-        found = self._cuda.kernels.get(self._cuda.array(together))
+        values = self._cuda.kernels.get(self._cuda.array(together))
         at = len(numbers)
         for _, came, of in checks:
-            promised, at = found[at : at + len(came)].tolist(), at + len(came)
+            promised, at = values[at : at + len(came)].tolist(), at + len(came)
             if promised != came:
-                told = [", ".join(map(str, numbers)) for numbers in (promised, came)]
-                raise PeerLost(f"{told[0]} {of} were promised; {told[1]} came")
-        return found[: len(numbers)]
+                lists = [", ".join(map(str, numbers)) for numbers in (promised, came)]
+                raise PeerLost(f"{lists[0]} {of} were promised; {lists[1]} came")
+        return values[: len(numbers)]
 
 
 class DeviceSelection(NamedTuple):
@@ -108,8 +108,8 @@ class OwnerMessages:
         starts = torch.searchsorted(group, groups)
         cuts = starts[k * torch.arange(owners + 1, device=device)]
         ends = None if drawn is None else pointers_of(torch.where(named, drawn(places), 0)[order])
-        found = reads.read(cuts if ends is None else torch.cat([cuts, ends[cuts]])).reshape(-1, owners + 1)
-        rows, count = np.diff(found).tolist(), int(found[0, -1])
+        ends_by_owner = reads.read(cuts if ends is None else torch.cat([cuts, ends[cuts]])).reshape(-1, owners + 1)
+        rows, count = np.diff(ends_by_owner).tolist(), int(ends_by_owner[0, -1])
         routed = Routed(order[:count], list(starts.diff().reshape(owners, k)), rows[0], q.first(count))
         return routed if ends is None else routed._replace(ends=ends[: count + 1], picks=rows[1])
 
@@ -135,7 +135,7 @@ class OwnerMessages:
         head = torch.cat([minibatches.new_full((1,), len(minibatches)), minibatches]).int()
         more = [] if columns is None else [columns.pointers.diff().int(), columns.vertices.int()]
         pairs = zip(sizes, vertices, strict=True)
-        parts = [torch.cat([head, own.int(), rows.int(), *more]) if len(rows) else head[:0] for own, rows in pairs]
+        parts = [torch.cat([head, rows_here.int(), rows.int(), *more]) if len(rows) else head[:0] for rows_here, rows in pairs]
         received = self.over.start_alltoall(parts, "topology").wait()
         numbers = self._minibatches_of(received, reads)
         tables = torch.cat([head[:0], *(part[1 + k : 1 + 2 * k] for part, k in zip(received, numbers, strict=True))])
@@ -149,18 +149,18 @@ class OwnerMessages:
             rows_of = coming
             reads.check(of_senders, coming, "rows of requests")
         words = 2 if columns is None else 3  # of each mini-batch: its id, its rows and its columns
-        told = zip(received, numbers, rows_of, strict=True)
-        if any(not 0 < own < len(part) - words * k if len(part) else own for part, k, own in told):
+        senders = zip(received, numbers, rows_of, strict=True)
+        if any(not 0 < rows_here < len(part) - words * k if len(part) else rows_here for part, k, rows_here in senders):
             raise PeerLost(f"{sum(rows_of)} rows of requests were promised; {sum(map(len, received))} numbers came")
         ids, rows, selected, named = [head[:0]], [head[:0]], [head[:0]], [head[:0]]
-        for part, k, own in zip(received, numbers, rows_of, strict=True):
-            at = 1 + 2 * k + own
+        for part, k, rows_here in zip(received, numbers, rows_of, strict=True):
+            at = 1 + 2 * k + rows_here
             ids.append(part[1 : 1 + k])
             rows.append(part[1 + 2 * k : at])
             named.append(part[at : at + k])
             selected.append(part[at + k :])
-        names, asked = torch.cat(ids).long() & 0xFFFFFFFF, torch.cat(rows)
-        of_each = DeviceSelection(names, ends.clamp(max=len(asked)), asked)
+        names, requested = torch.cat(ids).long() & 0xFFFFFFFF, torch.cat(rows)
+        of_each = DeviceSelection(names, ends.clamp(max=len(requested)), requested)
         if columns is None:
             return DeviceRequests(of_each, numbers, rows_of)
         columns_ends, chosen = pointers_of(torch.cat(named)), torch.cat(selected)
@@ -171,8 +171,8 @@ class OwnerMessages:
         """Return how many mini-batches the request of each rank is for; those of one rank are as many throughout a bulk."""
         new = [rank for rank, part in enumerate(received) if len(part) and rank not in reads.minibatches_of]
         if new:
-            found = reads.read(torch.cat([received[rank][:1] for rank in new]).long())
-            reads.minibatches_of |= dict(zip(new, found.tolist(), strict=True))
+            announced = reads.read(torch.cat([received[rank][:1] for rank in new]).long())
+            reads.minibatches_of |= dict(zip(new, announced.tolist(), strict=True))
         numbers = [reads.minibatches_of[rank] if len(part) else 0 for rank, part in enumerate(received)]
         for rank, (part, k) in enumerate(zip(received, numbers, strict=True)):
             if len(part) and not 0 < 2 * k < len(part) - 1:
@@ -196,19 +196,19 @@ class OwnerMessages:
         parts = [torch.cat([array.contiguous().view(torch.int32) for array in arrays]) for arrays in zip(*columns, strict=True)]
         received = self.over.start_alltoall(parts, "topology").wait()
         words = [array.element_size() // 4 for array in entries]
-        left = [len(part) - own for part, own in zip(received, expected, strict=True)]
-        if any(more < 0 or more % sum(words) or (more and not own) for more, own in zip(left, expected, strict=True)):
+        left = [len(part) - rows_here for part, rows_here in zip(received, expected, strict=True)]
+        if any(more < 0 or more % sum(words) or (more and not rows_here) for more, rows_here in zip(left, expected, strict=True)):
             raise PeerLost(f"picks were promised for {sum(expected)} rows; {sum(map(len, received))} numbers came")
-        found: list[list[torch.Tensor]] = [[] for _ in columns]
-        for part, own, more in zip(received, expected, left, strict=True):
+        pieces_of: list[list[torch.Tensor]] = [[] for _ in columns]
+        for part, rows_here, more in zip(received, expected, left, strict=True):
             count = more // sum(words)
-            found[0].append(part[:own])
-            at = own
-            for array, width, into in zip(entries, words, found[1:], strict=True):
+            pieces_of[0].append(part[:rows_here])
+            at = rows_here
+            for array, width, into in zip(entries, words, pieces_of[1:], strict=True):
                 piece = part[at : at + width * count].clone()
                 into.append(piece.view(array.dtype) if len(piece) else array.new_empty(0))
                 at += width * count
-        counts, *arrays = [torch.cat(pieces) for pieces in found]
+        counts, *arrays = [torch.cat(pieces) for pieces in pieces_of]
         came, promised = len(arrays[0]), pointers_of(counts)
         reads.check(promised[-1:], [came], "picks")
         return [promised.clamp(max=came), *arrays]
@@ -220,8 +220,8 @@ class OwnerMessages:
         """
         assert routed.ends is not None
         parts = torch.split(columns[: ends[-1]], [b - a for a, b in pairwise(ends)])
-        found = self.over.start_alltoall(parts, "topology", routed.picks).whole()[0]
-        return in_order(routed.order, routed.ends, found)
+        picks = self.over.start_alltoall(parts, "topology", routed.picks).whole()[0]
+        return in_order(routed.order, routed.ends, picks)
 
     def answer_padded(
         self, rows: list[int], fanout: int, pointers: torch.Tensor, columns: torch.Tensor, routed: Routed
@@ -233,14 +233,14 @@ class OwnerMessages:
         width = torch.arange(fanout, device=columns.device)
         at = (pointers[:-1, None] + width).clamp(max=max(len(columns) - 1, 0))
         sent = torch.where(width < pointers.diff()[:, None], columns[at], -1)
-        found = columns.new_empty((len(routed.order), fanout))
-        found[routed.order] = self.over.start_alltoall(torch.split(sent, rows), "topology", routed.rows).whole()[0]
-        picked = found >= 0
+        picks = columns.new_empty((len(routed.order), fanout))
+        picks[routed.order] = self.over.start_alltoall(torch.split(sent, rows), "topology", routed.rows).whole()[0]
+        picked = picks >= 0
         ends = pointers_of(picked.sum(1))
-        place = torch.arange(found.numel(), device=found.device).reshape(found.shape)
+        place = torch.arange(picks.numel(), device=picks.device).reshape(picks.shape)
         unpicked = ends[-1] + place - ends[1:, None]  # behind all picks, in order
-        kept = torch.empty_like(found).reshape(-1)
-        kept[torch.where(picked, ends[:-1, None] + width, unpicked)] = found
+        kept = torch.empty_like(picks).reshape(-1)
+        kept[torch.where(picked, ends[:-1, None] + width, unpicked)] = picks
         return [ends, kept]
 
     def frontier(self, q: DeviceSelection, first: int = 0) -> FrontierRows:
@@ -252,9 +252,9 @@ class OwnerMessages:
 
 def in_order(order: torch.Tensor, ends: torch.Tensor, *arrays: torch.Tensor) -> list[torch.Tensor]:
     """Put the owners' answers into the order of the rows; see `distributed.matrix.messages.Reply.received`."""
-    own, start, came = torch.empty_like(ends[:-1]), torch.empty_like(ends[:-1]), len(arrays[0])
-    own[order], start[order] = ends.diff(), ends[:-1]
-    pointers = pointers_of(own)
+    counts, start, came = torch.empty_like(ends[:-1]), torch.empty_like(ends[:-1]), len(arrays[0])
+    counts[order], start[order] = ends.diff(), ends[:-1]
+    pointers = pointers_of(counts)
     row, entry = row_of_entry(pointers, came), torch.arange(came, device=ends.device)
     at = (start[row] + entry - pointers[row]).clamp(max=max(came - 1, 0))  # a rank that broke its promise must not read elsewhere
     return [pointers, *(array[at] for array in arrays)]
