@@ -76,8 +76,8 @@ class Fetched(NamedTuple):
             return None if self.rows is None else self.rows.numpy()
         from scipy.sparse import csr_array
 
-        own = self.rows.packed()
-        made: NDArray[np.float32] = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
+        packed = self.rows.packed()
+        made: NDArray[np.float32] = csr_array((packed.weights, packed.indices, packed.indptr), shape=packed.shape).toarray()
         return made
 
     def y(self, part: Any) -> Any:

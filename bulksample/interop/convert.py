@@ -53,24 +53,24 @@ def from_pyg(
         return _of_types_pyg(data, weight_attr, time_attr, name, target)
     check_plain(data)
     source, destination = edge_ends(data)
-    given = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
-    found = [key for key in given if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
-    weights = _weights(data, weight_attr, found, list(data.keys()))
+    present = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
+    usable = [key for key in present if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
+    weights = _weights(data, weight_attr, usable, list(data.keys()))
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
     for key, mask in masks.items():
         if len(mask.shape) == 2:
             raise DataError(f"{key}: holds {mask.shape[1]} splits, a column each; choose one, such as data.{key} = data.{key}[:, 0]")
-    if found and weight_attr == "auto":
-        values = as_array(found[0], weights).reshape(-1)
+    if usable and weight_attr == "auto":
+        values = as_array(usable[0], weights).reshape(-1)
         bad = np.flatnonzero(~(values >= 0))
         if len(bad):
             remedy = "weights are numbers, 0 or more; if these are no weights, use weight_attr=None"
-            raise DataError(f"{found[0]}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
+            raise DataError(f"{usable[0]}: entry {bad[0]} is {values[bad[0]]}, and {remedy}")
     columns = {key: data[key] for key in ("x", "y") if key in data}
-    weight = "".join(found[:1]) if weight_attr == "auto" else weight_attr
-    if "edge_attr" in given and weight != "edge_attr":
+    weight = "".join(usable[:1]) if weight_attr == "auto" else weight_attr
+    if "edge_attr" in present and weight != "edge_attr":
         columns["edge_attr"] = data["edge_attr"]
     return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name, target=target)
 
@@ -116,20 +116,20 @@ def from_dgl(
         types = {kind: (int(graph.num_nodes(kind)), dict(graph.nodes[kind].data)) for kind in graph.ntypes}
         return _graph(types, ends, data, (x, y, edge_attr), DGL_WEIGHTS, weight_attr, time_attr, name, target)
     source, destination = graph.edges(order="eid")
-    found = [key for key in DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
-    weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
+    usable = [key for key in DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
+    weights = _weights(graph.edata, weight_attr, usable, list(graph.edata))
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
-    columns = {key: vertices[own] for key, own in (("x", x), ("y", y)) if own in vertices}
+    columns = {key: vertices[name_there] for key, name_there in (("x", x), ("y", y)) if name_there in vertices}
     if edge_attr in graph.edata and edge_attr != weight_attr:
         columns["edge_attr"] = graph.edata[edge_attr]
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
 
 
-def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:
-    """Return the column of weights named `wanted`, or with "auto" the first of `found`; None if there is none."""
+def _weights(columns: Any, wanted: str | None, usable: list[str], names: list[str]) -> Any:
+    """Return the column of weights named `wanted`, or with "auto" the first of `usable`; None if there is none."""
     if wanted == "auto":
-        return columns[found[0]] if found else None
+        return columns[usable[0]] if usable else None
     if wanted is None:
         return None
     if wanted not in columns:
@@ -147,8 +147,8 @@ def _of_types_pyg(data: Any, weight_attr: str | None, time_attr: str | None, nam
     from .pyg.read_graph import edge_ends, edge_values
 
     stores = {tuple(key): data[key] for key in data.edge_types}
-    ends = {key: edge_ends(own) for key, own in stores.items() if "edge_index" in own or "adj_t" in own}
-    columns = {key: dict(own.items()) for key, own in stores.items()}
+    ends = {key: edge_ends(store) for key, store in stores.items() if "edge_index" in store or "adj_t" in store}
+    columns = {key: dict(store.items()) for key, store in stores.items()}
     if weight_attr == "auto":
         for key in ends:
             columns[key].setdefault("edge_weight", edge_values(stores[key]))
@@ -157,14 +157,13 @@ def _of_types_pyg(data: Any, weight_attr: str | None, time_attr: str | None, nam
     return _graph(types, ends, columns, ("x", "y", "edge_attr"), PYG_WEIGHTS, weight_attr, time_attr, name, target)
 
 
-def _count(given: int | None, kind: str, ends: Mapping[Key, tuple[Any, Any]]) -> int:
+def _count(known: int | None, kind: str, ends: Mapping[Key, tuple[Any, Any]]) -> int:
     """Return the number of vertices of a type: as the library says, or one more than the largest that an edge names."""
-    if given is not None:
-        return int(given)
-    found = [
-        np.asarray(end) for (source, _, last), both in ends.items() for own, end in ((source, both[0]), (last, both[1])) if own == kind
-    ]
-    return 1 + max((int(one.max(initial=-1)) for one in found), default=-1)
+    if known is not None:
+        return int(known)
+    both = [pair for key, pair_of_ends in ends.items() for pair in zip((key[0], key[2]), pair_of_ends, strict=True)]
+    vertices = [np.asarray(end) for end_type, end in both if end_type == kind]
+    return 1 + max((int(one.max(initial=-1)) for one in vertices), default=-1)
 
 
 def _graph(
@@ -174,17 +173,17 @@ def _graph(
     """Return the graph of columns by type and by relation; `names` are those of features, labels and edge features."""
     x, y, edge_attr = names
     made = {}
-    for kind, (count, own) in types.items():
-        masks = {split: own[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in own}
-        made[kind] = make_type(kind, count, own.get(x), own.get(y), masks, own.get(str(time_attr)), target=target)
-    if weight_attr not in (None, "auto") and not any(weight_attr in own for own in columns.values()):
-        found = sorted({column for own in columns.values() for column in own})
-        raise UsageError(f"no relation has edge weights {weight_attr!r}; use {', '.join(found) or 'None: there are no columns'}")
+    for kind, (count, data) in types.items():
+        masks = {split: data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
+        made[kind] = make_type(kind, count, data.get(x), data.get(y), masks, data.get(str(time_attr)), target=target)
+    if weight_attr not in (None, "auto") and not any(weight_attr in data for data in columns.values()):
+        names_of_columns = sorted({column for data in columns.values() for column in data})
+        raise UsageError(f"no relation has edge weights {weight_attr!r}; use {', '.join(names_of_columns) or 'None: there are no columns'}")
     relations = []
     for key, both in ends.items():
-        own, count = columns[key], len(both[0])
-        weight = next((one for one in auto if _one_each(own.get(one), count)), None) if weight_attr == "auto" else weight_attr
-        features = None if weight == edge_attr else own.get(edge_attr)
-        stamps = own.get(str(time_attr))
-        relations.append(make_relation(made[key[0]], key[1], made[key[2]], both, own.get(str(weight)), stamps, features))
+        data, count = columns[key], len(both[0])
+        weight = next((one for one in auto if _one_each(data.get(one), count)), None) if weight_attr == "auto" else weight_attr
+        features = None if weight == edge_attr else data.get(edge_attr)
+        stamps = data.get(str(time_attr))
+        relations.append(make_relation(made[key[0]], key[1], made[key[2]], both, data.get(str(weight)), stamps, features))
     return Graph.of(tuple(made.values()), tuple(relations), name).validate()

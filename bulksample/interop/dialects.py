@@ -39,16 +39,16 @@ def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
     blocks, ids, attr = minibatch.layers, _column(batch, "e_id"), _column(batch, "edge_attr")
     weights = [{key: edge_weights(block, device) for key, block in layer.items()} for layer in blocks]
     for key in blocks[0] if counts else ():
-        found = [layer[key].num_edges for layer in reversed(blocks)]
-        store(key).num_sampled_edges = np.diff(found, prepend=0).tolist() if minibatch.nested else found
+        edge_counts = [layer[key].num_edges for layer in reversed(blocks)]
+        store(key).num_sampled_edges = np.diff(edge_counts, prepend=0).tolist() if minibatch.nested else edge_counts
     if minibatch.nested:
         name = "edge_index" if layout in ("edge_index", "EdgeIndex") else "adj_t"
         for key, block in blocks[0].items():
-            own = store(key)
-            own[name] = edges_as(block, store(key[2]).num_nodes, layout, device)
+            relation_store = store(key)
+            relation_store[name] = edges_as(block, store(key[2]).num_nodes, layout, device)
             for column, values in (("e_id", ids), ("edge_attr", attr), ("edge_weight", weights)):
                 if values[0].get(key) is not None:
-                    own[column] = values[0][key]
+                    relation_store[column] = values[0][key]
         return data
     adj = require("torch_geometric.loader.neighbor_sampler", "pyg").EdgeIndex
     adjs = [
@@ -69,23 +69,23 @@ def _put_vertices(batch: Any, store: Callable[[str], Any], counts: bool) -> None
     minibatch, device = batch.minibatch, batch.device
     seeds, x, y = (_by_type(batch, name) for name in ("seeds", "x", "y"))
     for name, ids in _by_type(batch, "vertices").items():
-        own, part, distinct = store(name), minibatch.rows[name], 0
-        own.n_id, own.num_nodes = ids, len(ids)
+        type_store, part, distinct = store(name), minibatch.rows[name], 0
+        type_store.n_id, type_store.num_nodes = ids, len(ids)
         if name in x:
-            own.x = x[name]
+            type_store.x = x[name]
         if name in seeds:
             first = np.unique(part.seed_rows, return_index=True)[1]  # a seed that repeats is one vertex
             distinct, each = len(first), slice(None) if len(first) == len(part.seeds) else torch.from_numpy(first).to(device)
-            own.input_id, own.batch_size = seeds[name][each], distinct
+            type_store.input_id, type_store.batch_size = seeds[name][each], distinct
             times = None if part.seed_times is None else shared(part.seed_times, device)
             columns = {"y": y.get(name), "seed_time": times, "seed_weight": batch.seed_weights}
             for column, value in columns.items():
                 if value is not None:
-                    own[column] = value[each]
+                    type_store[column] = value[each]
         if part.trees is not None:
-            own.batch = shared(part.trees, device).long()
+            type_store.batch = shared(part.trees, device).long()
         if counts:
-            own.num_sampled_nodes = np.diff([distinct, *part.sizes[1:]], prepend=0).tolist()
+            type_store.num_sampled_nodes = np.diff([distinct, *part.sizes[1:]], prepend=0).tolist()
 
 
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
@@ -97,20 +97,23 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     layers = zip(minibatch.layers, _column(batch, "e_id"), _column(batch, "edge_attr"), strict=True)
     for layer, (blocks, numbers, attr) in enumerate(layers):
         data = {
-            key: ("csc", (shared(own.indptr.astype(np.int32), device), shared(own.indices, device), none)) for key, own in blocks.items()
+            key: ("csc", (shared(sampled.indptr.astype(np.int32), device), shared(sampled.indices, device), none))
+            for key, sampled in blocks.items()
         }
         ends = (0, 0) if minibatch.subgraph else (layer, layer + 1)
         sources, destinations = ({name: int(part.sizes[hops - end]) for name, part in minibatch.rows.items()} for end in ends)
-        given = (data, sources, destinations)
-        block = dgl.create_block(*given) if batch.by_type else dgl.create_block(data[RELATION], sources[NODE], destinations[NODE])
+        if batch.by_type:
+            block = dgl.create_block(data, sources, destinations)
+        else:
+            block = dgl.create_block(data[RELATION], sources[NODE], destinations[NODE])
         for name, ids in vertices.items():
             of_sources = block.srcnodes[name].data if batch.by_type else block.srcdata
             of_sources[dgl.NID], _destinations(batch, block, name)[dgl.NID] = ids[: sources[name]], ids[: destinations[name]]
             if not made and name in x:
                 of_sources["feat"] = x[name]
-        for key, own in blocks.items():
+        for key, sampled in blocks.items():
             of_edges = block.edges[key].data if batch.by_type else block.edata
-            for column, value in ((dgl.EID, numbers.get(key)), ("feat", attr.get(key)), ("weight", edge_weights(own, device))):
+            for column, value in ((dgl.EID, numbers.get(key)), ("feat", attr.get(key)), ("weight", edge_weights(sampled, device))):
                 if value is not None:
                     of_edges[column] = value
         made.append(block)

@@ -74,8 +74,8 @@ class EdgeGraph(Rebuilt):
             kept = weights[edges] > 0
             edges, counts = edges[kept], np.diff(row_pointers(kept)[row_pointers(counts)])
         total = np.repeat(self.matrix.entries()[entries], counts)
-        own = np.ones(len(edges), np.int64) if weights is None else weights[edges]
-        return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)
+        edge_weights = np.ones(len(edges), np.int64) if weights is None else weights[edges]
+        return edges, counts, (edge_weights / np.maximum(total, 1)).astype(np.float32)
 
 
 class EdgeSampler(AnySampler):
@@ -114,7 +114,7 @@ class EdgeSampler(AnySampler):
 
     def _minibatch(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Return mini-batch j of a bulk, with a block for each hop; of nested blocks only the one that holds all others."""
-        nested, own = self.base.frontier == "new", seeds.part(j)
+        nested, vertices = self.base.frontier == "new", seeds.part(j)
         drawn = [self._named(adjacency, part.vertices, hop) for hop in (part.hops[-1:] if nested else part.hops)]
         blocks: list[dict[Key, Block]] = []
         entries: list[dict[Key, Any]] = []
@@ -123,7 +123,7 @@ class EdgeSampler(AnySampler):
             weights = None if hop.weights is None else hop.weights[edges]
             blocks.append({self.key: Block(hop.pointers[: rows + 1], hop.columns[edges], weights, sources)})
             entries.append({self.key: None if hop.entries is None else hop.entries[edges]})
-        rows_of_type = {self.key[0]: TypeRows(part.vertices, np.array(part.held), own, part.seed_rows, np.arange(len(own)))}
+        rows_of_type = {self.key[0]: TypeRows(part.vertices, np.array(part.held), vertices, part.seed_rows, np.arange(len(vertices)))}
         return MiniBatch(int(seeds.minibatches[j]), epoch, rows_of_type, tuple(blocks), nested, known_entries=tuple(entries))
 
     def _named(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop) -> Hop:

@@ -135,7 +135,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
 
-        def asked() -> Request:
+        def make_request() -> Request:
             check_switches(edge_ids=edge_ids, as_dicts=as_dicts)
             _check_options(options)
             self.device = device_for(out)
@@ -147,7 +147,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
             return Request(whole, by_type, sampler, fanouts, options, seeds, **times_and_trees)
 
         if isinstance(whole, Graph):
-            request = asked()
+            request = make_request()
             adjacency = request.adjacency(backends.make(backend, threads))
             self.bulks = request.loader(adjacency, rank, ranks, seed_locality, **bulk)
             self._columns = request.reader(threads or len(processor_ids()), profile)
@@ -155,12 +155,12 @@ class Loader(Positioned, Uncached, CopiedAlong):
             from .shared_steps import shared_steps
 
             self._shared, self._columns = shared_steps(
-                whole, asked, backend, threads, fetch_together, edge_ids, seed_locality, profile, **bulk
+                whole, make_request, backend, threads, fetch_together, edge_ids, seed_locality, profile, **bulk
             )
             self.bulks, ranks = self._shared.source.loader, whole.comm.size
         if not self.bulks.steps:  # on every rank
-            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
-            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
+            filled = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
+            raise UsageError(f"drop_last leaves no mini-batch: {filled}; use drop_last=False, a lower batch_size or fewer ranks")
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank yields in an epoch."""
@@ -204,10 +204,9 @@ class Loader(Positioned, Uncached, CopiedAlong):
 
 def _check_options(options: dict[str, Any]) -> None:
     """Raise `UsageError` for an option of a sampler that is a mistyped argument of `Loader`."""
-    own = list(inspect.signature(Loader.__init__).parameters)
+    arguments = list(inspect.signature(Loader.__init__).parameters)
     for option in options:
-        near = difflib.get_close_matches(option, own, 1, 0.8)
-        if near:
+        if near := difflib.get_close_matches(option, arguments, 1, 0.8):
             raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
 
 
@@ -225,14 +224,14 @@ def _check_ranks(graph: Graph | RankGraph, by_type: bool, fetch_together: Any, e
         )
 
 
-def _check_plain(graph: Graph | RankGraph, sampler: Any, given: dict[str, Any]) -> None:
+def _check_plain(graph: Graph | RankGraph, sampler: Any, arguments: dict[str, Any]) -> None:
     """Raise `UsageError` for arguments of mini-batches by type and relation, as those of a plain graph are not unless asked for."""
     relational = isinstance(sampler, AnySampler) and (sampler.by_relation or isinstance(sampler, HGSampler))
-    names = [name for name, value in given.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
+    names = [name for name, value in arguments.items() if (_by_type(value) if name in ("fanouts", "seeds") else value is not None)]
     if relational or names:
-        found = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])
+        refused = ", ".join([*([f"a {type(sampler).__name__}"] if relational else []), *names])
         raise UsageError(
-            f"got {found} for the plain graph {graph.name!r}, which are for mini-batches by type and relation; use as_dicts=True"
+            f"got {refused} for the plain graph {graph.name!r}, which are for mini-batches by type and relation; use as_dicts=True"
         )
 
 

@@ -54,25 +54,25 @@ def made_together(init: Callable[P, None]) -> Callable[P, None]:
     names = list(signature(init).parameters)
 
     @wraps(init)
-    def make(*given: P.args, **options: P.kwargs) -> None:
+    def make(*arguments: P.args, **options: P.kwargs) -> None:
         if _MAKING.get():
-            init(*given, **options)
+            init(*arguments, **options)
             return
-        own, comm = cast(Shared, given[0]), _ranks(**{**dict(zip(names, given, strict=False)), **options})
+        instance, comm = cast(Shared, arguments[0]), _ranks(**{**dict(zip(names, arguments, strict=False)), **options})
 
         def compared() -> tuple[None, dict[str, Any], dict[str, Any]]:
-            init(*given, **options)
-            return None, *own.compared()
+            init(*arguments, **options)
+            return None, *instance.compared()
 
         mark = _MAKING.set(True)
         try:
             if comm is None:
-                init(*given, **options)
+                init(*arguments, **options)
             else:
                 made_alike(comm, compared)
         finally:
             _MAKING.reset(mark)
-        own.connect()
+        instance.connect()
 
     return make
 

@@ -109,7 +109,7 @@ class Request:
             return settings, {"seeds": None if self._named else _hash(self.seeds)}
         named, seeds = {"seeds": "those of as_dicts=True"} if isinstance(self._graph, _ShareByType) else {}, self.seeds
         columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
-        return self.law.settings | named, {name: [None if one is None else _hash(one) for one in own] for name, own in columns.items()}
+        return self.law.settings | named, {name: [None if one is None else _hash(one) for one in two] for name, two in columns.items()}
 
     def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
         """Return the loader of bulks of mini-batches."""
@@ -147,15 +147,15 @@ class Request:
         if view is not None and not self.by_type:
             assert isinstance(graph, RankGraph)
             labels = (lambda part: view.truth(part.seeds)) if graph.has_labels else None
-            held = graph.held if isinstance(graph.held, Graph) else None
-            return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, held), bool(graph.num_features))
+            whole_graph = graph.held if isinstance(graph.held, Graph) else None
+            return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, whole_graph), bool(graph.num_features))
         whole = self._whole
         seeds = [self.seeds]
         if self.by_type:
             vertices = self.seeds.vertices
             seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(whole.offsets)]
-        tables = {kind.name: TableRows(kind, cores, own, profile) for kind, own in zip(whole.types, seeds, strict=True)}
-        edges: Any = partial(_edges_by_entry, whole) if self.by_type else partial(_edges_by_ends, whole)
+        tables = {kind.name: TableRows(kind, cores, of_type, profile) for kind, of_type in zip(whole.types, seeds, strict=True)}
+        edges: Any = partial(EdgesByEntry, relations=whole.relations) if self.by_type else partial(_edges_by_ends, whole)
         return Reader(whole.name, tables, edges)
 
 
@@ -172,14 +172,10 @@ class Reader:
         tables, edges = self._tables, self._edges
         if step is not None:
             x: Any = step.x if minibatch.by_type else {NODE: step.x} if self._has_features else {}
-            tables = {name: Fetched(x.get(name), own.y) for name, own in tables.items()}
+            tables = {name: Fetched(x.get(name), table.y) for name, table in tables.items()}
             if (rows := step.edges) is not None:
                 edges = lambda _: rows  # noqa: E731
         return Columns(minibatch, self._name, tables, edges)
-
-
-def _edges_by_entry(graph: Graph, minibatch: MiniBatch) -> EdgesByEntry:
-    return EdgesByEntry(minibatch, graph.relations)
 
 
 def _edges_by_ends(graph: Graph | None, minibatch: MiniBatch) -> EdgeRows:
@@ -207,8 +203,8 @@ def share_by_type(graph: RankGraph) -> RankGraph:
         assert graph.edges is not None
         block = graph.edges.block
         relations = [RelationBlock(block, graph.edges.first_entries - block.indptr[:-1], None)]
-    own = {field.name: getattr(graph, field.name) for field in fields(graph)}
-    return _ShareByType(**own | {"held": whole, "relations": relations})
+    columns = {field.name: getattr(graph, field.name) for field in fields(graph)}
+    return _ShareByType(**columns | {"held": whole, "relations": relations})
 
 
 def _hash(array: np.ndarray) -> str:
@@ -235,7 +231,7 @@ def relation_sampler(
         return sampler
     of_relations = None
     if isinstance(fanouts, Mapping) and not isinstance(sampler, Sampler):
-        of_relations = {graph.relation(key).key: samplers.whole_fanouts(given) for key, given in fanouts.items() if key != "default"}
+        of_relations = {graph.relation(key).key: samplers.whole_fanouts(draws) for key, draws in fanouts.items() if key != "default"}
         missing = [":".join(relation.key) for relation in graph.relations if relation.key not in of_relations]
         if missing and "default" not in fanouts:
             raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
@@ -243,12 +239,12 @@ def relation_sampler(
         made = samplers.make(sampler, default, **options)
     else:
         made = _made_sampler(sampler, fanouts, options)
-    own = {"of_relations": of_relations, "time": time, "disjoint": disjoint}
-    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    named = {"of_relations": of_relations, "time": time, "disjoint": disjoint}
+    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if isinstance(made, NodeWise) and made.draws_by_row:
-        if given and made.by_relation:
-            raise UsageError(f"got a sampler object with options of its own, and {', '.join(given)} besides; give them to the sampler")
-        return replace(made, **given)
+        if changes and made.by_relation:
+            raise UsageError(f"got a sampler object with options of its own, and {', '.join(changes)} besides; give them to the sampler")
+        return replace(made, **changes)
     if not isinstance(made, LayerWise):
         raise UsageError(f"sampler {made.name!r} works on one relation; by type and relation use sage, labor, full, ladies or fastgcn")
     if of_relations is not None or time is not None or disjoint:

@@ -81,11 +81,11 @@ class SharedSteps(Unpicklable, CopiedAlong):
     def _begin(self) -> None:
         """Compare the beginning of an iteration with all ranks, also with those that go on in the one that this rank left; collective."""
         loader = self.source.loader
-        told, left, later = self._told, self._left, loader.bulks_left
+        note, left, later = self._told, self._left, loader.bulks_left
         self._told, self._left, loader.bulks_left = "", None, 0
         # a rank that has taken the bulk after the present one is sampling the next on its thread
         cast(SharedMeeting, self.view.meeting).begin(
-            *loader.coming, left, told, ahead=loader.prefetches, samples=loader.prefetches and later > 1
+            *loader.coming, left, note, ahead=loader.prefetches, samples=loader.prefetches and later > 1
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,8 +97,8 @@ class SharedSteps(Unpicklable, CopiedAlong):
 
         The next iteration raises it on all ranks if they have not all loaded the same position. Nothing is sent before.
         """
-        own = self.view.fingerprint
-        if isinstance(state, dict) and state.get("store", own) != own:
+        fingerprint = self.view.fingerprint
+        if isinstance(state, dict) and state.get("store", fingerprint) != fingerprint:
             raise UsageError("the state does not fit this loader: it was saved with another store; use that store, or start a new run")
         self.source.continue_from(state, onward)
         self._told, self._left = ", where a state was loaded", None
@@ -116,18 +116,17 @@ class SharedSteps(Unpicklable, CopiedAlong):
 
 
 def shared_steps(
-    graph: RankGraph, asked: Callable[[], Request], backend: str, threads: int | None, fetch_together: int,
+    graph: RankGraph, make_request: Callable[[], Request], backend: str, threads: int | None, fetch_together: int,
     edge_ids: bool, seed_locality: int | None, profile: Profile | None, **options: Any,
 ) -> tuple[SharedSteps, Reader]:  # fmt: skip
     """Return the steps of this rank, and what makes the columns of their mini-batches; collective.
 
-    `asked` returns what the loader was asked for, or raises `UsageError` or `DataError`; so do all ranks then, and if they were given
-    different arguments. `threads` are by default a fair share of the processors that this rank may use; `options` are those of
-    `BulkLoader`.
+    If `make_request` raises `UsageError` or `DataError` on one rank, all ranks do, and also if they were given different arguments.
+    `threads` are by default a fair share of the processors that this rank may use; `options` are those of `BulkLoader`.
     """
 
     def compared() -> tuple[Request, dict[str, Any], dict[str, Any]]:
-        request = asked()
+        request = make_request()
         settings, hashes = request.compared()
         more = {"threads": threads, "fetch_together": fetch_together, "edge_ids": edge_ids, "seed_locality": seed_locality}
         plain = {name: _plain(value) for name, value in {**options, **more}.items()}

@@ -33,16 +33,16 @@ def device_for(out: str | None) -> Any:
     return "cpu" if installed and out != "numpy" else None
 
 
-def device_of(given: Any) -> torch.device:
+def device_of(name: Any) -> torch.device:
     """Return a device of torch; raises `UsageError` if there is none of that name."""
     import torch
 
     try:
-        device = torch.device(given)
+        device = torch.device(name)
     except (RuntimeError, TypeError, ValueError):
-        raise UsageError(f"device: got {given!r}, which torch does not know; use 'cpu', 'cuda' or 'cuda:0'") from None
+        raise UsageError(f"device: got {name!r}, which torch does not know; use 'cpu', 'cuda' or 'cuda:0'") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device: got {given!r}, but torch sees no GPU; use 'cpu'")
+        raise UsageError(f"device: got {name!r}, but torch sees no GPU; use 'cpu'")
     return device
 
 
@@ -82,13 +82,13 @@ def shared(array: np.ndarray, device: Any = "cpu") -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array))).to(device)
 
 
-def weights_of_edges(name: str, given: Any, edges: int) -> np.ndarray | None:
+def weights_of_edges(name: str, values: Any, edges: int) -> np.ndarray | None:
     """Return the weights of edges as float64, shape (m,), or None if there are none; raises `UsageError` for another number of them."""
     import torch
 
-    if given is None:
+    if values is None:
         return None
-    weights = torch.as_tensor(given).detach().cpu().double().numpy()
+    weights = torch.as_tensor(values).detach().cpu().double().numpy()
     if weights.shape not in ((edges,), (edges, 1)):
         raise UsageError(f"weight {name!r} must have one number for each of the {edges} edges; its shape is {weights.shape}")
     return np.asarray(weights.reshape(-1))

@@ -38,14 +38,14 @@ def read_graph(graph: Any, prob: str | None) -> Graph:
         types = {kind: int(graph.num_nodes(kind)) for kind in graph.ntypes}
         columns = {tuple(key): graph.edges[key].data for key in graph.canonical_etypes}
         ends = {key: graph.edges(etype=key, order="eid") for key in columns}
-    if prob is not None and not any(prob in own for own in columns.values()):
+    if prob is not None and not any(prob in data for data in columns.values()):
         if len(columns) > 1:
             raise UsageError(f"no relation has an edge feature {prob!r}; use a feature of some edges, or leave prob out")
         raise UsageError(f"the graph has no edge feature {prob!r}; it has {', '.join(*columns.values()) or 'none'}")
     made, relations = {name: VertexType(name, count) for name, count in types.items()}, []
-    for key, own in columns.items():
+    for key, data in columns.items():
         source, destination = (end.cpu().numpy().astype(np.int64) for end in ends[key])
-        weights = weights_of_edges(str(prob), own.get(prob), len(source))
+        weights = weights_of_edges(str(prob), data.get(prob), len(source))
         relations.append(relation_from_edges(made[key[0]], key[1], made[key[2]], source, destination, weights=weights))
     return Graph.of(tuple(made.values()), tuple(relations), "heterograph")
 
@@ -65,11 +65,11 @@ def typed_sampler(graph: Any, block_sampler: BlockSampler) -> Sampler:
         return replace(base, entries=True)
     hops = []
     for hop in block_sampler.by_type:
-        given = {tuple(graph.to_canonical_etype(key)): int(count) for key, count in hop.items()}
-        missing = [key for key in map(tuple, graph.canonical_etypes) if key not in given]
+        counts = {tuple(graph.to_canonical_etype(key)): int(count) for key, count in hop.items()}
+        missing = [key for key in map(tuple, graph.canonical_etypes) if key not in counts]
         if missing:
             raise UsageError(f"fanouts name no edge type {missing[0]}; name every edge type of the graph")
-        hops.append(given)
+        hops.append(counts)
     fanouts: dict[Key, tuple[int, ...]] = {tuple(key): tuple(hop[tuple(key)] for hop in hops) for key in graph.canonical_etypes}
     return replace(base, of_relations=fanouts, entries=True)
 
@@ -85,26 +85,26 @@ class Blocks:
         self._graph, self._relations, self._gather = graph, relations, FeatureGather()
         self._features = list(_features(graph, prefetch))
 
-    def of(self, found: MiniBatch) -> tuple[Any, Any, list[Any]]:
+    def of(self, minibatch: MiniBatch) -> tuple[Any, Any, list[Any]]:
         """Return the input vertices and the seeds, by type if there are several, and the blocks from the input to the output."""
-        vertices = {name: self._ids(part.vertices) for name, part in found.rows.items()}
-        blocks = [self._block(found, layer, vertices) for layer in range(len(found.blocks))]
+        vertices = {name: self._ids(part.vertices) for name, part in minibatch.rows.items()}
+        blocks = [self._block(minibatch, layer, vertices) for layer in range(len(minibatch.blocks))]
         for name, feature, values in self._features:
-            blocks[0].srcnodes[name].data[feature] = self._gather(values, found.rows[name].vertices)
-        sizes = {name: part.sizes for name, part in found.rows.items()}
+            blocks[0].srcnodes[name].data[feature] = self._gather(values, minibatch.rows[name].vertices)
+        sizes = {name: part.sizes for name, part in minibatch.rows.items()}
         inputs = {name: ids[: sizes[name][-1]] for name, ids in vertices.items()}
         seeds = {name: ids[: sizes[name][0]] for name, ids in vertices.items() if sizes[name][0]}
         return (*(next(iter(ids.values())) for ids in (inputs, seeds)), blocks) if is_plain(self._graph) else (inputs, seeds, blocks)
 
-    def _block(self, found: MiniBatch, layer: int, vertices: Mapping[str, Any]) -> Any:
+    def _block(self, minibatch: MiniBatch, layer: int, vertices: Mapping[str, Any]) -> Any:
         """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
         dgl = require("dgl", None, INSTALL)
-        graph, hop, entries = self._graph, len(found.blocks) - 1 - layer, found.entries
+        graph, hop, entries = self._graph, len(minibatch.blocks) - 1 - layer, minibatch.entries
         assert entries is not None  # the sampler was asked for them
-        sizes = {name: (int(part.sizes[hop + 1]), int(part.sizes[hop])) for name, part in found.rows.items()}
+        sizes = {name: (int(part.sizes[hop + 1]), int(part.sizes[hop])) for name, part in minibatch.rows.items()}
         none, data, edges, weights = torch.empty(0, dtype=graph.idtype), {}, {}, {}
         for relation in self._relations.relations:
-            block = found.blocks[layer][relation.key]
+            block = minibatch.blocks[layer][relation.key]
             data[relation.key] = ("csc", (self._ids(block.indptr), self._ids(block.indices), none))
             edges[relation.key] = self._ids(relation.ids_of(entries[layer][relation.key])).to(graph.device)
             if block.weights is not None:
@@ -120,8 +120,8 @@ class Blocks:
         for name in types:
             made.srcnodes[name].data[dgl.NID], made.dstnodes[name].data[dgl.NID] = sources[name], destinations[name]
         for column, values in ((dgl.EID, edges), ("weight", weights)):
-            for key, own in values.items():
-                made.edges[key].data[column] = own
+            for key, of_edges in values.items():
+                made.edges[key].data[column] = of_edges
         return made
 
     def _ids(self, numbers: np.ndarray) -> Any:
@@ -133,10 +133,10 @@ def _features(graph: Any, wanted: Any) -> Iterator[tuple[str, str, Any]]:
     columns = {_ONLY[0]: graph.ndata} if is_plain(graph) else {kind: graph.nodes[kind].data for kind in graph.ntypes}
     named = wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]
     for kind, names in named:
-        asked = columns if kind is None else {kind: columns[kind]} if kind in columns else {}
-        known = {name for own in asked.values() for name in own}
+        of_types = columns if kind is None else {kind: columns[kind]} if kind in columns else {}
+        known = {name for data in of_types.values() for name in data}
         for name in [names] if isinstance(names, str) else names:
             if name not in known:
                 of = f"type {kind!r}" if kind else "the graph"
                 raise UsageError(f"{of} has no vertex feature {name!r}; it has {', '.join(sorted(known)) or 'none'}")
-            yield from ((one, name, own[name]) for one, own in asked.items() if name in own and can_gather(own[name]))
+            yield from ((one, name, data[name]) for one, data in of_types.items() if name in data and can_gather(data[name]))

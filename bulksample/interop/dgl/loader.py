@@ -100,7 +100,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
                 f"indices: got a {type(indices).__name__}; the graph has types {', '.join(graph.ntypes)}: use {{type: vertices}}"
             )
         counts = {name: relations.type(name).count for name in indices}
-        lists = {name: distinct_vertices(given, counts[name], f"indices of type {name!r}") for name, given in indices.items()}
+        lists = {name: distinct_vertices(vertices, counts[name], f"indices of type {name!r}") for name, vertices in indices.items()}
         law = typed_sampler(graph, graph_sampler)
         self._loader = BulkLoader(
             LocalAdjacency(relations, backends.make(backend), by_type=True), law, SeedList.of(relations, lists), **options
@@ -125,12 +125,12 @@ class DataLoader(OwnComm, Positioned, Uncached):
         elif not self._seeded:
             warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}")
         place = self.graph.device if self._device is None else self._device
-        for found in self._loader:
-            if found is not None:
-                inputs, outputs, blocks = self._blocks.of(cast(Any, found))
+        for minibatch in self._loader:
+            if minibatch is not None:
+                inputs, outputs, blocks = self._blocks.of(cast(Any, minibatch))
                 yield _on(inputs, place), _on(outputs, place), blocks if self._device is None else [one.to(place) for one in blocks]
 
 
 def _on(ids: Any, device: Any) -> Any:
     """Return vertices, or a dict of them by type, on a device."""
-    return {name: own.to(device) for name, own in ids.items()} if isinstance(ids, dict) else ids.to(device)
+    return {name: vertices.to(device) for name, vertices in ids.items()} if isinstance(ids, dict) else ids.to(device)

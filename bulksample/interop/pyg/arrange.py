@@ -39,13 +39,13 @@ def arranged(graph: Graph, minibatch: MiniBatch, hops: int | None) -> HeteroSamp
     out = HeteroSamplerOutput({}, {}, {}, {}, {} if disjoint else None, *((None, None) if hops is None else ({}, {})), metadata={})
     assert minibatch.entries is not None
     for name, part in minibatch.rows.items():
-        own = orders[name]
-        out.node[name] = _tensor(part.vertices, own.order)
+        listed = orders[name]
+        out.node[name] = _tensor(part.vertices, listed.order)
         if out.num_sampled_nodes is not None and hops is not None:
-            out.num_sampled_nodes[name] = np.diff(own.held, prepend=0)[: hops + 1].tolist()
+            out.num_sampled_nodes[name] = np.diff(listed.held, prepend=0)[: hops + 1].tolist()
         if out.batch is not None:
             assert part.trees is not None
-            out.batch[name] = _tensor(part.trees, own.order)
+            out.batch[name] = _tensor(part.trees, listed.order)
     for relation in graph.relations:
         key, block = relation.key, minibatch.blocks[0][relation.key]
         into, place, entry, pointers = orders[key[2]], orders[key[0]].place, None, block.indptr
@@ -88,10 +88,10 @@ def induced(edges: Sequence[EdgeGraph], out: HeteroSamplerOutput, backend: Backe
 
     Reads the whole rows of the vertices. Hops have no edges of their own then, so there are no counts.
     """
-    found = HeteroSamplerOutput(out.node, {}, {}, {}, out.batch)
-    trees = 1 + max((int(own.max()) for own in (out.batch or {}).values() if len(own)), default=0)
-    for own in edges:
-        relation, matrix = own.relation, own.matrix
+    whole = HeteroSamplerOutput(out.node, {}, {}, {}, out.batch)
+    trees = 1 + max((int(owners.max()) for owners in (out.batch or {}).values() if len(owners)), default=0)
+    for graph in edges:
+        relation, matrix = graph.relation, graph.matrix
         into, rows = _by_tree(out, relation.destination, trees, matrix.shape[0])
         outof, columns = _by_tree(out, relation.source, trees, matrix.shape[1], distinct=True)
         kept = backend.restrict(matrix, into, outof)
@@ -100,15 +100,15 @@ def induced(edges: Sequence[EdgeGraph], out: HeteroSamplerOutput, backend: Backe
         back = np.argsort(rows)
         entry = runs(kept.pointers[back], sizes[back])
         row, col, entries = local[entry], np.repeat(np.arange(len(rows)), sizes[back]), kept.entries[entry]
-        if own.pointers is not None:
-            entries, copies, _ = own.edges_of(entries)
+        if graph.pointers is not None:
+            entries, copies, _ = graph.edges_of(entries)
             row, col = np.repeat(row, copies), np.repeat(col, copies)
         elif matrix.values is not None:
             weighs = matrix.values[entries] > 0
             row, col, entries = row[weighs], col[weighs], entries[weighs]
-        found.row[relation.key], found.col[relation.key] = torch.from_numpy(row), torch.from_numpy(col)
-        found.edge[relation.key] = _tensor(relation.ids_of(entries))
-    return found
+        whole.row[relation.key], whole.col[relation.key] = torch.from_numpy(row), torch.from_numpy(col)
+        whole.edge[relation.key] = _tensor(relation.ids_of(entries))
+    return whole
 
 
 def _by_tree(out: HeteroSamplerOutput, name: str, trees: int, n: int, distinct: bool = False) -> tuple[Selection, np.ndarray]:
@@ -146,5 +146,5 @@ def side_by_side(outs: Sequence[HeteroSamplerOutput]) -> HeteroSamplerOutput:
 
 def _hop_by_hop(counts: list[list[int]]) -> tuple[list[int], np.ndarray]:
     """Return the totals of each hop, and the order that puts what stands tree by tree hop by hop."""
-    hops = np.concatenate([np.repeat(np.arange(len(own)), np.array(own, np.int64)) for own in counts])
-    return [sum(own) for own in zip(*counts, strict=True)], np.argsort(hops, kind="stable")
+    hops = np.concatenate([np.repeat(np.arange(len(of_tree)), np.array(of_tree, np.int64)) for of_tree in counts])
+    return [sum(of_tree) for of_tree in zip(*counts, strict=True)], np.argsort(hops, kind="stable")

@@ -72,12 +72,12 @@ def check_attributes(data: Any) -> None:
                 raise UsageError(f"{key}: {found}, and batches slice tensors; make it a tensor, or delete it from the graph")
 
 
-def column(name: str, given: Any) -> torch.Tensor | None:
+def column(name: str, values: Any) -> torch.Tensor | None:
     """Return numbers of examples as a tensor, None as it is; raises `UsageError` for what is no list of numbers."""
     try:
-        return None if given is None else torch.as_tensor(given)
+        return None if values is None else torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise UsageError(f"{name}: got a {type(given).__name__}; use a tensor") from None
+        raise UsageError(f"{name}: got a {type(values).__name__}; use a tensor") from None
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -83,26 +83,26 @@ def hashed(examples: dict[str, Any]) -> str:
     """Return the SHA-256 of named tensors and other values."""
     sha = hashlib.sha256()
     for name, value in sorted(examples.items()):
-        found = value.detach().cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else None
-        sha.update(f"{name} {value}".encode() if found is None else f"{name} {found.dtype.str} {found.shape}".encode() + found.tobytes())
+        array = value.detach().cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else None
+        sha.update(f"{name} {value}".encode() if array is None else f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return sha.hexdigest()
 
 
 def sampler_for(
-    given: Any, data: Any, num_neighbors: Any, subgraph_type: SubgraphType | str, directed: bool, *, seeds: Any, comm: Comm | None,
+    user_sampler: Any, data: Any, num_neighbors: Any, subgraph_type: SubgraphType | str, directed: bool, *, seeds: Any, comm: Comm | None,
     grid: int | None, **options: Any,
 ) -> BulkSampler:  # fmt: skip
     """Return the user's `neighbor_sampler`, or make one from the other options; raises `UsageError` for one of another library.
 
     `seeds` is the number of seeds of a mini-batch, or None if it is not known.
     """
-    if given is not None:
-        if not isinstance(given, BulkSampler):
-            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(given).__name__}")
-        pairs = {"comm": (comm, given.comm), "grid": (grid, given.grid), "seed": (options["seed"], given.stream.seed)}
-        if several := [name for name, (asked, own) in pairs.items() if asked is not None and asked != own]:
+    if user_sampler is not None:
+        if not isinstance(user_sampler, BulkSampler):
+            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(user_sampler).__name__}")
+        pairs = {"comm": (comm, user_sampler.comm), "grid": (grid, user_sampler.grid), "seed": (options["seed"], user_sampler.stream.seed)}
+        if several := [name for name, (wanted, of_sampler) in pairs.items() if wanted is not None and wanted != of_sampler]:
             raise UsageError(f"{', '.join(several)}: the neighbor_sampler has its own; give them to it, and leave them out here")
-        return given
+        return user_sampler
     stride = STRIDE if seeds is None else max(1, int(seeds))
     return BulkSampler(
         data, num_neighbors, subgraph_type=subgraph_type if directed else "induced", stride=stride, comm=comm, grid=grid, **options

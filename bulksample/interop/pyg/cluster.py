@@ -67,9 +67,9 @@ class ClusterData(TheirData):
             raise UsageError(f"sparse_format must be 'csr' or 'csc'; got {sparse_format!r}")
         self.num_parts, self.recursive, self.keep_inter_cluster_edges = num_parts, recursive, keep_inter_cluster_edges
         self.sparse_format = sparse_format
-        found = None if save_dir is None else Path(save_dir) / f"part_{num_parts}" / (filename or "metis.npz")
+        file = None if save_dir is None else Path(save_dir) / f"part_{num_parts}" / (filename or "metis.npz")
         adjacency = EdgeGraph(edges_of(data)).matrix
-        parts = metis(adjacency, num_parts, seed) if found is None else _kept(found, adjacency, num_parts, seed)
+        parts = metis(adjacency, num_parts, seed) if file is None else _kept(file, adjacency, num_parts, seed)
         self.partition = self._partition(data.edge_index, torch.from_numpy(parts.assignment.astype(np.int64)))
         self.data = self._permute_data(data, self.partition)
 
@@ -100,8 +100,8 @@ class ClusterLoader(DropInLoader, TheirLoader):
         comm: Comm | None = None, seed: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(cluster_data, TheirData):
-            found = f"got a {type(cluster_data).__name__}"
-            raise UsageError(f"ClusterLoader takes a graph in parts; {found}: use ClusterLoader(ClusterData(data, num_parts=...))")
+            kind = type(cluster_data).__name__
+            raise UsageError(f"ClusterLoader takes a graph in parts; got a {kind}: use ClusterLoader(ClusterData(data, num_parts=...))")
         self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(cluster_data, **options)
 
@@ -114,7 +114,7 @@ class ClusterLoader(DropInLoader, TheirLoader):
     def _finished(self, sampled: torch.Tensor) -> Any:
         parts = self.cluster_data.partition
         vertices = [slice(int(parts.partptr[part]), int(parts.partptr[part + 1])) for part in sampled]
-        if any(parts.indptr[own.stop] > parts.indptr[own.start] for own in vertices):
+        if any(parts.indptr[part.stop] > parts.indptr[part.start] for part in vertices):
             return self._collate(sampled)
         return self._without_edges(vertices)
 
@@ -125,9 +125,9 @@ class ClusterLoader(DropInLoader, TheirLoader):
         for key, value in data.items():
             dim = data.__cat_dim__(key, value)
             if key == "num_nodes":
-                out.num_nodes = sum(own.stop - own.start for own in vertices)
+                out.num_nodes = sum(part.stop - part.start for part in vertices)
             elif data.is_node_attr(key):
-                out[key] = torch.cat([narrow(value, dim, own.start, own.stop - own.start) for own in vertices], dim=dim)
+                out[key] = torch.cat([narrow(value, dim, part.start, part.stop - part.start) for part in vertices], dim=dim)
             elif data.is_edge_attr(key):
                 out[key] = narrow(value, dim, 0, 0)
         out.edge_index = torch.empty((2, 0), dtype=torch.int64)
@@ -136,13 +136,13 @@ class ClusterLoader(DropInLoader, TheirLoader):
 
 def _kept(path: Path, adjacency: CSR, parts: int, seed: int) -> Partition:
     """Return METIS's parts from a file, which is written if there is none; `DataError` if it holds those of another graph or seed."""
-    asked = f"{parts} parts of {adjacency.shape[0]} vertices, seed {seed}, graph {adjacency.fingerprint[:16]}"
+    identity = f"{parts} parts of {adjacency.shape[0]} vertices, seed {seed}, graph {adjacency.fingerprint[:16]}"
     if path.exists():
-        told, assignment = read_sealed(path, ("told", "assignment"), "ClusterData").values()
-        if (holds := told.tobytes().decode()) != asked:
-            raise DataError(f"{path} holds {holds}; asked for {asked}: use another save_dir")
+        stored, assignment = read_sealed(path, ("told", "assignment"), "ClusterData").values()
+        if (holds := stored.tobytes().decode()) != identity:
+            raise DataError(f"{path} holds {holds}; asked for {identity}: use another save_dir")
         return Partition(parts, assignment)
     made = metis(adjacency, parts, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_sealed(path, {"told": np.frombuffer(asked.encode(), np.uint8), "assignment": made.assignment})
+    save_sealed(path, {"told": np.frombuffer(identity.encode(), np.uint8), "assignment": made.assignment})
     return made

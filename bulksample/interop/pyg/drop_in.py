@@ -99,10 +99,10 @@ class DropInLoader(OwnComm, Epochs[Any]):
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
-        own = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
+        options = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
         hashes = {_SPELLED.get(name, name): value for name, value in self._describe().items()}
         settings, graph = ({}, {}) if self._sampler is None else self._sampler.compared()
-        return {**settings, **own}, {**graph, **hashes}
+        return {**settings, **options}, {**graph, **hashes}
 
     def connect(self) -> None:
         """Make the communicators of the loader and of its sampler; collective."""

@@ -60,9 +60,9 @@ transform_sampler_output, filter_per_worker
         directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto", grid: int | None = None, comm: Comm | None = None,
         seed: int | None = None, memory_budget: int | None = None, backend: str = "auto", **options: Any,
     ) -> None:  # fmt: skip
-        for given, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
+        for named, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
             if absent is None and (edge_label_time is not None or time_attr is not None):
-                raise UsageError(f"'{other}' is not set, but '{given}' is; give both, or none")
+                raise UsageError(f"'{other}' is not set, but '{named}' is; give both, or none")
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; use an edge_index")
         check_attributes(data)
@@ -98,23 +98,23 @@ transform_sampler_output, filter_per_worker
         return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)
 
 
-def _links(data: Any, sampler: BulkSampler, given: Any) -> Any:
+def _links(data: Any, sampler: BulkSampler, links: Any) -> Any:
     """Return the links as torch_geometric takes them, their ends checked; the edge type stands before the pairs of types and of stores."""
     if not has_types(data):
         n = int(sampler.num_nodes)
         if not is_pair(data):
-            return None if given is None else vertex_pairs("edge_label_index", given, n)
-        pairs = given[1] if isinstance(given, tuple) else given  # torch_geometric names the type of the edges of a store, None here
+            return None if links is None else vertex_pairs("edge_label_index", links, n)
+        pairs = links[1] if isinstance(links, tuple) else links  # torch_geometric names the type of the edges of a store, None here
         return None, torch.from_numpy(np.stack(edge_ends(data))) if pairs is None else vertex_pairs("edge_label_index", pairs, n)
     keys = [relation.key for relation in sampler.graph.relations]
-    named = isinstance(given, tuple | list) and len(given) in (2, 3)
-    key, pairs = (given, None) if named and isinstance(given[0], str) else given if named and len(given) == 2 else (None, None)
+    named = isinstance(links, tuple | list) and len(links) in (2, 3)
+    key, pairs = (links, None) if named and isinstance(links[0], str) else links if named and len(links) == 2 else (None, None)
     if isinstance(data, HeteroData) and isinstance(key, tuple | list):
         key = data._to_canonical(*key)
     names = {kind.name for kind in sampler.graph.types}
     known = isinstance(key, tuple) and len(key) == 3 and {key[0], key[2]} <= names  # links may be of a type without edges
     if not isinstance(key, tuple) or not known or (pairs is None and key not in keys):
-        what = key if isinstance(key, tuple | str) else type(given).__name__
+        what = key if isinstance(key, tuple | str) else type(links).__name__
         raise UsageError(f"edge_label_index: got {what!r}; name the edge type, or (edge type, pairs); use {', '.join(map(str, keys))}")
     if pairs is None:
         return key

@@ -36,19 +36,19 @@ class LinkSeeds(NamedTuple):
 
 def link_seeds(graph: Graph, index: EdgeSamplerInput, negatives: SeededNegatives | None, typed: bool, disjoint: bool) -> LinkSeeds:
     """Return the ends of links and their negatives as seeds; torch_geometric's code computes them."""
-    found: list[tuple[Seeds, Times]] = []
+    ends: list[tuple[Seeds, Times]] = []
 
     def nothing_yet(seed: Any, time: Any) -> SamplerOutput | HeteroSamplerOutput:
         seeds, stamps = (seed, time or {}) if isinstance(seed, dict) else ({NODE: seed}, {NODE: time})
         times = {name: None if stamps.get(name) is None else given_times("edge_label_time", stamps[name]) for name in seeds}
-        found.append(({name: ids.numpy() for name, ids in seeds.items()}, times))
+        ends.append(({name: ids.numpy() for name, ids in seeds.items()}, times))
         if isinstance(seed, dict):
             return HeteroSamplerOutput(dict(seed), {}, {}, {}, batch=dict(seed))
         return SamplerOutput(seed, seed, seed, None, batch=seed)
 
     counts: Any = {kind.name: kind.count for kind in graph.types} if typed else graph.n
     metadata = edge_sample(index, nothing_yet, counts, disjoint, None, negatives).metadata
-    return LinkSeeds(*found[0], metadata)
+    return LinkSeeds(*ends[0], metadata)
 
 
 class SeededNegatives(NegativeSampling):

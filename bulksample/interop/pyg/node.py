@@ -74,15 +74,15 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
         return batch if self._values is None else with_compressed_rows(batch, self._values)
 
 
-def _inputs(data: Any, sampler: BulkSampler, given: Any) -> Any:
+def _inputs(data: Any, sampler: BulkSampler, nodes: Any) -> Any:
     """Return the input nodes as torch_geometric takes them, checked: ids or a mask, with their type if the graph has types."""
     if not has_types(data):
         n = int(sampler.num_nodes)
-        return ids_or_mask(given, n) if given is not None else torch.arange(n) if is_pair(data) else None
-    name, chosen = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else ("", None)
+        return ids_or_mask(nodes, n) if nodes is not None else torch.arange(n) if is_pair(data) else None
+    name, chosen = (nodes, None) if isinstance(nodes, str) else nodes if isinstance(nodes, tuple | list) and len(nodes) == 2 else ("", None)
     if not isinstance(name, str) or not name:
         names = ", ".join(kind.name for kind in sampler.graph.types)
-        raise UsageError(f"input_nodes: got {given!r}; name their type, such as 'type' or ('type', mask); the types are {names}")
+        raise UsageError(f"input_nodes: got {nodes!r}; name their type, such as 'type' or ('type', mask); the types are {names}")
     count = sampler.graph.type(name).count
     return name, torch.arange(count) if chosen is None else ids_or_mask(chosen, count)
 

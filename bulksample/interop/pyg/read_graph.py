@@ -51,9 +51,9 @@ def check_plain(data: Any, **temporal: Any) -> None:
     if is_pair(data):
         types = {attr.edge_type for attr in data[1].get_all_edge_attrs()}
         if types != {None}:
-            found = ", ".join(sorted(map(str, types))) or "none"
+            edge_types = ", ".join(sorted(map(str, types))) or "none"
             raise UsageError(
-                f"heterogeneous stores are not supported: the graph store needs one set of edges, of edge_type None; it has {found}"
+                f"heterogeneous stores are not supported: the graph store needs one set of edges, of edge_type None; it has {edge_types}"
             )
         return
     if not isinstance(data, Data):
@@ -86,18 +86,18 @@ def read_graph(data: Any, weight_attr: str | None = None, time_attr: str | None 
     counts, ends, column = _of_stores(data) if is_pair(data) else _of_types(data) if has_types(data) else _of_data(data, weight_attr)
     timed = [] if time_attr is None else [key for key in [*counts, *ends] if column(key, time_attr) is not None]
     if time_attr is not None and len({isinstance(key, tuple) for key in timed}) != 1:
-        found = f"both vertices and edges have it: {', '.join(map(str, timed))}" if timed else "no vertices and no edges have it"
-        raise UsageError(f"time_attr: got {time_attr!r}; {found}; name an attribute of one kind")
+        holders = f"both vertices and edges have it: {', '.join(map(str, timed))}" if timed else "no vertices and no edges have it"
+        raise UsageError(f"time_attr: got {time_attr!r}; {holders}; name an attribute of one kind")
     weights_of = {} if weight_attr is None else {key: column(key, weight_attr) for key in ends}
-    if weight_attr is not None and all(given is None for given in weights_of.values()):
+    if weight_attr is not None and all(values is None for values in weights_of.values()):
         has = f"; it has {', '.join(sorted(data.keys()))}" if isinstance(data, Data) else ""
         raise UsageError(f"the graph has no weight {weight_attr!r}{has}")
 
     def times_of(key: Any, count: int) -> np.ndarray | None:
         if key not in timed:
             return None
-        given = torch.as_tensor(column(key, str(time_attr))).detach().cpu().numpy()
-        return as_times(f"{time_attr} of {key!r}", given, count)
+        values = torch.as_tensor(column(key, str(time_attr))).detach().cpu().numpy()
+        return as_times(f"{time_attr} of {key!r}", values, count)
 
     types = {name: (count, times_of(name, count)) for name, count in counts.items()}
     if EDGES in ends:
@@ -214,9 +214,9 @@ def edge_ends(data: Any) -> Ends:
     return pairs[0].contiguous().numpy(), pairs[1].contiguous().numpy()
 
 
-def int_pairs(name: str, given: Any) -> torch.Tensor:
+def int_pairs(name: str, pairs: Any) -> torch.Tensor:
     """Return edges as int64 of shape (2, m); raises `DataError` for anything but integers of that shape."""
-    edges: torch.Tensor = torch.as_tensor(given).cpu()
+    edges: torch.Tensor = torch.as_tensor(pairs).cpu()
     whole = not (edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool) or not edges.numel()
     if edges.ndim != 2 or len(edges) != 2 or not whole:
         kind = str(edges.dtype).removeprefix("torch.")

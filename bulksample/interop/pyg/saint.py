@@ -116,22 +116,22 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
         """Draw subgraphs: their vertices, ascending; and the row pointers, local columns and positions of their edges."""
         pointers, reached = self._reached(ids, epoch, roots)
         lists = [np.unique(reached[pointers[j] : pointers[j + 1]]) for j in range(len(ids))]
-        held = Selection.of(lists, self.N, np.asarray(ids, np.int64))
-        kept = self._on.restrict(self._graph.matrix, held, held)
+        vertices = Selection.of(lists, self.N, np.asarray(ids, np.int64))
+        kept = self._on.restrict(self._graph.matrix, vertices, vertices)
         if self._graph.pointers is None:
-            return held, kept.pointers, kept.columns, self._graph.relation.ids_of(kept.entries)
+            return vertices, kept.pointers, kept.columns, self._graph.relation.ids_of(kept.entries)
         edges, copies, _ = self._graph.edges_of(kept.entries)
-        return held, row_pointers(copies)[kept.pointers], np.repeat(kept.columns, copies), self._graph.relation.ids_of(edges)
+        return vertices, row_pointers(copies)[kept.pointers], np.repeat(kept.columns, copies), self._graph.relation.ids_of(edges)
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
-        held, pointers, columns, edges = self._subgraphs(np.array(ids), epoch, Substream.SAINT_ROOT)
-        found = []
+        vertices, pointers, columns, edges = self._subgraphs(np.array(ids), epoch, Substream.SAINT_ROOT)
+        outputs = []
         for j in range(len(ids)):
-            rows = pointers[held.pointers[j] : held.pointers[j + 1] + 1]
-            own = slice(rows[0], rows[-1])
-            ends = np.repeat(np.arange(len(rows) - 1), np.diff(rows)), columns[own].astype(np.int64), np.array(edges[own])
-            found.append(SamplerOutput(torch.from_numpy(held.part(j).astype(np.int64)), *map(torch.from_numpy, ends)))
-        return found
+            rows = pointers[vertices.pointers[j] : vertices.pointers[j + 1] + 1]
+            span = slice(rows[0], rows[-1])
+            ends = np.repeat(np.arange(len(rows) - 1), np.diff(rows)), columns[span].astype(np.int64), np.array(edges[span])
+            outputs.append(SamplerOutput(torch.from_numpy(vertices.part(j).astype(np.int64)), *map(torch.from_numpy, ends)))
+        return outputs
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -139,8 +139,8 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
         return super()._settings | {"batch_size": self._draws} | named
 
     def _describe(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if name in ("num_steps", "sample_coverage", "walk_length", "_draws")}
-        sampler = f"{type(self).__name__}{sorted(own.items())}"
+        numbers = {name: value for name, value in vars(self).items() if name in ("num_steps", "sample_coverage", "walk_length", "_draws")}
+        sampler = f"{type(self).__name__}{sorted(numbers.items())}"
         return {"sampler": sampler, "graph": self._graph.matrix.fingerprint, "order_of_edges": self._order_of_edges}
 
     @cached_property
@@ -178,18 +178,18 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
         if not self.sample_coverage:
             raise UsageError("there are no coefficients: sample_coverage is 0; use 50 or the like")
         saved = None if self.save_dir is None else Path(self.save_dir) / f"{type(self).__name__.lower()}_{self.sample_coverage}.npz"
-        told = np.frombuffer(repr(sorted(self._identity.items())).encode(), np.uint8)
-        if saved is not None and (known := _read(saved, told, self.N, self.E)) is not None:
+        identity = np.frombuffer(repr(sorted(self._identity.items())).encode(), np.uint8)
+        if saved is not None and (known := _read(saved, identity, self.N, self.E)) is not None:
             return known
 
         def draw(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            held, _, _, edges = self._subgraphs(ids, _COUNTED, Substream.SAINT_COUNTED_ROOT)
-            return held.vertices, edges
+            vertices, _, _, edges = self._subgraphs(ids, _COUNTED, Substream.SAINT_COUNTED_ROOT)
+            return vertices.vertices, edges
 
         made = count(draw, self.N, self._ends[1], self.sample_coverage)
         if saved is not None:
             saved.parent.mkdir(parents=True, exist_ok=True)
-            save_npz(saved, {"told": told, "vertices": made.vertices, "edges": made.edges})
+            save_npz(saved, {"told": identity, "vertices": made.vertices, "edges": made.edges})
         return made
 
 
@@ -251,14 +251,14 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
         return picks.pointers * 2, np.stack([ends[picks.columns] for ends in self._ends], axis=1).ravel()
 
 
-def _read(path: Path, told: np.ndarray, n: int, m: int) -> Coefficients | None:
+def _read(path: Path, wanted: np.ndarray, n: int, m: int) -> Coefficients | None:
     """Return the coefficients of a file; None if there is none, it is damaged, or it belongs to another loader."""
     if not path.exists():
         return None
     try:
         with Archive(path) as archive:
-            found, vertices, edges = (archive.read(name) for name in ("told", "vertices", "edges"))
+            identity, vertices, edges = (archive.read(name) for name in ("told", "vertices", "edges"))
     except DataError:
         return None
-    fits = np.array_equal(found, told) and vertices.shape == (n,) and edges.shape == (m,)
+    fits = np.array_equal(identity, wanted) and vertices.shape == (n,) and edges.shape == (m,)
     return Coefficients(vertices, edges) if fits and vertices.dtype == edges.dtype == np.float32 else None

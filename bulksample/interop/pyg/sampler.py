@@ -172,10 +172,10 @@ class HGTSampler(BulkSampler):
 def _of_relations(num_neighbors: Any, relations: list[Key]) -> tuple[dict[Key, tuple[int, ...]], int]:
     """Return the fanouts of each relation, and the number of hops; without hops, one that draws nothing."""
     try:
-        given = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
-        values = given._get_values(relations)
+        draws = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
+        values = draws._get_values(relations)
     except (ValueError, AssertionError) as error:
         named = ", ".join(map(str, relations))
         raise UsageError(f"num_neighbors: {str(error) or f'got a {type(num_neighbors).__name__}'}; the edge types are {named}") from None
-    hops = len(next(iter(values.values()), getattr(given, "values", [])))
+    hops = len(next(iter(values.values()), getattr(draws, "values", [])))
     return {key: whole_fanouts(fanouts) or (0,) for key, fanouts in values.items()}, hops

@@ -118,13 +118,13 @@ class SeedSampler(BaseSampler):
     @property
     def settings(self) -> dict[str, Any]:
         """The options on which mini-batches depend, by the names that a user gives them, for messages that compare two samplers."""
-        own, shape = dict(self.sampler.settings), {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
-        if of_relations := own.pop("fanouts of relations", None):
-            own = {"num_neighbors": of_relations, **own}
-        elif "fanouts" in own:
-            own = {**own, "num_neighbors": self.num_neighbors}
-            del own["fanouts"]
-        return own | shape
+        named, shape = dict(self.sampler.settings), {"subgraph_type": self.subgraph_type.value, "disjoint": self.disjoint}
+        if of_relations := named.pop("fanouts of relations", None):
+            named = {"num_neighbors": of_relations, **named}
+        elif "fanouts" in named:
+            named = {**named, "num_neighbors": self.num_neighbors}
+            del named["fanouts"]
+        return named | shape
 
     def describe(self) -> dict[str, Any]:
         """Return what mini-batches depend on, for the state of a loader."""
@@ -169,11 +169,11 @@ class SeedSampler(BaseSampler):
             return None
         if index.time is not None:
             return given_times("input_time", index.time, len(index.node))
-        own = self.graph.type(name).times
-        if own is None:
+        of_vertices = self.graph.type(name).times
+        if of_vertices is None:
             what = "the edges have times" if self.by == "edges" else f"type {name!r} has no times"
             raise UsageError(f"the seeds need times, since {what}; give input_time")
-        times: np.ndarray = own[index.node.numpy()]
+        times: np.ndarray = of_vertices[index.node.numpy()]
         return times
 
     def sample_edges(
@@ -193,8 +193,8 @@ class SeedSampler(BaseSampler):
             out.metadata = link.metadata
             if out.batch is not None:  # both ends and the negatives of a link have its number
                 halves = 2 if len(link.seeds) == 1 and negatives is not None and negatives.is_binary() else 1  # sources, then destinations
-                spans = [torch.arange(len(own) // halves) % max(1, len(index.row)) for own in link.seeds.values() for _ in range(halves)]
-                number = torch.cat(spans)
+                places = [torch.arange(len(seeds) // halves) for seeds in link.seeds.values() for _ in range(halves)]
+                number = torch.cat(places) % max(1, len(index.row))
                 typed = isinstance(out.batch, dict)
                 out.batch = {name: number[trees] for name, trees in out.batch.items()} if typed else number[out.batch]
         return outputs

@@ -76,14 +76,14 @@ def steps_of_rank(batch_sampler: Any, used: int, step: int, digest: str, share: 
 
 def distributed_sampler(sampler: Any) -> DistributedSampler[Any] | None:
     """Return the `DistributedSampler` that a sampler of vertices or of mini-batches is or holds."""
-    found = getattr(sampler, "sampler", sampler)
-    return found if isinstance(found, DistributedSampler) else None
+    inner = getattr(sampler, "sampler", sampler)
+    return inner if isinstance(inner, DistributedSampler) else None
 
 
 def place_of(sampler: Any) -> list[int] | None:
     """Return the rank and the number of ranks of a `DistributedSampler`."""
-    found = distributed_sampler(sampler)
-    return None if found is None else [found.rank, found.num_replicas]
+    distributed = distributed_sampler(sampler)
+    return None if distributed is None else [distributed.rank, distributed.num_replicas]
 
 
 def has_length(sampler: Any) -> bool:
@@ -97,20 +97,20 @@ def has_length(sampler: Any) -> bool:
 
 def _digest_of_this_rank(batch_sampler: Any, used: int, digest: str, saved: Any) -> str:
     """Return the digest of this rank's order, if the state's is that of another rank of the same `DistributedSampler`."""
-    own = distributed_sampler(batch_sampler)
-    if own is None or not isinstance(saved, list) or len(saved) != 2 or saved[1] != own.num_replicas or saved[0] not in range(saved[1]):
-        found = "no DistributedSampler" if own is None else f"rank {own.rank} of {own.num_replicas} ranks"
-        raise UsageError(f"the loader's state was saved on [rank, ranks] {saved} of a DistributedSampler; got {found}: use as many ranks")
-    if type(own).__iter__ is not DistributedSampler.__iter__ or type(batch_sampler) is not BatchSampler:
-        found = " in a ".join(type(one).__name__ for one in (own, batch_sampler))
+    sampler = distributed_sampler(batch_sampler)
+    if sampler is None or not isinstance(saved, list) or saved[1:] != [sampler.num_replicas] or saved[0] not in range(saved[1]):
+        got = "no DistributedSampler" if sampler is None else f"rank {sampler.rank} of {sampler.num_replicas} ranks"
+        raise UsageError(f"the loader's state was saved on [rank, ranks] {saved} of a DistributedSampler; got {got}: use as many ranks")
+    if type(sampler).__iter__ is not DistributedSampler.__iter__ or type(batch_sampler) is not BatchSampler:
+        got = " in a ".join(type(one).__name__ for one in (sampler, batch_sampler))
         raise UsageError(
-            f"the loader's state was saved on rank {saved[0]}, whose order cannot be derived on rank {own.rank} from a {found}; save "
+            f"the loader's state was saved on rank {saved[0]}, whose order cannot be derived on rank {sampler.rank} from a {got}; save "
             "and load a state on each rank"
         )
-    other = copy.copy(own)
+    other = copy.copy(sampler)
     other.rank = saved[0]
     size, drop_last = batch_sampler.batch_size, batch_sampler.drop_last
-    theirs, ours = (reduce(_chained, islice(BatchSampler(one, size, drop_last), used), "") for one in (other, own))
+    theirs, ours = (reduce(_chained, islice(BatchSampler(one, size, drop_last), used), "") for one in (other, sampler))
     if theirs != digest:
         raise UsageError(_CHANGED)
     return ours
