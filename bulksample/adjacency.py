@@ -242,8 +242,8 @@ def kind_of_times(graph: Graph, by: Literal["auto", "vertices", "edges"]) -> By:
     edges = [str(relation) for relation in graph.relations if relation.times is not None]
     if by == "auto":
         if vertices and edges:
-            found = f"type(s) {', '.join(vertices)} and {', '.join(edges)} have times"
-            raise UsageError(f"both vertices and edges have times: {found}; use 'vertices' or 'edges'")
+            both = f"type(s) {', '.join(vertices)} and {', '.join(edges)} have times"
+            raise UsageError(f"both vertices and edges have times: {both}; use 'vertices' or 'edges'")
         by = "vertices" if vertices else "edges"
     if not (vertices if by == "vertices" else edges):
         raise UsageError(f"time was asked for, but graph {graph.name!r} has no times of {by}")

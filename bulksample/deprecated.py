@@ -86,8 +86,8 @@ def RelationSampler(
     _warn("RelationSampler(base, ...)", "dataclasses.replace(base, of_relations=..., time=...), or these arguments of the sampler itself")
     if not isinstance(base, NodeWise) or not base.draws_by_row:
         raise UsageError(f"relations are sampled node by node; got {base!r}; use sage, labor or full")
-    given: Any = fanouts
-    return replace(base, of_relations=given, time=time, disjoint=disjoint, stride=stride, entries=entries)
+    of_relations: Any = fanouts
+    return replace(base, of_relations=of_relations, time=time, disjoint=disjoint, stride=stride, entries=entries)
 
 
 def UnionSampler(base: LayerWise, means: bool = False) -> LayerWise:

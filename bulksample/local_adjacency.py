@@ -100,11 +100,11 @@ class LocalAdjacency(Uncached, Adjacency):
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
         """Take mini-batches through all hops: by one call of the back end if it has it, else by `expand_relations`."""
-        told = self.entries_read if entries is None else entries
-        if self._fuses and by is None and not trees.disjoint and not told:
+        with_entries = self.entries_read if entries is None else entries
+        if self._fuses and by is None and not trees.disjoint and not with_entries:
             return super().expand_trees(trees, laws, by, only_new)
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
-        fused = self.backend.expand_relations(counts, relations, trees, laws, only_new, told)
+        fused = self.backend.expand_relations(counts, relations, trees, laws, only_new, with_entries)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
 
     @property
@@ -216,7 +216,7 @@ class LocalAdjacency(Uncached, Adjacency):
         sum over all their edges into a vertex stays within 2**62.
         """
         graph = self.graph
-        matrices = [_counts(relation.adjacency, own.repeats) for relation, own in zip(graph.relations, self.relations(None), strict=True)]
+        matrices = [_counts(relation.adjacency, rows.repeats) for relation, rows in zip(graph.relations, self.relations(None), strict=True)]
         most = {kind.name: 0 for kind in graph.types}
         for relation, matrix in zip(graph.relations, matrices, strict=True):
             most[relation.source] += matrix.value_bound * matrix.longest_column

@@ -58,10 +58,10 @@ class Shuffle:
         """Return the examples at some places of the order, both in 0 .. n - 1: int64, of shape (len(places),)."""
         if self._whole is not None:
             return np.asarray(self._whole[places])
-        found = self._once(places)
-        while len(beyond := np.flatnonzero(found >= self._n)):
-            found[beyond] = self._once(found[beyond])
-        return found
+        examples = self._once(places)
+        while len(beyond := np.flatnonzero(examples >= self._n)):
+            examples[beyond] = self._once(examples[beyond])
+        return examples
 
     def _once(self, places: np.ndarray) -> np.ndarray:
         """Run pairs through the network."""

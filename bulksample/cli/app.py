@@ -22,8 +22,8 @@ config_commands = typer.Typer(no_args_is_help=True, help="Configuration files.")
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"bulksample {__version__}")
         raise typer.Exit
 

@@ -149,8 +149,8 @@ def _write(
         except UsageError as error:  # such as without matplotlib
             print(f"bulksample: no plots were drawn: {error}", file=sys.stderr)
     seeds = sorted({run.seed for run in runs})
-    asked = " ".join([*(["--config", str(config)] if config else []), *setup.options]) or "the defaults of train"
-    caption = f"{setup.graph.name}, ranks: {setup.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
+    settings = " ".join([*(["--config", str(config)] if config else []), *setup.options]) or "the defaults of train"
+    caption = f"{setup.graph.name}, ranks: {setup.ranks}, seeds: {', '.join(map(str, seeds))}, options: {settings}"
     result = {
         "graph": str(setup.graph), "ranks": setup.ranks, "seeds": seeds, "options": list(setup.options), "start": list(setup.start),
         "processors": processors(),

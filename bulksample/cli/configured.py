@@ -89,9 +89,10 @@ def configured(options: type[Options], from_file: bool = True) -> Callable[[Call
             requested.update(from_flags)
             function(requested, **values)
 
-        own = [_parameter(one.name, one.annotation, one.default) for one in inspect.signature(function, eval_str=True).parameters.values()]
+        declared = list(inspect.signature(function, eval_str=True).parameters.values())[1:]  # beside `requested`
         file = [_parameter("config", _CONFIG, None)] if from_file else []
-        parameters = [_parameter("context", typer.Context), *own[1:], *file, *flags.values()]
+        more = [_parameter(one.name, one.annotation, one.default) for one in declared]
+        parameters = [_parameter("context", typer.Context), *more, *file, *flags.values()]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {}
@@ -118,9 +119,9 @@ def name_flags(message: str) -> str:
     fields = {name: field for options in (TrainConfig, SampleConfig) for name, (_, field) in options.by_name().items()}
     known = "|".join([*fields, *_NOT_OF_A_CONFIGURATION])
     message = re.sub(rf"(?<![\w.'/:-])({known})=(?:(True|False)\b|'([^']*)'|([A-Z]+|\d+)\b)", _as_flag, message)
-    message = re.sub(rf"^({known})(?=: got | writes | makes )", lambda found: flag(found[1]), message)
+    message = re.sub(rf"^({known})(?=: got | writes | makes )", lambda match: flag(match[1]), message)
     joined = "|".join(name for name in fields if "_" in name)
-    message = re.sub(rf"(?<![\w.'/:-])({joined})(?![\w.'/(=-]|:\S)", lambda found: flag(found[1]), message)
+    message = re.sub(rf"(?<![\w.'/:-])({joined})(?![\w.'/(=-]|:\S)", lambda match: flag(match[1]), message)
     reason, *rest = re.split(r"(\buse )", message, maxsplit=1)
     use, advice = rest or ("", "")
     for name, choices in ((name, _choices(field.annotation)) for name, field in fields.items() if "_" not in name):
@@ -129,9 +130,9 @@ def name_flags(message: str) -> str:
     return reason + use + advice
 
 
-def _as_flag(found: re.Match[str]) -> str:
+def _as_flag(match: re.Match[str]) -> str:
     """Return the flag of a keyword argument and its value."""
-    name, switch, *values = found.groups()
+    name, switch, *values = match.groups()
     if switch == "False":
         return _OFF.get(name, flag(f"no_{name}"))
     return " ".join([flag(name), *filter(None, values)])
@@ -200,17 +201,17 @@ def config_beside(json_file: Path | None) -> Path | None:
 
 def _requested(values: dict[str, Any]) -> dict[str, Given]:
     """Return the options that flags set, under our names; raise `UsageError` if two flags set the same option."""
-    found: dict[str, Given] = {}
+    by_name: dict[str, Given] = {}
     for key, value in values.items():
         if key in IGNORED:
             print(f"bulksample: {flag(key)}, a flag of the published code, has no effect here: {IGNORED[key]}", file=sys.stderr)
             continue
         name = PUBLISHED.get(key, key.removeprefix("no_"))
-        if name in found:
-            raise UsageError(f"{flag(key)} and {found[name].origin} set the same option; use one of them")
+        if name in by_name:
+            raise UsageError(f"{flag(key)} and {by_name[name].origin} set the same option; use one of them")
         meaning = "replicated" if key == "replicate_graph" else False if key.startswith("no_") else value
-        found[name] = Given(meaning, flag(key))
-    return found
+        by_name[name] = Given(meaning, flag(key))
+    return by_name
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -74,12 +74,12 @@ def make_dcsbm(
     from ..backends import make as make_backend
     from ..data.dcsbm import PRESETS, dcsbm
 
-    given = {
+    options = {
         "classes": classes, "class_skew": class_skew, "degree_spread": degree_spread, "homophily": homophily,
         "communities": communities, "features": features, "class_signal": class_signal,
         "community_signal": community_signal, "label_noise": label_noise, "train": train, "val": val,
     }  # fmt: skip
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     model = replace(PRESETS[preset.value], **changes)
     start = begin(out, overwrite, json_file)
     graph = dcsbm(vertices, degree, model, seed=seed, backend=make_backend(backend))
@@ -165,21 +165,21 @@ def split_edges(
     start = begin(out, overwrite, json_file)
     whole = stores.load(store, check=check)
     split = hold_out(whole, _relation_to_split(whole, store, relation), val, test, negatives, seed, direction == HoldOut.both)
-    held, titles, warnings = split.held_out, dict[str, Any](), list(split.warnings)
-    assert held is not None
-    manifest = stores.save(split, out, overwrite, held.save)
+    links, titles, warnings = split.held_out, dict[str, Any](), list(split.warnings)
+    assert links is not None
+    manifest = stores.save(split, out, overwrite, links.save)
     if whole.plain:
         left = {part: sum(reverses_left(split, [part]).values()) for part in HELD_OUT}
     else:
         left = {":".join(key): share for key, share in reverses_left(split).items()}
-        reverses = [":".join(key) for key in held.reverses]
-        titles = {"relation": ":".join(held.relation), "reverses": reverses, "by_time": held.times is not None}
+        reverses = [":".join(key) for key in links.reverses]
+        titles = {"relation": ":".join(links.relation), "reverses": reverses, "by_time": links.times is not None}
     if share := max(left.values(), default=0.0):
         where = f" ({', '.join(left)})" if titles else ""
-        told = f"{share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them away"
-        warn(f"{told}; use --hold-out both")
+        note = f"{share:.2g} of the held-out edges keep their reverse in the graph for training{where}, which gives them away"
+        warn(f"{note}; use --hold-out both")
     warn(*warnings)
-    figures = titles | {f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}
+    figures = titles | {f"{part}_edges": len(links.pairs[part]) for part in HELD_OUT}
     figures |= {"negatives": negatives, "reverses_left": left, **({"warnings": warnings} if warnings else {})}
     emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 

@@ -71,7 +71,7 @@ def finish(
     result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
     if tally is not None or read is not None:
         result["read"] = read if tally is None else asdict(tally)
-    gaps = [found for part in graph.types if (found := gap_warning(part.labels, part.num_classes))]
+    gaps = [warning for part in graph.types if (warning := gap_warning(part.labels, part.num_classes))]
     warn(*gaps)
     if gaps:
         result["warnings"] = gaps

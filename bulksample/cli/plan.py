@@ -52,10 +52,10 @@ def plan(
         if str(json_file) != "-":
             _show_relational(result)
         return
-    own = [f"--{name}" for name in ("vertices", "edges", "seeds") if name in requested]
-    if "seed_locality" in requested and (own or not store):
-        found = f"got {', '.join(own)}: leave it out" if store else "use --from with a store or a folder of parts"
-        raise UsageError(f"--seed-locality is planned by sampling the graph, from the training vertices of its store; {found}")
+    sizes_given = [f"--{name}" for name in ("vertices", "edges", "seeds") if name in requested]
+    if "seed_locality" in requested and (sizes_given or not store):
+        remedy = f"got {', '.join(sizes_given)}: leave it out" if store else "use --from with a store or a folder of parts"
+        raise UsageError(f"--seed-locality is planned by sampling the graph, from the training vertices of its store; {remedy}")
     for name, value in _sizes_of(store, check).items() if store else ():
         requested.setdefault(name, Given(value, str(store)))
     missing = [f"--{name.replace('_', '-')}" for name in _SIZES if name not in requested]
@@ -74,25 +74,25 @@ def plan(
 
 def _relational(requested: Requested, directory: Path, manifest: Manifest, files: dict[str, Any]) -> dict[str, Any]:
     """Predict training on a heterogeneous store; raises `UsageError` for options that have no effect on it."""
-    unread = [given.origin for name, given in requested.items() if name not in _OF_RELATIONS]
-    unread += [flag for flag, given in files.items() if given]
+    unread = [option.origin for name, option in requested.items() if name not in _OF_RELATIONS]
+    unread += [flag for flag, paths in files.items() if paths]
     if unread:
         read = ", ".join(f"--{name.replace('_', '-')}" for name in _OF_RELATIONS)
         raise UsageError(f"{directory} is heterogeneous; its plan reads {read}, got {', '.join(unread)}: leave it out")
     vertices = manifest.vertices
     sizes = {"vertices": max(1, vertices), "edges": min(manifest.edges, vertices**2), "feature_width": 0}
-    given = {name: Given(own, str(directory)) for name, own in sizes.items()}
-    return plan_relations(manifest, Requested({**requested, **given}).config(PlanRequest))
+    defaults = {name: Given(size, str(directory)) for name, size in sizes.items()}
+    return plan_relations(manifest, Requested({**requested, **defaults}).config(PlanRequest))
 
 
 def _show_relational(result: dict[str, Any]) -> None:
     """Print a line for each number of ranks and placement: MB that a rank holds, and MB that all ranks send in a step."""
-    held, sent = ("relations", "counts", "times", "features", "embeddings", "model", "total"), (*_SENT.values(), "total")
+    columns_held, sent = ("relations", "counts", "times", "features", "embeddings", "model", "total"), (*_SENT.values(), "total")
     print(f"{result['graph']}: predict {result['target']}, {result['parameters']} parameters")
     print("MB that a rank holds beside its process, mini-batches and buffers, then MB that all ranks send in a step")
-    print(f"{'p':>5}{'c':>4}  {'topology':<12}{'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))
+    print(f"{'p':>5}{'c':>4}  {'topology':<12}{'features':<12}" + "".join(f"{name:>12}" for name in (*columns_held, *sent)))
     for row in result["rows"]:
-        figures = [row["held"][name] for name in held] + [row["bytes_of_a_step"][name] for name in sent]
+        figures = [row["held"][name] for name in columns_held] + [row["bytes_of_a_step"][name] for name in sent]
         placed = f"{row['ranks']:>5}{row['replication']:>4}  {row['topology']:<12}{row['features']:<12}"
         print(placed + "".join(f"{size / 1e6:>12.4g}" for size in figures))
 
@@ -130,9 +130,9 @@ def _show(made: Plan, result: dict[str, Any]) -> None:
     title = f"GB a device holds ({made.budget / 1e9:.4g} usable), GB all devices send and seconds of an epoch; * is the choice for its p"
     table = _table(title, "", "p", "c", "graph", "k", *_HELD, "peak", *_SENT, *_SPENT)
     for row in result["rows"]:
-        held, sent = row["memory"], row["bytes_sent"]
+        memory, sent = row["memory"], row["bytes_sent"]
         spent = row["seconds"] | {"evaluate": row["evaluation"]["seconds"] / row["evaluation"]["every"]}
-        sizes = [*(held[key] for key in _HELD.values()), held["total"], *(sent[key] for key in _SENT.values())]
+        sizes = [*(memory[key] for key in _HELD.values()), memory["total"], *(sent[key] for key in _SENT.values())]
         table.add_row(
             "*" if row["chosen"] else "", str(row["ranks"]), str(row["replication"]), row["graph"][:4],
             str(row["bulk_size"]) if row["fits"] else "no", *[_figure(size / 1e9) for size in sizes],

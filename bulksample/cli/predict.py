@@ -53,11 +53,12 @@ def predict(
 
     check_prediction_fits(out, checkpoint)
     began = time.perf_counter()
-    found = run(directory, checkpoint, threads, check, model, memory, at)
-    columns = write_predictions(out, found)
+    prediction = run(directory, checkpoint, threads, check, model, memory, at)
+    columns = write_predictions(out, prediction)
     emit({
-        "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
-        "task": found.config.task, "target": found.config.target, **{name: list(array.shape) for name, array in arrays_of(found).items()},
+        "file": str(out), "checkpoint": str(prediction.path), "step": prediction.step,
+        **{name: getattr(prediction.config, name) for name in ("method", "model", "task", "target")},
+        **{name: list(array.shape) for name, array in arrays_of(prediction).items()},
         **({} if out.suffix.lower() == ".npz" else {"columns": columns}),
-        **found.scores, "warnings": found.warnings, "seconds": time.perf_counter() - began,
+        **prediction.scores, "warnings": prediction.warnings, "seconds": time.perf_counter() - began,
     }, json_file, f"predict {directory}")  # fmt: skip

@@ -81,7 +81,7 @@ def sample(
         total = combine(comm.gather_control(ledger.total()))
         if comm.rank == 0:
             write_config(config, requested, None, config_beside(json_file))
-            counts, all_edges, all_inputs, waits, peaks, found, fetched, reads = zip(*everyone, strict=True)
+            counts, all_edges, all_inputs, waits, peaks, digests_by_rank, fetched, reads = zip(*everyone, strict=True)
             seconds = max(waits)
             emit({
                 "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": config.frontier, "batch_size": config.batch_size,
@@ -94,7 +94,7 @@ def sample(
                 "bytes_sent": total["bytes_sent"], "bytes_between_machines": total["bytes_between_machines"],
                 "messages_sent": total["messages_sent"], "collectives": total["collectives"],
                 "fetch_seconds": max(fetched) if opened.rows is not None else None,
-                "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if config.digest else None,
+                "digest": digest_of((e, i, text) for rank in digests_by_rank for e, i, text in rank) if config.digest else None,
                 "data": {name: getattr(graph, name) for name in ("name", "vertices", "edges")}, "environment": environment(),
             }, json_file, f"sample {directory}")  # fmt: skip
 
@@ -217,6 +217,6 @@ def _seed_type(graph: Graph, name: str | None) -> VertexType:
         return graph.type(name)
     labelled = [kind for kind in graph.types if kind.labels is not None]
     if len(labelled) != 1:
-        found = ", ".join(kind.name for kind in labelled or graph.types)
-        raise UsageError(f"target_type: name the type of the seeds, of {found}; {len(labelled)} types of graph {graph.name!r} have labels")
+        names = ", ".join(kind.name for kind in labelled or graph.types)
+        raise UsageError(f"target_type: name the type of the seeds, of {names}; {len(labelled)} types of graph {graph.name!r} have labels")
     return labelled[0]

@@ -95,6 +95,6 @@ def _config(requested: Requested) -> tuple[TrainConfig, bool]:
         raise UsageError(f"--join takes the options of the run that it joins; got {', '.join(others)}: leave them out")
     from ..methods.averaging.remote_trainer import invited_config
 
-    own: TrainConfig = Requested({key: given for key, given in requested.items() if key in ("timeout", "quiet")}).config(TrainConfig)
+    trainer: TrainConfig = Requested({key: given for key, given in requested.items() if key in ("timeout", "quiet")}).config(TrainConfig)
     token_file = requested["token_file"].value if "token_file" in requested else None
-    return invited_config(requested["join"].value, own.timeout, token_file), own.quiet
+    return invited_config(requested["join"].value, trainer.timeout, token_file), trainer.quiet

@@ -39,7 +39,7 @@ class _Known:
     def __init__(self, commands: tuple[type[Options], ...]) -> None:
         self.own = list(commands[0].by_name())
         self.group = {name: group.group for command in commands for name, (group, _) in command.by_name().items()}
-        self.groups = {key: [name for name, own in self.group.items() if own == key] for key in self.group.values()}
+        self.groups = {key: [name for name, home in self.group.items() if home == key] for key in self.group.values()}
 
 
 def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Options]) -> dict[str, Given]:
@@ -50,8 +50,8 @@ def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Opti
     another group than its own, or appears twice.
     """
     try:
-        found = _options(str(path), Path(path).read_text(encoding="utf-8"), _Known((wanted, *others)))
-        return {key: given for key, given in found.items() if key in wanted.model_fields}
+        options = _options(str(path), Path(path).read_text(encoding="utf-8"), _Known((wanted, *others)))
+        return {key: given for key, given in options.items() if key in wanted.model_fields}
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
 
@@ -66,13 +66,13 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
         if root is None:
             return {}
         _check_plain(name, root)
-        found: dict[str, Given] = {}
+        options: dict[str, Given] = {}
         for origin, key, node, group in _pairs(name, root, known):
-            if key in found:
-                raise UsageError(f"{origin}: {key} stands already at {found[key].origin}")
+            if key in options:
+                raise UsageError(f"{origin}: {key} stands already at {options[key].origin}")
             _check_group(origin, key, group, known)
-            found[key] = Given(_value(loader, node), origin)
-        return found
+            options[key] = Given(_value(loader, node), origin)
+        return options
     except UsageError:
         raise
     except RecursionError:

@@ -219,9 +219,9 @@ class DistributionOptions(Options):
 
     def check_together(self) -> None:
         """Raise `ValueError` if `graph`, which stands for topology and features, contradicts one of them."""
-        for name, given in (("topology", self.topology), ("features", self.features)):
-            if self.graph and given not in (None, self.graph):
-                raise ValueError(f"graph stands for topology and features; got graph {self.graph} and {name} {given}: leave graph out")
+        for name, value in (("topology", self.topology), ("features", self.features)):
+            if self.graph and value not in (None, self.graph):
+                raise ValueError(f"graph stands for topology and features; got graph {self.graph} and {name} {value}: leave graph out")
 
 
 MOST_VIRTUAL_RANKS = 2**16

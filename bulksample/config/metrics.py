@@ -32,8 +32,8 @@ def check_suits(metric: str, target: str) -> None:
     """Raise `UsageError` if a metric does not suit a target, or the task ``links``."""
     if is_ranking(metric) if target == "links" else metric in METRICS[target]:
         return
-    asked = "the task 'links'" if target == "links" else f"the target {target!r}"
-    raise UsageError(f"the metric {metric!r} does not suit {asked}; use {', '.join(METRICS[target])}")
+    purpose = "the task 'links'" if target == "links" else f"the target {target!r}"
+    raise UsageError(f"the metric {metric!r} does not suit {purpose}; use {', '.join(METRICS[target])}")
 
 
 def goodness(metric: str, score: float) -> float:
