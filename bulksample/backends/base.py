@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..graph.selection import Selection
 from ..rng import Draw
 from ..sparse import CSR
-from .hops import Expansion
+from .hops import Expansion, Hop, hop_by_hop
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise
 from .relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees, TreeVertices, relabel_by_sorting
@@ -221,7 +221,6 @@ class Backend(ABC):
             The position of each found vertex in its mini-batch's part of `extended`.
         """
 
-    @abstractmethod
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
@@ -236,6 +235,11 @@ class Backend(ABC):
         An edge costs at most three random reads: a row pointer for each row, a column, and the entry of its vertex in a table.
         Memory beyond the result is one table of vertices per thread.
         """
+
+        def draw_hop(frontier: Selection, hop: int) -> Hop:
+            return Hop(*self.sample_rows(a, frontier, fanouts[hop], draws[hop]), None)
+
+        return hop_by_hop(self.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
@@ -264,10 +268,7 @@ class Backend(ABC):
         ----------
         counts : list of int
             Number of vertices of each type.
-        relations : list of RelationMatrix
-        trees : Trees
         laws : [hop][relation] of RelationLaw
-        only_new : bool
         entries : bool
             Without it, positions of edges may be left out: `Hop.entries` is None.
 
@@ -286,14 +287,12 @@ class Backend(ABC):
 
         Parameters
         ----------
-        relation : RelationMatrix
         vertices, names : int32, shape (R,)
             The rows, and their names in the counters.
         minibatches : int64, shape (R,)
             Word 2 of the counter of each row.
         starts, ends : int64, shape (R,), optional
             The first and the last time of each window; without starts they begin at the beginning, without ends nothing is left out.
-        law : RelationLaw
 
         Notes
         -----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from functools import cache
 
@@ -13,7 +12,6 @@ from ..rng import Draw, Law, as_u64, counters, philox
 from ..sparse import CSR, row_pointers
 from . import quantiser as grids
 from .base import Backend, Picks, Restriction, drawn_from
-from .hops import Expansion, Hop, hop_by_hop
 from .layer_draws import LayerPicks
 from .quantiser import LARGEST, Noise, refuse_row
 
@@ -100,14 +98,6 @@ class Reference(Backend):
             local.append(number[inverse][len(known.part(j)) :])
         ends = row_pointers(np.array([len(part) for part in vertices], np.int64))
         return Selection(known.minibatches, ends, _stack(vertices, np.int32), known.n), _stack(local, np.int32)
-
-    def expand(
-        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
-    ) -> list[Expansion]:
-        def draw_hop(frontier: Selection, h: int) -> Hop:
-            return Hop(*self.sample_rows(a, frontier, fanouts[h], draws[h]), None)
-
-        return hop_by_hop(self.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
         fits = (np.abs(rows) < LARGEST).all(1)

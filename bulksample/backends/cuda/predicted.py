@@ -28,8 +28,8 @@ a hop, and arrays have room for the fanouts or the neighbors of the rows that ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,29 +61,33 @@ def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
     return total
 
 
+def growth(seeds: Any, fanouts: Sequence[int], n: int, only_new: bool, entries: int = 0) -> Iterator[tuple[Any, Any, Any]]:
+    """Bound the rows, the edges and the vertices held after it of each hop, by the number of seeds; a hop of all neighbors has `entries`.
+
+    Numbers are of all mini-batches, whose vertices are n together, or arrays of those of each.
+    """
+    least = np.minimum if isinstance(seeds, np.ndarray) else min
+    held = rows = least(seeds, n)
+    for fanout in fanouts:
+        edges = entries if fanout < 0 else rows * fanout
+        held = least(held + edges, n)
+        yield rows, edges, held
+        rows = least(edges, held) if only_new else held
+
+
 def most_held(seeds: np.ndarray, fanouts: Sequence[int], n: int, only_new: bool) -> np.ndarray | None:
     """Bound the distinct vertices of each mini-batch by its number of seeds: int64, shape (k,); None if a hop takes all neighbors."""
     if min(fanouts, default=0) < 0:
         return None
-    vertices: np.ndarray = np.minimum(seeds, n)
-    rows = vertices
-    for fanout in fanouts:
-        fresh = np.minimum(rows * fanout, n)
-        vertices = np.minimum(vertices + fresh, n)
-        rows = fresh if only_new else vertices
-    return vertices
+    held: np.ndarray = [np.minimum(seeds, n), *(held for _, _, held in growth(seeds, fanouts, n, only_new))][-1]
+    return held
 
 
 def state_words(n: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
     """Bound the states of all scans of a bulk without a hop of all neighbors: its hops count draws, and they and the seeds are numbered."""
-    vertices = rows = min(seeds, k * n)
-    words = CudaDevice.state_words(seeds, k + 1)
-    for fanout in fanouts:
-        drawn = rows * fanout
-        words += CudaDevice.state_words(rows, 0) + CudaDevice.state_words(drawn, k + 1)
-        vertices = min(vertices + drawn, k * n)
-        rows = min(drawn, vertices) if only_new else vertices
-    return words
+    of_hops = growth(seeds, fanouts, k * n, only_new)
+    states = [CudaDevice.state_words(rows, 0) + CudaDevice.state_words(edges, k + 1) for rows, edges, _ in of_hops]
+    return CudaDevice.state_words(seeds, k + 1) + sum(states)
 
 
 class BulkBytes(NamedTuple):
@@ -104,23 +108,14 @@ def bulk_bytes(
     that takes most, a draw by key.
     """
     laws = [Law.RACE] * len(fanouts) if laws is None else laws
-    places, frontier, drawn = [seeds], seeds, []
-    vertices_held = min(seeds, k * n)
-    holds = [vertices_held]
-    for fanout in fanouts:
-        edges = k * entries if fanout < 0 else frontier * fanout
-        drawn.append((frontier, edges))
-        places.append(edges)
-        vertices_held = min(vertices_held + edges, k * n)
-        holds.append(vertices_held)
-        frontier = min(edges, k * n) if only_new else vertices_held
+    steps = [(0, seeds, min(seeds, k * n)), *growth(seeds, fanouts, k * n, only_new, k * entries)]
     structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
-    most = None if min(fanouts, default=0) < 0 else vertices_held
+    most = None if min(fanouts, default=0) < 0 else steps[-1][2]
     kept, peak, before, drawing = 4 * seeds + 8 * (k + 1), 0, 0, 0
-    for hop, edges in enumerate(places):
-        rows, before_hop = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
+    for hop, (rows, edges, held) in enumerate(steps):
+        before_hop = steps[hop - 1][2] if hop else 0
         tables, vertices = structure.bytes(n, k, before_hop, edges, most), 4 * min(before_hop + edges, k * n)
-        numbered = tables.left + (NUMBERING + 4) * edges + vertices + (4 * holds[hop] if only_new else 0)
+        numbered = tables.left + (NUMBERING + 4) * edges + vertices + (4 * held if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         s = fanouts[hop - 1] if hop else 0
         scratch = slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0
@@ -129,7 +124,7 @@ def bulk_bytes(
         peak = max(peak, kept + before + 4 * edges + 4 * rows + max(scratch, tables.entering, numbered))
         drawing = max(drawing, 4 * edges + 4 * rows + scratch)
         kept, before = kept + (4 * edges if hop else 0), vertices + 4 * edges
-    small = 8192 * (len(places) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
+    small = 8192 * (len(steps) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
     peak = max(peak, kept + vertices + drawing)  # a bulk that is enqueued in one call has room for its result from the start
     return BulkBytes(int(_SLACK * (peak + tables.standing)) + small, int(_SLACK * (kept + vertices)) + 8192)
 
