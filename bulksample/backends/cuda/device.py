@@ -117,6 +117,15 @@ class DeviceCSR(NamedTuple):
     longest: int = 0  # entries of the longest row; 0 if it is not known
 
 
+def end_to_end(arrays: Sequence[np.ndarray], aligned: int = 1) -> tuple[np.ndarray, list[int]]:
+    """Lay arrays end to end, each from a multiple of `aligned` words of 64 bits on; return the words, and where each array begins."""
+    starts = np.cumsum([0, *(-(-array.nbytes // (8 * aligned)) * aligned for array in arrays)]).tolist()
+    words = np.zeros(starts[-1], np.int64)
+    for start, array in zip(starts, arrays, strict=False):
+        words[start:].view(array.dtype)[: len(array)] = array
+    return words, starts
+
+
 class CudaDevice:
     """A device: an array module that holds memory, and a launcher that runs kernels.
 
@@ -210,10 +219,7 @@ class CudaDevice:
 
     def put_together(self, *arrays: np.ndarray) -> list[Any]:
         """Copy arrays to the device in one copy."""
-        starts = np.cumsum([0, *(-(-array.nbytes // 8) for array in arrays)]).tolist()
-        words = np.zeros(starts[-1], np.int64)
-        for start, array in zip(starts, arrays, strict=False):
-            words[start:].view(array.dtype)[: len(array)] = array
+        words, starts = end_to_end(arrays)
         there = self.put(words)
         return [there[start:].view(array.dtype)[: len(array)] for start, array in zip(starts, arrays, strict=False)]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...rng import Draw
-from .device import CudaDevice, kernels
+from .device import CudaDevice, end_to_end, kernels
 
 RECORDINGS = 16  # shapes of bulks that a device remembers
 _ALIGNED = 256  # bytes: as memory of a device is
@@ -177,7 +177,7 @@ class Recording:
         self._words[self._address_words] = [a.memory.offset + a.offset for a in notes.addresses]
         self._number_words = np.array([word for word, _ in notes.numbers], np.int64)
         self._numbers = np.array([index for _, index in notes.numbers], np.int64)
-        self._inputs = _joined(notes.inputs)
+        self._inputs = end_to_end(notes.inputs, _ALIGNED // 8)[0]
 
     def enqueue(
         self, device: CudaDevice, outside: Sequence[Any], inputs: Sequence[tuple[RecordedArray, np.ndarray]], numbers: Sequence[int]
@@ -220,16 +220,6 @@ def recorded(
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
-
-
-def _joined(inputs: list[np.ndarray]) -> np.ndarray:
-    """Lay the inputs end to end, each aligned: int64 words."""
-    whole = np.zeros(sum(_aligned(one.nbytes) for one in inputs) // 8, np.int64)
-    at = 0
-    for one in inputs:
-        whole[at // 8 :].view(one.dtype)[: len(one)] = one
-        at += _aligned(one.nbytes)
-    return whole
 
 
 def _placed(memories: list[Memory], shared: bool) -> int:
