@@ -19,7 +19,7 @@ from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, Division, OpenBulk, clos
 from .device import CudaDevice, DeviceCSR
 from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_pointers, arriving, extents, smallest
 from .predicted import LayerBounds, layer_bounds, layer_bytes, zeroed_words
-from .products import Restricted, keep_met, sum_products
+from .products import keep_met, sum_products
 from .recording import Later
 from .tables import LARGEST_TABLE, HashTables, Numbering, Slots, equal_tables, table_of
 
@@ -135,7 +135,10 @@ class _LayerHop(NamedTuple):
         else:
             pointers = all_pointers(self.device, a, rows)[0] if pointers is None else pointers
             picked = self._from_row(rows.minibatches, draw)
-        met = self._kept(a, rows, pointers, entries, kept, picked)
+        table, numbers = self.table, picked.pointers
+        if table is None:
+            table, numbers = table_of(self.device, rows.k, *picked[:2], self.how.n), None
+        met = keep_met(self.device, a, rows, pointers, entries, kept, table, numbers)  # Q_R A Q_C
         return weighed_edges(
             self.device, rows, met.pointers, met.columns, picked, self.how.debias, self.how.renormalise, ends=met.ends,
             entries=met.entries, values=self.arrays.values, row_sums=self.arrays.row_sums, numbers=self.numbers,
@@ -159,12 +162,6 @@ class _LayerHop(NamedTuple):
             return arriving(self.device, columns, ends, s, minibatches, draw, self.table)
         layer = LayerEntries(self.row, columns, weights, once=True)
         return smallest(self.device, layer, s, minibatches, draw, len(minibatches) * len(columns), self.table)
-
-    def _kept(self, a: DeviceCSR, rows: FrontierRows, pointers: Any, entries: int, kept: int, picked: DevicePicks) -> Restricted:
-        """Compute Q_R A Q_C."""
-        if self.table is not None:
-            return keep_met(self.device, a, rows, pointers, entries, kept, self.table, picked.pointers)
-        return keep_met(self.device, a, rows, pointers, entries, kept, table_of(self.device, rows.k, *picked[:2], self.how.n))
 
 
 def weighed_edges(

@@ -91,8 +91,8 @@ def keep_met(
     """
     ends, of_minibatches = device.empty(rows.size + 1, np.int64), device.empty(rows.k + 1, np.int64)
     local, places = device.empty(kept, np.int32), device.empty(kept, np.int64)
-    asked = (a.indptr, a.indices, rows.vertices, rows.parts, rows.k, pointers, *table, picked)
-    device.scan("keep_met", entries, 0, lambda states: (*asked, states, ends, of_minibatches, local, places))
+    rows_of_a = (a.indptr, a.indices, rows.vertices, rows.parts, rows.k, pointers, *table, picked)
+    device.scan("keep_met", entries, 0, lambda states: (*rows_of_a, states, ends, of_minibatches, local, places))
     return Restricted(ends, local, places, of_minibatches)
 
 
@@ -117,15 +117,15 @@ NO_CACHE = Cache(None, None)
 
 
 def gather(
-    device: CudaDevice, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
+    device: CudaDevice, features: Any, width: int, rows: Any, stored: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
 ) -> Any:
-    """Gather H[rows], laid out flat; types are `held` before and `wanted` after, rounded to nearest, ties to even."""
+    """Gather H[rows], laid out flat; types are `stored` before and `wanted` after, rounded to nearest, ties to even."""
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
-    if held != wanted:
+    if stored != wanted:
         lanes = _lanes(width)
-        device.start("gather_converted", count * lanes, features, *cache, TYPES[held], rows, count, width, lanes, out, TYPES[wanted])
+        device.start("gather_converted", count * lanes, features, *cache, TYPES[stored], rows, count, width, lanes, out, TYPES[wanted])
         return out
-    bytes_ = width * np.dtype(_HELD[held]).itemsize
+    bytes_ = width * np.dtype(_HELD[stored]).itemsize
     word = next(size for size in (16, 4, 2) if bytes_ % size == 0)
     lanes = _lanes(bytes_ // word)
     device.start("gather_bytes", count * lanes, features, *cache, rows, count, bytes_, word, lanes, out)
