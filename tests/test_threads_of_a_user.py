@@ -107,7 +107,7 @@ def _parts(value):
 
 
 KEEP = [  # what is computed once and kept
-    "adjacency.py", "local_adjacency.py", "sparse.py", "graph/vertex_table.py", "graph/graph.py", "backends/relation_draws.py",
+    "adjacency.py", "local_adjacency.py", "sparse.py", "graph/vertex_table.py", "graph/graph.py", "backends/relational.py",
     "samplers/fastgcn.py", "samplers/arrivals.py",
 ]  # fmt: skip
 GRAPHS = {
