@@ -138,13 +138,11 @@ def _inputs(
 
 def enqueue(device: CudaDevice, shape: Shape, inputs: RelationInputs, bounded: bool) -> OpenBulk:
     """Enqueue all hops; waits once a hop unless sizes are bounded."""
-    bound, step, count = shape.bound, 2 * shape.groups + 2, len(shape.drawn)
-    segment_ends = shape.segments + 1
-    sizes = device.empty((count + 1) * step + 2 * count * segment_ends, np.int64)
-    ends = [sizes[at * step : (at + 1) * step] for at in range(count + 1)]
-    segments, edges = (
-        [sizes[(count + 1) * step :][at * segment_ends :][:segment_ends] for at in range(first, first + count)] for first in (0, count)
-    )
+    bound, count = shape.bound, len(shape.drawn)
+    step, width = 2 * shape.groups + 2, shape.segments + 1  # pointers of a step, and of the segments of a hop
+    sizes = device.empty((count + 1) * step + 2 * count * width, np.int64)
+    ends, of_segments = [sizes[at * step : (at + 1) * step] for at in range(count + 1)], sizes[(count + 1) * step :]
+    segments, edges = ([of_segments[at * width : (at + 1) * width] for at in range(first, first + count)] for first in (0, count))
     expected, empty = int(bound.seeds.sum() + sum(hop.found.sum() for hop in bound.hops)), device.empty(0, np.int32)
     words = relation_state_words(bound) + HUB_WORDS * sum(has_hubs(drawn, shape.hubs) for drawn in shape.drawn)
     with device.zeroed_together(words if bounded else 0):
@@ -156,7 +154,8 @@ def enqueue(device: CudaDevice, shape: Shape, inputs: RelationInputs, bounded: b
         since, hops = None, list[DeviceHop]()
         for h in range(count):
             with device.phase(f"hop {h}"):
-                rows = bound.hops[h].rows if bounded else _rows(shape, fresh if since is not None else most)
+                of_type = (most if since is None else fresh).reshape(-1, len(shape.counts)).sum(axis=0)
+                rows = bound.hops[h].rows if bounded else int(sum(of_type[destination] for _, destination in shape.ends))
                 hop = _OpenRelationHop(device, shape, inputs, h, segments[h], edges[h], held, since, rows)
                 if bounded:
                     room = int(bound.hops[h].found.sum())
@@ -170,12 +169,6 @@ def enqueue(device: CudaDevice, shape: Shape, inputs: RelationInputs, bounded: b
                 since, held = held.pointers if shape.only_new else None, grown
     division = Division(np.append(0, np.cumsum(bound.seeds)), shape.only_new, len(shape.counts), shape.order)
     return OpenBulk(division, sizes, seed_rows, held, hops)
-
-
-def _rows(shape: Shape, frontier: np.ndarray) -> int:
-    """Return the rows of a hop from those of each group."""
-    of_type = frontier.reshape(-1, len(shape.counts)).sum(axis=0)
-    return int(sum(of_type[destination] for _, destination in shape.ends))
 
 
 class _OpenRelationHop:
