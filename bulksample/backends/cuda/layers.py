@@ -101,7 +101,7 @@ def _layer_wise(
     with device.zeroed_together(zeroed_words(k, int(seeds[-1]), how.bounds)):
         numbering = Numbering(device, np.full(k, how.n), int(seeds[-1]) + k * drawn_at_most, most)
         tables = equal_tables(device, k, min(max(how.fanouts, default=0), how.n), count) if how.bounded else [None] * count
-        hops = [_LayerHop(device, arrays, how, hop, row, tables[hop], numbering.structure.standing) for hop in range(count)]
+        hops = [_LayerHop(device, arrays, how, hop, row, tables[hop], numbering.standing) for hop in range(count)]
 
         def draw(rows: FrontierRows, hop: int) -> DrawnEdges:
             return hops[hop].draw(rows._replace(size=min(rows.size, how.bounds[hop].rows)), draws[hop])

@@ -37,7 +37,7 @@ from ...rng import Law
 from ..relational import RelationLaw, RelationMatrix, Trees
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUBS, KEYED, LISTED_WORDS, ROW_WORDS, SLICES, arrival_bytes, hub_words, set_words, slice_bytes
-from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen, table_slots
+from .tables import HASHED, Name, TableBytes, chosen, table_bytes, table_slots
 
 NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
 _SLACK = 1.02  # small arrays, and what an allocator rounds up
@@ -109,19 +109,19 @@ def bulk_bytes(
     """
     laws = [Law.RACE] * len(fanouts) if laws is None else laws
     steps = [(0, seeds, min(seeds, k * n)), *growth(seeds, fanouts, k * n, only_new, k * entries)]
-    structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
+    structure = numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)
     most = None if min(fanouts, default=0) < 0 else steps[-1][2]
     kept, peak, before, drawing = 4 * seeds + 8 * (k + 1), 0, 0, 0
     for hop, (rows, edges, held) in enumerate(steps):
         before_hop = steps[hop - 1][2] if hop else 0
-        tables, vertices = structure.bytes(n, k, before_hop, edges, most), 4 * min(before_hop + edges, k * n)
-        numbered = tables.left + (NUMBERING + 4) * edges + vertices + (4 * held if only_new else 0)
+        tables, vertices = table_bytes(structure, n, k, before_hop, edges, most), 4 * min(before_hop + edges, k * n)
+        numbered = tables.entered + (NUMBERING + 4) * edges + vertices + (4 * held if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         s = fanouts[hop - 1] if hop else 0
         scratch = slice_bytes(longest, s, laws[hop - 1], rows) if hop else 0
         if s > FEW:  # rows are drawn by blocks
             scratch += 4 * min(rows, DRAWING_BLOCKS) * set_words(s)
-        peak = max(peak, kept + before + 4 * edges + 4 * rows + max(scratch, tables.entering, numbered))
+        peak = max(peak, kept + before + 4 * edges + 4 * rows + max(scratch, numbered))
         drawing = max(drawing, 4 * edges + 4 * rows + scratch)
         kept, before = kept + (4 * edges if hop else 0), vertices + 4 * edges
     small = 8192 * (len(steps) + 1) + 8 * sum(hub_words(longest, s, law) for s, law in zip(fanouts, laws, strict=True))
@@ -174,16 +174,16 @@ def layer_bytes(
     if not from_frontier and shared is None:
         shared = [n if _ARRIVALS * (s + 1) > n else 0 for s in drawn]
     bounds = layer_bounds(n, top, k, seeds, drawn, only_new, shared)
-    structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
+    structure = numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)
     most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
-    tables = structure.bytes(n, k, 0, seeds, most)
+    tables = table_bytes(structure, n, k, 0, seeds, most)
     standing = tables.standing + 8 * zeroed_words(k, seeds, bounds)
     if min(drawn, default=-1) >= 0:
         standing += HASHED // 4 * len(drawn) * k * table_slots(min(max(drawn), n))  # the tables of all picks: `tables.equal_tables`
     kept = 4 * seeds + 8 * (k + 1) + sum(8 * (bound.rows + 1) + 8 * bound.edges for bound in bounds)
-    before, vertices, scratch = 0, 4 * seeds, max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
+    before, vertices, scratch = 0, 4 * seeds, tables.entered + (NUMBERING + 8) * seeds
     for bound in bounds:
-        tables = structure.bytes(n, k, bound.held, bound.edges, most)
+        tables = table_bytes(structure, n, k, bound.held, bound.edges, most)
         scratch = max(scratch, before + vertices + _making(bound, tables, only_new))
         vertices = 4 * (bound.held + bound.edges)
         before = 8 * bound.rows + _DRAWN * bound.drawn + 4 * bound.edges + (4 * bound.drawn if only_new else 0)
@@ -203,11 +203,11 @@ def zeroed_words(k: int, seeds: int, bounds: Sequence[LayerBounds]) -> int:
 
 def _making(bound: LayerBounds, tables: TableBytes, only_new: bool) -> int:
     """Bound the scratch of a hop: the largest of the draw, the restriction, the weights of the edges, and the numbering."""
-    numbered = tables.left + (NUMBERING + 4) * bound.edges + 4 * (bound.held + bound.edges) + (4 * bound.drawn if only_new else 0)
+    numbered = tables.entered + (NUMBERING + 4) * bound.edges + 4 * (bound.held + bound.edges) + (4 * bound.drawn if only_new else 0)
     draw = _SUM * bound.slots + _KEY * bound.keys + bound.arriving
     restriction = HASHED * bound.drawn + 12 * bound.edges
-    weights = 28 * bound.edges + tables.left
-    return 16 * bound.rows + max(draw, _DRAWN * bound.drawn + max(restriction, weights, 8 * bound.edges + max(tables.entering, numbered)))
+    weights = 28 * bound.edges + tables.entered
+    return 16 * bound.rows + max(draw, _DRAWN * bound.drawn + max(restriction, weights, 8 * bound.edges + numbered))
 
 
 Drawn = Sequence[tuple[int, Law]]  # fanout and law of each relation in a hop

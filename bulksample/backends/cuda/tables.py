@@ -19,7 +19,7 @@ meets few vertices of a large graph. These are predictions; `bench/run.py gpu` m
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -66,76 +66,24 @@ class HashTables(NamedTuple):
     numbers: Any  # uint32
 
 
+Name = Literal["direct", "hash"]
+STRUCTURES: tuple[Name, ...] = get_args(Name)
+
+
 class TableBytes(NamedTuple):
     """Memory of a structure, in bytes."""
 
     standing: int  # for the life of the numbering
-    entering: int  # while the vertices of a hop are entered
-    left: int  # from then until they are numbered
+    entered: int  # from when the vertices of a hop are entered until they are numbered
 
 
-class Direct:
-    """A table with one word for each vertex of the graph in each of k mini-batches. Held vertices stay entered from hop to hop.
-
-    `standing` are the tables that all hops share, if they do; without `vertices` they are direct.
-    """
-
-    standing: HashTables | None
-
-    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
-        assert not pairs, "trees and vertices are numbered by hash tables"
-        starts = row_pointers(sizes)
-        self._device, self._k = device, len(sizes)
-        self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), FREE, np.uint32))
-
-    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
-
-        `known` is true if the held vertices are those held and found in the last call.
-        """
-        assert self.standing is not None
-        return _entered(self._device, self._k, held, found, self.standing, known)
-
-    @staticmethod
-    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
-        """Bound the memory that `enter` takes beside its arguments; `most` bounds the vertices of all mini-batches, if known before."""
-        return TableBytes(4 * n * k, 0, 0)
-
-
-class Hash(Direct):
-    """One hash table for each mini-batch, at most half full; rebuilt for each hop unless `most` bounds its vertices beforehand.
-
-    With `pairs` it maps (mini-batch, tree, vertex), and a slot takes twice the memory.
-    """
-
-    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
-        self._device, self._k, self._n, self.standing = device, len(sizes), int(sizes.max(initial=0)), None
-        self._words = _PAIR_WORDS if pairs else _WORDS
-        if most is not None:
-            starts = row_pointers(_slots_for(np.minimum(most, sizes)))
-            table, numbers = _filled(device, int(starts[-1]), self._words)
-            self.standing = HashTables(table, device.put(starts), numbers)
-
-    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        if self.standing is not None:
-            return super().enter(held, found, known)
-        extent = self._device.empty(self._k + 1, np.int64)
-        self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
-        made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n, self._words)
-        return _entered(self._device, self._k, held, found, made, False)
-
-    @staticmethod
-    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
-        if most is not None:
-            return TableBytes(HASHED * min(most, k * n) + 8 * (k + 1), 8 * room, 8 * room)
-        tables = HASHED * min(held + room, k * n)
-        return TableBytes(0, tables + 8 * room, tables + 8 * room)
-
-
-Name = Literal["direct", "hash"]
-
-
-STRUCTURES: dict[Name, type[Direct]] = {"direct": Direct, "hash": Hash}
+def table_bytes(name: Name, n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
+    """Bound the memory of a structure beside the vertices held and found; `most` bounds those of all mini-batches, if known before."""
+    if name == "direct":
+        return TableBytes(4 * n * k, 0)
+    if most is not None:
+        return TableBytes(HASHED * min(most, k * n) + 8 * (k + 1), 8 * room)
+    return TableBytes(0, HASHED * min(held + room, k * n) + 8 * room)
 
 
 def chosen(n: int, k: int, expected: int, free: int) -> Name:
@@ -192,16 +140,6 @@ def _filled(device: CudaDevice, slots: int, words: int) -> tuple[Any, Any]:
     return table, table[words // 2 :]
 
 
-def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: HashTables, known: bool) -> Slots:
-    """Enter vertices into a table of vertices, starts and numbers; return their slots."""
-    room = len(found.columns)
-    slots = None if table.vertices is None else device.empty(room, np.int64)
-    if held.size and not known:
-        device.start("enter_known", held.size, held.pointers, held.vertices, held.trees, k, *table)
-    device.start("enter_found", room, found.pointers, found.columns, found.trees, k, *table, slots)
-    return Slots(table.numbers, table.starts, slots)
-
-
 class Numbering:
     """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop.
 
@@ -211,11 +149,33 @@ class Numbering:
     tables, whatever the device names: a vertex that two trees meet has two numbers.
     """
 
+    standing: HashTables | None = None  # the tables that all hops share, if they do; without `vertices` they are direct
+
     def __init__(self, device: CudaDevice, sizes: np.ndarray, expected: int, most: np.ndarray | None = None, pairs: bool = False) -> None:
         self._device, self._k, self._most = device, len(sizes), int((sizes if most is None else np.minimum(sizes, most)).sum())
-        name = "hash" if pairs else device.numbering or chosen(int(sizes.sum()), 1, expected, device.free_bytes)
-        self.structure = STRUCTURES[name](device, sizes, most, pairs)
-        self._known: Any = None  # the pointers of the vertices whose numbers the structure knows
+        self.name: Name = "hash" if pairs else device.numbering or chosen(int(sizes.sum()), 1, expected, device.free_bytes)
+        self._largest, self._words = int(sizes.max(initial=0)), _PAIR_WORDS if pairs else _WORDS
+        self._known: Any = None  # the pointers of the vertices whose numbers the standing tables know
+        if self.name == "direct":  # a word for each vertex of the graph
+            starts = row_pointers(sizes)
+            self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), FREE, np.uint32))
+        elif most is not None:
+            starts = row_pointers(_slots_for(np.minimum(most, sizes)))
+            table, numbers = _filled(device, int(starts[-1]), self._words)
+            self.standing = HashTables(table, device.put(starts), numbers)
+
+    def _enter(self, held: HeldVertices, found: FoundVertices) -> Slots:
+        """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing."""
+        device, k, room, table = self._device, self._k, len(found.columns), self.standing
+        if table is None:  # tables of this hop alone, at most half full
+            extent = device.empty(k + 1, np.int64)
+            device.start("add_pointers", k + 1, held.pointers, found.pointers, k + 1, extent)
+            table = _tables(device, k, extent, held.size + room, self._largest, self._words)
+        slots = None if table.vertices is None else device.empty(room, np.int64)
+        if held.size and (table is not self.standing or held.pointers is not self._known):
+            device.start("enter_known", held.size, held.pointers, held.vertices, held.trees, k, *table)
+        device.start("enter_found", room, found.pointers, found.columns, found.trees, k, *table, slots)
+        return Slots(table.numbers, table.starts, slots)
 
     def number(self, held: HeldVertices, found: FoundVertices, ends: Any) -> tuple[HeldVertices, Any]:
         """Number the found vertices as `Backend.relabel` defines, and wait for nothing.
@@ -224,7 +184,7 @@ class Numbering:
         on the device. `ends`, int64 of shape (2 k + 2,), takes the pointers of the first, then those of the found vertices.
         """
         device, k, room = self._device, self._k, len(found.columns)
-        table = found.slots or self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
+        table = found.slots or self._enter(held, found)
         size = min(held.size + room, self._most)
         vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
         trees = None if found.trees is None else device.empty(size, np.int32)
