@@ -215,24 +215,26 @@ def cut_on_host(bulk: DeviceBulk, trees: np.ndarray | None = None) -> list[Heter
     return cut(bulk, pointers, owners, lambda parts: [joined(parts)])
 
 
-def prepared(
-    device: CudaDevice, shape: Sequence[Hashable], enqueue: Callable[[CudaDevice, Sequence[Any], Inputs], OpenBulk], arrays: Sequence[Any],
-    inputs: Inputs, draws: Sequence[Draw] = (),
+def sampled(
+    device: CudaDevice, key: tuple[Hashable, ...] | None, enqueue: Callable[[CudaDevice, Sequence[Any], Inputs, Sequence[Draw]], OpenBulk],
+    arrays: Sequence[Any], inputs: Inputs, draws: Sequence[Draw] = (),
 ) -> DeviceBulk:  # fmt: skip
-    """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept.
+    """Enqueue all hops, and wait for the counts of the bulk. With a `key` in one call, as they were recorded for a bulk of the same key.
 
-    `shape` is what the launches depend on; `arrays` are those of the graph, and `inputs` those of the bulk, on the host. The bulk of
-    ``enqueue(recorder, arrays, inputs)`` waits for nothing, and depends on inputs, the seeds and tags of `draws`, and the memory of arrays
-    by addresses and numbers alone; it takes its draws from `Later.of`.
+    `arrays` are those of the graph, and `inputs` those of the bulk, on the host. With a key, which holds what the launches depend on,
+    ``enqueue(device, arrays, inputs, draws)`` waits for nothing, and its bulk depends on inputs, the seeds and tags of draws, and the
+    memory of arrays by addresses and numbers alone.
     """
+    if key is None:
+        return close(device, enqueue(device, arrays, put_inputs(device, inputs), draws))
 
     def run(recorder: CudaDevice, outside: list[Any]) -> tuple[tuple[Inputs, OpenBulk], list[Any]]:
         recorded_inputs = put_inputs(recorder, inputs)
-        bulk = enqueue(recorder, outside, recorded_inputs)
+        bulk = enqueue(recorder, outside, recorded_inputs, Later.of(draws))
         kept = [bulk.counts, bulk.seed_rows, bulk.held.vertices, bulk.held.trees, *(part for hop in bulk.hops for part in hop)]
         return (recorded_inputs, bulk), [array for array in kept if array is not None]
 
-    recording = recorded(device, (*shape, device.free_bytes, device.numbering, tuple(array is None for array in inputs)), run, arrays)
+    recording = recorded(device, (*key, device.free_bytes, device.numbering, tuple(array is None for array in inputs)), run, arrays)
     recorded_inputs, bulk = recording.result
     with device.phase("enqueue"):
         pairs = [(there, array) for there, array in zip(recorded_inputs, inputs, strict=True) if array is not None]
@@ -247,19 +249,18 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
     seeds and once a hop. Waits once more for each hop that takes all neighbors, or more than 32 by key.
     """
     k, n, entries, count = len(seeds), a.shape[1], len(a.indices), len(seeds.vertices)
-    laws, on_host = [draw.law for draw in draws], DeviceSeeds.of(seeds)
+    laws = tuple(draw.law for draw in draws)
     bytes_ = bulk_bytes(n, entries, k, count, fanouts, only_new, device.free_bytes, device.numbering, a.longest, laws)
     bounded = bytes_.peak <= device.free_bytes // BOUND_SHARE
     waits = any(s < 0 or (s > FEW and draw.law in KEYED) for s, draw in zip(fanouts, draws, strict=True))
-    if bounded and device.prepares and not waits:
-        shape = (a.shape, entries, a.values is None, a.longest > HUB, tuple(fanouts), only_new)
+    shape = (a.shape, entries, a.values is None, a.longest > HUB, tuple(fanouts), only_new)
+    key = (shape, seeds.pointers.tobytes(), laws) if bounded and device.prepares and not waits else None
 
-        def enqueue(recorder: CudaDevice, arrays: Sequence[Any], inputs: DeviceSeeds) -> OpenBulk:
-            there = DeviceCSR(arrays[0], arrays[1], arrays[2], a.shape, a.longest)
-            return _node_wise(recorder, there, inputs, seeds.pointers, fanouts, Later.of(draws), only_new, True)
+    def enqueue(device: CudaDevice, arrays: Sequence[Any], inputs: DeviceSeeds, draws: Sequence[Draw]) -> OpenBulk:
+        there = DeviceCSR(arrays[0], arrays[1], arrays[2], a.shape, a.longest)
+        return _node_wise(device, there, inputs, seeds.pointers, fanouts, draws, only_new, bounded)
 
-        return prepared(device, (shape, seeds.pointers.tobytes(), tuple(laws)), enqueue, a[:3], on_host, draws)
-    return close(device, _node_wise(device, a, put_inputs(device, on_host), seeds.pointers, fanouts, draws, only_new, bounded))
+    return sampled(device, key, enqueue, a[:3], DeviceSeeds.of(seeds), draws)
 
 
 def _node_wise(

@@ -15,12 +15,11 @@ from ...graph.selection import Selection
 from ...rng import Draw
 from ...sparse import CSR
 from ..layer_draws import LayerRace, LayerWeights, SharedDraws
-from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, Division, OpenBulk, close, hop_after_hop, prepared, put_inputs
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, Division, OpenBulk, hop_after_hop, sampled
 from .device import CudaDevice, DeviceCSR
 from .draws import DevicePicks, DrawnEdges, FrontierRows, LayerEntries, all_pointers, arriving, extents, smallest
 from .predicted import LayerBounds, layer_bounds, layer_bytes, zeroed_words
 from .products import keep_met, sum_products
-from .recording import Later
 from .tables import LARGEST_TABLE, HashTables, Numbering, Slots, equal_tables, table_of
 
 
@@ -68,16 +67,14 @@ def expand_layers(
     bounds = tuple(layer_bounds(n, top, k, count, fanouts, only_new, shared))
     squared = isinstance(drawn, LayerRace) and drawn.power == 2
     how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)
-    arrays, on_host = _placed(device, a, drawn, weights), DeviceSeeds.of(seeds)
-    if bounded and device.prepares:
+    arrays = _placed(device, a, drawn, weights)
+    sizes = tuple(None if array is None else len(array) for array in arrays)  # launches have them as numbers
+    shape = (how, sizes), seeds.pointers.tobytes(), tuple(draw.law for draw in drawn.draws)
 
-        def enqueue(recorder: CudaDevice, outside: Sequence[Any], inputs: DeviceSeeds) -> OpenBulk:
-            return _layer_wise(recorder, _Arrays(*outside), inputs, seeds.pointers, how, Later.of(drawn.draws))
+    def enqueue(device: CudaDevice, arrays: Sequence[Any], inputs: DeviceSeeds, draws: Sequence[Draw]) -> OpenBulk:
+        return _layer_wise(device, _Arrays(*arrays), inputs, seeds.pointers, how, draws)
 
-        sizes = tuple(None if array is None else len(array) for array in arrays)  # launches have them as numbers
-        shape = (how, sizes), seeds.pointers.tobytes(), tuple(draw.law for draw in drawn.draws)
-        return prepared(device, shape, enqueue, arrays, on_host, drawn.draws)
-    return close(device, _layer_wise(device, arrays, put_inputs(device, on_host), seeds.pointers, how, drawn.draws))
+    return sampled(device, shape if bounded and device.prepares else None, enqueue, arrays, DeviceSeeds.of(seeds), drawn.draws)
 
 
 def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights: LayerWeights) -> _Arrays:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...rng import Law
 from ..relational import RelationLaw, RelationMatrix, Trees
-from .bulk import BOUND_SHARE, DeviceBulk, DeviceHop, Division, OpenBulk, close, prepared, put_inputs
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceHop, Division, OpenBulk, sampled
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUB, HUBS, KEYED, SLICES, set_words
 from .predicted import HUB_WORDS, BulkBounds, bounds, has_hubs, most_in_sets, relation_bytes, relation_state_words, slice_places
@@ -91,11 +91,9 @@ def expand_relations(
     shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, trees.disjoint, long)
     inputs = _inputs(device, shape, relations, trees, laws)
     bounded = relation_bytes(bound, trees.disjoint, drawn, long) <= device.free_bytes // BOUND_SHARE
-    if not (bounded and device.prepares):
-        return close(device, enqueue(device, shape, put_inputs(device, inputs), bounded))
     sizes = bound.seeds.tobytes(), bound.sizes.tobytes(), tuple(relations[r].matrix.nnz for r in order)
-    key = ("relations", *(part for part in shape if part is not bound), *sizes)
-    return prepared(device, key, lambda recorder, _, there: enqueue(recorder, shape, there, True), [], inputs)
+    key = ("relations", *(part for part in shape if part is not bound), *sizes) if bounded and device.prepares else None
+    return sampled(device, key, lambda device, _, inputs, __: enqueue(device, shape, inputs, bounded), [], inputs)
 
 
 def _without_zeros(relation: RelationMatrix, law: RelationLaw) -> RelationLaw:

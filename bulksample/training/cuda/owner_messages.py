@@ -55,10 +55,6 @@ class DeviceSelection(NamedTuple):
     pointers: torch.Tensor  # int64, shape (k + 1,)
     vertices: torch.Tensor  # int32, shape (R,)
 
-    def first(self, rows: int) -> DeviceSelection:
-        """Cut vertices that are longer than the last pointer."""
-        return self._replace(vertices=self.vertices[:rows])
-
 
 class Routed(NamedTuple):
     """The rows of a selection, grouped by owner."""
@@ -110,7 +106,7 @@ class OwnerMessages:
         ends = None if drawn is None else pointers_of(torch.where(named, drawn(places), 0)[order])
         ends_by_owner = reads.read(cuts if ends is None else torch.cat([cuts, ends[cuts]])).reshape(-1, owners + 1)
         rows, count = np.diff(ends_by_owner).tolist(), int(ends_by_owner[0, -1])
-        routed = Routed(order[:count], list(starts.diff().reshape(owners, k)), rows[0], q.first(count))
+        routed = Routed(order[:count], list(starts.diff().reshape(owners, k)), rows[0], q._replace(vertices=q.vertices[:count]))
         return routed if ends is None else routed._replace(ends=ends[: count + 1], picks=rows[1])
 
     def to_owners(
