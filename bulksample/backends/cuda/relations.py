@@ -154,63 +154,58 @@ def enqueue(device: CudaDevice, shape: Shape, inputs: RelationInputs, bounded: b
             with device.phase(f"hop {h}"):
                 of_type = (most if since is None else fresh).reshape(-1, len(shape.counts)).sum(axis=0)
                 rows = bound.hops[h].rows if bounded else int(sum(of_type[destination] for _, destination in shape.ends))
-                hop = _OpenRelationHop(device, shape, inputs, h, segments[h], edges[h], held, since, rows)
-                if bounded:
-                    room = int(bound.hops[h].found.sum())
-                else:
-                    pointers_found = device.get(hop.found)
-                    room, fresh = int(pointers_found[-1]), np.minimum(np.diff(pointers_found), bound.sizes)
+                room = int(bound.hops[h].found.sum()) if bounded else None
+                pointers, drawn, entries, counted = _drawn(device, shape, inputs, h, segments[h], edges[h], held, since, rows, room)
+                if counted is not None:
+                    fresh = np.minimum(np.diff(counted), bound.sizes)
                     most = np.minimum(most + fresh, bound.sizes)
-                drawn, entries = hop.draw(room)
                 grown, local = numbering.number(held, drawn, ends[h + 1])
-                hops.append(DeviceHop(segments[h], edges[h], hop.pointers, local, None, entries))
+                hops.append(DeviceHop(segments[h], edges[h], pointers, local, None, entries))
                 since, held = held.pointers if shape.only_new else None, grown
     division = Division(np.append(0, np.cumsum(bound.seeds)), shape.only_new, len(shape.counts), shape.order)
     return OpenBulk(division, sizes, seed_rows, held, hops)
 
 
-class _OpenRelationHop:
-    """The launches of one hop in front of numbering: its rows at once, its edges when there is room for them."""
+def _drawn(
+    device: CudaDevice, shape: Shape, inputs: RelationInputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
+    size: int, room: int | None,
+) -> tuple[Any, FoundVertices, Any, np.ndarray | None]:  # fmt: skip
+    """Launch a hop of at most `size` rows in front of numbering: its rows, then its edges, by one launch for each kind of draw in its laws.
 
-    def __init__(
-        self, device: CudaDevice, shape: Shape, inputs: RelationInputs, hop: int, segments: Any, edges: Any, held: HeldVertices, since: Any,
-        rows: int,
-    ) -> None:  # fmt: skip
-        count, types = len(shape.order), len(shape.counts)
-        words = count * RELATION.itemsize // 8
-        self._device, self._shape, self._laws, self._size = device, shape, shape.drawn[hop], rows
-        self._segments, self._relations = segments, inputs.relations[hop * words : (hop + 1) * words]
-        self.pointers, self.found = device.empty(rows + 1, np.int64), device.empty(shape.groups + 1, np.int64)
-        self._rows = device.empty(rows * _ROW_WORDS, np.int64)
-        self._hubs = device.zeros(HUB_WORDS) if has_hubs(self._laws, shape.hubs) else None
-        numbers = self._relations, count, types, shape.groups // types
-        device.blocks("relation_segments", 1, *numbers, held.pointers, since, segments)
-        frontier = (segments, held.pointers, since, held.vertices, held.trees)
-        common = (*numbers, inputs.firsts, *frontier, inputs.names, inputs.starts, inputs.ends)
-        device.scan("relation_rows", rows, 0, lambda states: (*common, states, self.pointers, self._rows, self.found, edges, self._hubs))
-
-    def draw(self, room: int) -> tuple[FoundVertices, Any]:
-        """Draw at most `room` edges, by one launch for each kind of draw that the laws of the hop name; return their entries as well."""
-        device, size = self._device, self._size
-        columns, entries = device.empty(room, np.int32), device.empty(room, np.int64)
-        trees = device.empty(room, np.int32) if self._shape.disjoint else None
-        common = (self._relations, self._rows, self._segments, self._shape.segments, self.pointers, columns, entries, trees)
-        if any(fanout and law is not Law.WEIGHTED for fanout, law in self._laws) or any(fanout < 0 for fanout, _ in self._laws):
-            few = max(FEW if fanout < 0 else min(fanout, FEW) for fanout, _ in self._laws)
-            device.start(f"relation_{8 if few <= 8 else 16 if few <= 16 else 32}", size, *common)
-        if any(fanout < 0 or fanout > FEW for fanout, law in self._laws):
-            s = most_in_sets(self._laws)
-            bits = (2 * max(s, 1) - 1).bit_length()
-            blocks = max(1, min(size, DRAWING_BLOCKS, device.launch.most_blocks("relation_many")))
-            scratch = device.empty(blocks * set_words(s), np.uint32)
-            device.blocks("relation_many", blocks, *common, scratch, s, bits)
-        if any(0 < fanout <= FEW and law in KEYED for fanout, law in self._laws):
-            best = slice_places(self._laws, self._shape.hubs, size)
-            kept = (None, None) if self._hubs is None else (device.empty(best, np.float64), device.empty(best, np.int32))
-            device.start("relation_race", max(32 * size, best), *common, self._hubs, *kept)
-        if any(fanout > FEW and law in KEYED for fanout, law in self._laws):
-            device.blocks("relation_race_many", size, *common)
-        if any(fanout > 0 and law is Law.WEIGHTED for fanout, law in self._laws):
-            shared = 0 if self._hubs is None else 32 * SLICES * min(size, HUBS)
-            device.start("relation_weighted", max(32 * size, shared), *common, self._hubs)
-        return FoundVertices(self.found, columns, trees), entries
+    Returns the row pointers, what is found, and the entries. Edges have `room`; without it, this waits for the pointers of what is found,
+    and returns them as well.
+    """
+    laws, count, types, counted = shape.drawn[hop], len(shape.order), len(shape.counts), None
+    words = count * RELATION.itemsize // 8
+    relations = inputs.relations[hop * words : (hop + 1) * words]
+    pointers, found = device.empty(size + 1, np.int64), device.empty(shape.groups + 1, np.int64)
+    rows = device.empty(size * _ROW_WORDS, np.int64)
+    hubs = device.zeros(HUB_WORDS) if has_hubs(laws, shape.hubs) else None
+    numbers = relations, count, types, shape.groups // types
+    device.blocks("relation_segments", 1, *numbers, held.pointers, since, segments)
+    frontier = (inputs.firsts, segments, held.pointers, since, held.vertices, held.trees, inputs.names, inputs.starts, inputs.ends)
+    device.scan("relation_rows", size, 0, lambda states: (*numbers, *frontier, states, pointers, rows, found, edges, hubs))
+    if room is None:
+        counted = device.get(found)
+        room = int(counted[-1])
+    columns, entries = device.empty(room, np.int32), device.empty(room, np.int64)
+    trees = device.empty(room, np.int32) if shape.disjoint else None
+    common = (relations, rows, segments, shape.segments, pointers, columns, entries, trees)
+    if any(fanout and law is not Law.WEIGHTED for fanout, law in laws) or any(fanout < 0 for fanout, _ in laws):
+        few = max(FEW if fanout < 0 else min(fanout, FEW) for fanout, _ in laws)
+        device.start(f"relation_{8 if few <= 8 else 16 if few <= 16 else 32}", size, *common)
+    if any(fanout < 0 or fanout > FEW for fanout, law in laws):
+        s = most_in_sets(laws)
+        bits = (2 * max(s, 1) - 1).bit_length()
+        blocks = max(1, min(size, DRAWING_BLOCKS, device.launch.most_blocks("relation_many")))
+        device.blocks("relation_many", blocks, *common, device.empty(blocks * set_words(s), np.uint32), s, bits)
+    if any(0 < fanout <= FEW and law in KEYED for fanout, law in laws):
+        best = slice_places(laws, shape.hubs, size)
+        kept = (None, None) if hubs is None else (device.empty(best, np.float64), device.empty(best, np.int32))
+        device.start("relation_race", max(32 * size, best), *common, hubs, *kept)
+    if any(fanout > FEW and law in KEYED for fanout, law in laws):
+        device.blocks("relation_race_many", size, *common)
+    if any(fanout > 0 and law is Law.WEIGHTED for fanout, law in laws):
+        shared = 0 if hubs is None else 32 * SLICES * min(size, HUBS)
+        device.start("relation_weighted", max(32 * size, shared), *common, hubs)
+    return pointers, FoundVertices(found, columns, trees), entries, counted

@@ -64,20 +64,17 @@ class CachedRows:
     """
 
     def __init__(self, cuda: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int, shared: bool = False) -> None:
-        self._shared, self._cuda, self._width, self._type = shared, cuda, x.shape[1], _TYPES[x.dtype]
+        device, self._cache = cuda.kernels, NO_CACHE
+        self._cuda, self._width, self._type = cuda, x.shape[1], _TYPES[x.dtype]
         self.held = fit_rows(len(x), x.itemsize * self._width, free)
-        self._x, self._cache = self._placed(x, access_count)
-
-    def _placed(self, x: np.ndarray, access_count: np.ndarray) -> tuple[Any, Cache]:
-        device = self._cuda.kernels
         if self.held.whole:
-            return device.put(x).reshape(-1), NO_CACHE
-        pinned = (device.arrays.registered(x) if self._shared else device.arrays.pinned(np.ascontiguousarray(x))).reshape(-1)
-        if not self.held.rows:
-            return pinned, NO_CACHE
-        hot, slots = np.argsort(-access_count.astype(np.int64), kind="stable")[: self.held.rows], np.full(len(x), -1, np.int32)
-        slots[hot] = np.arange(len(hot), dtype=np.int32)
-        return pinned, Cache(device.put(x[hot]).reshape(-1), device.put(slots))
+            self._x = device.put(x).reshape(-1)
+            return
+        self._x = (device.arrays.registered(x) if shared else device.arrays.pinned(np.ascontiguousarray(x))).reshape(-1)
+        if self.held.rows:
+            hot, slots = np.argsort(-access_count.astype(np.int64), kind="stable")[: self.held.rows], np.full(len(x), -1, np.int32)
+            slots[hot] = np.arange(len(hot), dtype=np.int32)
+            self._cache = Cache(device.put(x[hot]).reshape(-1), device.put(slots))
 
     def take(self, rows: torch.Tensor, dtype: str = "float32") -> torch.Tensor:
         """Gather rows as numbers of `dtype`: shape (len(rows), f)."""
