@@ -55,9 +55,9 @@ class FeatureSource(ABC):
     comm: Comm | None = None  # of the fetches, if they are collective
     blocks: TypeLayouts | None = None  # of features and learned rows by type; None if there is one type, or every rank holds them whole
 
-    @abstractmethod
     def start(self, vertices: Ids) -> Fetching:
-        """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks."""
+        """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks. A source has this or `ask`."""
+        return self.ask([vertices])[0]()
 
     def ask(self, fetches: Sequence[Ids]) -> list[Callable[[], Fetching]]:
         """Return a function for each of several fetches that starts it; collective, as are these functions, if rows are spread over ranks.

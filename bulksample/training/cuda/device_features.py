@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -87,8 +87,6 @@ class CachedRows:
 class DeviceFeatures(FeatureSource):
     """Dense features that this rank holds whole, gathered by the device; rows that are not there cross the bus. See `CachedRows`."""
 
-    is_sparse = False
-
     def __init__(self, cuda: CudaContext, features: Features, access_count: np.ndarray, free: int) -> None:
         x, scale = features.stored()
         assert isinstance(x, np.ndarray)
@@ -128,9 +126,6 @@ class HostFetchedFeatures(FeatureSource):
     def __init__(self, cuda: CudaContext, source: FeatureSource) -> None:
         self._cuda, self._source = cuda, source
         self.width, self.is_sparse = source.width, source.is_sparse
-
-    def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        return self.ask([cast(Any, vertices)])[0]()
 
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
         return [partial(self._started, begin) for begin in self._source.ask([on_host(vertices) for vertices in fetches])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,8 +49,6 @@ class DeviceRemoteFeatures(FeatureSource):
     kernels read.
     """
 
-    is_sparse = False
-
     def __init__(self, cuda: CudaContext, source: RemoteFeatures, over: TensorComm, free: int) -> None:
         exchange, layout = source.exchange, source.layout
         assert isinstance(exchange, RowExchange)
@@ -62,9 +60,6 @@ class DeviceRemoteFeatures(FeatureSource):
         self._positions = None if layout.position is None else cuda.put(layout.position)
         self._cached_ids = cuda.put(exchange.cache.ids.astype(np.int32))
         self._cached = cuda.put(exchange.cache.rows).view(getattr(torch, self._dtype))
-
-    def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        return self.ask([cast(Any, vertices)])[0]()
 
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
         """See `FeatureSource.ask`; the messages are those of `distributed.matrix.messages.request_ids`."""
