@@ -90,22 +90,19 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "graph.minibatch", "CSR": "sparse",
-    "Callback": "training.callbacks",
-    "DataError": "errors", "Loader": "interop.loader", "LocalAdjacency": "local_adjacency", "MiniBatch": "graph.minibatch",
-    "PeerLost": "errors", "Selection": "graph.selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "graph.minibatch", "HeteroGraph": "deprecated", "Relation": "graph.types", "VertexType": "graph.types",
-    "relation_from_edges": "graph.from_edges", "HeteroLoader": "deprecated", "HeteroBatch": "deprecated", "RankHeteroGraph": "deprecated",
-    "RelationSampler": "deprecated", "UnionSampler": "deprecated",
-    "TimeRule": "samplers.time_rule",
-    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
-    "from_tables": "data.tables.from_tables", "init": "interop.world", "load": "interop.world",
+    "Callback": "training.callbacks", "DataError": "errors", "HeteroBatch": "deprecated", "HeteroGraph": "deprecated",
+    "HeteroLoader": "deprecated", "Loader": "interop.loader", "LocalAdjacency": "local_adjacency", "MiniBatch": "graph.minibatch",
+    "PeerLost": "errors", "RankHeteroGraph": "deprecated", "Relation": "graph.types", "RelationSampler": "deprecated",
+    "Selection": "graph.selection", "Stream": "rng", "TimeRule": "samplers.time_rule", "TrainConfig": "methods.config",
+    "UnionSampler": "deprecated", "UsageError": "errors", "VertexType": "graph.types", "digest": "graph.minibatch",
+    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "from_tables": "data.tables.from_tables",
+    "init": "interop.world", "load": "interop.world", "relation_from_edges": "graph.from_edges",
 }  # fmt: skip
 
 __all__ = [
-    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph",
-    "Loader", "LocalAdjacency", "MiniBatch", "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig",
-    "UsageError", "VertexType", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "from_tables", "init", "load",
-    "predict", "relation_from_edges", "samplers", "train",
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "Loader", "LocalAdjacency", "MiniBatch",
+    "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig", "UsageError", "VertexType", "__version__", "backends",
+    "digest", "from_dgl", "from_edges", "from_pyg", "from_tables", "init", "load", "predict", "relation_from_edges", "samplers", "train",
 ]  # fmt: skip
 
 

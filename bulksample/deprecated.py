@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,23 +22,19 @@ from .samplers import LayerWise, NodeWise
 from .samplers.time_rule import TimeRule
 
 
-class _Typed(type):
-    def __instancecheck__(cls, graph: Any) -> bool:
-        return isinstance(graph, Graph) and not graph.plain
+class _Instances(type):
+    """Has as instances what `has` is true of."""
+
+    has: Callable[[Any], bool]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return cls.has(value)
 
 
-class _TypedShare(type):
-    def __instancecheck__(cls, share: Any) -> bool:
-        return isinstance(share, RankGraph) and not share.plain
-
-
-class _ByType(type):
-    def __instancecheck__(cls, batch: Any) -> bool:
-        return isinstance(batch, Batch) and batch.by_type
-
-
-class HeteroGraph(metaclass=_Typed):
+class HeteroGraph(metaclass=_Instances):
     """`Graph.of`. Every graph that is not plain is an instance of it."""
+
+    has = staticmethod(lambda graph: isinstance(graph, Graph) and not graph.plain)
 
     def __new__(cls, types: Iterable[VertexType], relations: Iterable[Relation] = (), name: str = "graph") -> Graph:  # type: ignore[misc]
         _warn("HeteroGraph(types, relations)", "Graph.of(types, relations)")
@@ -60,12 +56,16 @@ def HeteroLoader(*arguments: Any, **options: Any) -> Loader:
     return Loader(*arguments, **{"as_dicts": True, "out": "numpy", **options})
 
 
-class HeteroBatch(metaclass=_ByType):
+class HeteroBatch(metaclass=_Instances):
     """`Batch`. Every batch whose values are dicts is an instance of it."""
 
+    has = staticmethod(lambda batch: isinstance(batch, Batch) and batch.by_type)
 
-class RankHeteroGraph(metaclass=_TypedShare):
+
+class RankHeteroGraph(metaclass=_Instances):
     """`RankGraph`. Every share of a graph that is not plain is an instance of it."""
+
+    has = staticmethod(lambda share: isinstance(share, RankGraph) and not share.plain)
 
     def __new__(  # type: ignore[misc]
         cls, comm: Comm, graph: Graph, fingerprint: str, placement: Placement, relations: list[RelationBlock] | None,

@@ -55,7 +55,7 @@ def from_pyg(
     source, destination = edge_ends(data)
     present = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
     usable = [key for key in present if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
-    weights = _weights(data, weight_attr, usable, list(data.keys()))
+    weights = _weights(data, weight_attr, usable)
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
@@ -117,7 +117,7 @@ def from_dgl(
         return _graph(types, ends, data, (x, y, edge_attr), DGL_WEIGHTS, weight_attr, time_attr, name, target)
     source, destination = graph.edges(order="eid")
     usable = [key for key in DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
-    weights = _weights(graph.edata, weight_attr, usable, list(graph.edata))
+    weights = _weights(graph.edata, weight_attr, usable)
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
     columns = {key: vertices[name_there] for key, name_there in (("x", x), ("y", y)) if name_there in vertices}
@@ -126,14 +126,14 @@ def from_dgl(
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
 
 
-def _weights(columns: Any, wanted: str | None, usable: list[str], names: list[str]) -> Any:
+def _weights(columns: Any, wanted: str | None, usable: list[str]) -> Any:
     """Return the column of weights named `wanted`, or with "auto" the first of `usable`; None if there is none."""
     if wanted == "auto":
         return columns[usable[0]] if usable else None
     if wanted is None:
         return None
     if wanted not in columns:
-        raise UsageError(f"the graph has no edge weights {wanted!r}; use {', '.join(sorted(names)) or 'None: it has no columns'}")
+        raise UsageError(f"the graph has no edge weights {wanted!r}; use {', '.join(sorted(columns.keys())) or 'None: it has no columns'}")
     return columns[wanted]
 
 
