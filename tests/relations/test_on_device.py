@@ -10,7 +10,7 @@ from relations_zoo import library, one_relation
 from zoo import random_matrix
 
 from bulksample import backends, local_adjacency, samplers
-from bulksample.backends.cuda import relations
+from bulksample.backends.cuda import bulk as device_bulk
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.graph.seed_list import SeedList
 
@@ -126,11 +126,11 @@ def test_a_bulk_of_three_hops_is_so_many_launches_and_one_wait(rule, name, fanou
     graph, engine, asked = graph_for(rule, name), emulated(), []
     seeds, sampler, device = bulk(graph, kind_of_times(rule) is not None), sampler_of(rule, name, fanouts), engine.device
     device.prepares = False
-    launch, full, get, close = device._launch, device.full, device.get, relations.close
+    launch, full, get, close = device._launch, device.full, device.get, device_bulk.close
     device._launch = lambda name, *more: asked.append(name) or launch(name, *more)
     device.full = lambda *arguments: asked.append("fill") or full(*arguments)
     device.get = lambda array: asked.append("wait") or get(array)
-    monkeypatch.setattr(relations, "close", lambda *given: asked.append("end") or close(*given))
+    monkeypatch.setattr(device_bulk, "close", lambda *given: asked.append("end") or close(*given))
     drawn(graph, sampler, seeds, engine)
     before = asked[: asked.index("end")]
     assert (len(before) - before.count("fill"), before.count("fill"), before.count("wait")) == (launches, 2, 0)
