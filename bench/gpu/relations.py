@@ -59,12 +59,12 @@ def _sampling(bench: Any, graph: Graph, rule: TimeRule | None) -> dict[str, Any]
     asked: list[tuple[Any, ...]] = []
     adjacency.expand_trees = lambda trees, laws, *more: asked.append((trees, laws)) or []  # type: ignore[assignment, method-assign]
     sampler.sample_bulk(adjacency, seeds, Stream(1))
-    rows, counts = [relation.rows for relation in adjacency.relations(by)], [kind.count for kind in graph.types]
+    relations, counts = adjacency.relations(by), [kind.count for kind in graph.types]
 
     def draw() -> Any:
-        return expand_relations(bench.device, counts, rows, *asked[0], False)
+        return expand_relations(bench.device, counts, relations, *asked[0], False)
 
-    edges = sum(len(hop.local) for hop in draw().hops)
+    edges = sum(len(hop.columns) for hop in draw().hops)
     seconds = bench.median(draw)
     return {"minibatches": len(seeds), "edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
 
