@@ -65,8 +65,8 @@ def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
             for key in first:
                 if key in theirs and theirs[key] != first[key]:
                     values = f"{first[key]!r} on rank 0, {theirs[key]!r} on rank {rank}"
-                    found = values if shown else f"another on rank {rank} than on rank 0"
-                    raise UsageError(f"the ranks do not agree on {key}: {found}; {remedy}")
+                    difference = values if shown else f"another on rank {rank} than on rank 0"
+                    raise UsageError(f"the ranks do not agree on {key}: {difference}; {remedy}")
     for rank, parts in enumerate(everyone):
         if any(mine.keys() != others.keys() for mine, others in zip(everyone[0], parts, strict=True)):
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")

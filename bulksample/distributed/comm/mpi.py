@@ -66,16 +66,9 @@ class MpiComm(ProcessComm):
         done: Callable[[], bool] = self._comm.Iallgatherv(share, [array, counts]).Test
         return done
 
-    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        out = np.empty(int(sizes.sum()), np.uint8)
-        starts = np.cumsum(sizes) - sizes
-        target = [out, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
-        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._comm.Iallgatherv([part, self._mpi.BYTE], target).Test)
-        return out
-
-    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
-        what = f"broadcast {kind} {len(part)} bytes from rank {root}"
-        self._complete(what, lambda: self._comm.Ibcast([part, self._mpi.BYTE], root).Test)
+    def _send_from_root(self, part: np.ndarray, root: int) -> Callable[[], bool]:
+        done: Callable[[], bool] = self._comm.Ibcast([part, self._mpi.BYTE], root).Test
+        return done
 
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         out = np.empty_like(words)

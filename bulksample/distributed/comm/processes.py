@@ -38,8 +38,8 @@ _ONE_THREAD = (
 class ProcessComm(Comm):
     """A communicator of processes. It starts non-blocking operations and polls them until the deadline.
 
-    A transport adds the primitives, `_exchange_shares`, `_gather_shares` and `_end_ranks`, and raises one of `faults` if a peer died or is
-    in another collective. Any wait may take `timeout` seconds, except the creation of this communicator, which blocks. `sentinel` reports
+    A transport adds the operations below and the primitives that are left, and raises one of `faults` if a peer died or is in another
+    collective. Any wait may take `timeout` seconds, except the creation of this communicator, which blocks. `sentinel` reports
     this rank if its process ends unexpectedly.
     """
 
@@ -71,6 +71,10 @@ class ProcessComm(Comm):
         """Begin to fill `array` with the shares of all ranks in rank order; return a function that polls."""
 
     @abstractmethod
+    def _send_from_root(self, part: np.ndarray, root: int) -> Callable[[], bool]:
+        """Begin to overwrite the bytes of all ranks with the root's; return a function that polls."""
+
+    @abstractmethod
     def _end_ranks(self, code: int) -> None:
         """End all ranks with an exit code; does not return."""
 
@@ -84,6 +88,14 @@ class ProcessComm(Comm):
         self._complete(what, lambda: self._exchange_shares(array, counts, received))
         total = tree_sum(received)
         self._complete(what, lambda: self._gather_shares(total, counts, array))
+
+    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
+        out = np.empty(int(sizes.sum()), np.uint8)
+        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._gather_shares(part, sizes.tolist(), out))
+        return out
+
+    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
+        self._complete(f"broadcast {kind} {len(part)} bytes from rank {root}", lambda: self._send_from_root(part, root))
 
     # ---- leaving
 

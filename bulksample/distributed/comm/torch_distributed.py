@@ -122,22 +122,13 @@ class TorchComm(ProcessComm):
         return self._start(_bytes(array), [size * count for count in counts], _bytes(into), [size * into.shape[1]] * self.size)
 
     def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
-        return self._spread(_bytes(share), _bytes(array), [array.itemsize * count for count in counts])
+        copies = np.tile(_bytes(share), self.size)  # one for each rank
+        return self._start(copies, [share.nbytes] * self.size, _bytes(array), [array.itemsize * count for count in counts])
 
-    def _spread(self, part: np.ndarray, out: np.ndarray, sizes: list[int]) -> Callable[[], bool]:
-        """Begin to send the same bytes to every rank, from `size` copies of them."""
-        return self._start(np.tile(part, self.size), [len(part)] * self.size, out, sizes)
-
-    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        out = np.empty(int(sizes.sum()), np.uint8)
-        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._spread(part, out, sizes.tolist()))
-        return out
-
-    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
+    def _send_from_root(self, part: np.ndarray, root: int) -> Callable[[], bool]:
         options = torch_distributed.BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
-        what = f"broadcast {kind} {len(part)} bytes from rank {root}"
-        self._complete(what, lambda: ended(self._group.broadcast([torch.from_numpy(part)], options)))
+        return ended(self._group.broadcast([torch.from_numpy(part)], options))
 
     def _alltoall_words(self, words: np.ndarray, what: str = "alltoall counts") -> np.ndarray:
         out = np.empty_like(words)
