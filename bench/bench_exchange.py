@@ -119,8 +119,9 @@ def published(work: Workload, ranks: int, replication: int, recorders: list[Call
         ("published", counted, work.matrix.nnz / work.matrix.shape[0]),
         ("published_for_rows_asked", asked, entries / sum(asked)),
     ):
-        words = published_words(ranks, replication, rows, degree)
-        found[name] = {"words": words.moved, "words_per_process": words.per_process, "rows_per_layer": rows, "degree": degree}
+        ids, data, reduced = published_words(ranks, replication, rows, degree)
+        moved = replication * (ids + data) + ranks * reduced * (replication > 1)  # an all-reduce of one process moves none
+        found[name] = {"words": moved, "words_per_process": ids + data + reduced, "rows_per_layer": rows, "degree": degree}
     return found
 
 

@@ -22,7 +22,7 @@ from .memory import RankMemory, host_bytes, largest_bulk, rank_memory
 from .request import PlanRequest, divisors
 from .seconds import EpochSeconds, EvaluationCost, epoch_seconds, evaluation_cost
 from .sizes import Sizes, expected_sizes
-from .traffic import CandidateGrid, EpochBytes, PublishedWords, bytes_between_machines, epoch_bytes, epoch_collectives, published
+from .traffic import CandidateGrid, EpochBytes, bytes_between_machines, epoch_bytes, epoch_collectives, published_words
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class GridPrediction:
     bulk_size: int
     traffic: EpochBytes
     seconds: EpochSeconds
-    published: PublishedWords
+    published_words: float  # that one process sends in an epoch by the formula of the 1.5D paper
     between_machines: float  # bytes of an epoch that go to other machines, control messages left out
     host_bytes: float  # bytes of the memory of each machine, beside its devices
     evaluation: EvaluationCost  # what one evaluation costs
@@ -117,8 +117,8 @@ def make_plan(request: PlanRequest, measured: Measured | None = None, locality: 
 
 def _best(request: PlanRequest, sizes: Sizes, candidates: list[CandidateGrid], budget: float, measured: Measured) -> GridPrediction:
     """Return the fastest of some grids that fits, or the one of the least memory."""
-    found = [predict(request, sizes, grid, budget, measured) for grid in candidates]
-    return min(found, key=lambda row: (not row.fits, row.whole_epoch if row.fits else row.memory.total, -row.grid.replication))
+    rows = [predict(request, sizes, grid, budget, measured) for grid in candidates]
+    return min(rows, key=lambda row: (not row.fits, row.whole_epoch if row.fits else row.memory.total, -row.grid.replication))
 
 
 def _decide(
@@ -146,9 +146,10 @@ def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: flo
     on_host = host_bytes(request, sizes, grid, k)
     if request.host_memory and on_host > request.host_memory:
         largest, k, on_host = 0, 1, host_bytes(request, sizes, grid, 1)
+    words = sum(published_words(grid.ranks, grid.replication, [request.minibatches * hop.rows for hop in sizes.hops], request.degree))
     return GridPrediction(
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
-        epoch_seconds(request, sizes, grid, k, measured), published(request, sizes, grid),
+        epoch_seconds(request, sizes, grid, k, measured), words,
         bytes_between_machines(request, sizes, grid, k), on_host, evaluation_cost(request, sizes, grid, measured),
         epoch_collectives(request, sizes, grid, k),
     )  # fmt: skip

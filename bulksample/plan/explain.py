@@ -18,8 +18,8 @@ def explain(plan: Plan) -> list[str]:
         row = plan.chosen.get(p)
         if row is None:
             least = min((row for row in plan.rows if row.grid.ranks == p), key=lambda row: row.memory.total)
-            found = f"{gigabytes(least.memory.total)} with c = {least.grid.replication}"
-            choice = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {found}."]
+            memory = f"{gigabytes(least.memory.total)} with c = {least.grid.replication}"
+            choice = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {memory}."]
         else:
             choice = [_memory(plan, row), _next_larger(plan, row), _time(row)]
         text.append(" ".join([*choice, *_without_evaluation(plan, p), *_placement(plan, p)]))
@@ -47,28 +47,28 @@ def _placement(plan: Plan, p: int) -> list[str]:
 
 def _codecs(plan: Plan, p: int) -> list[str]:
     """Return the epoch of the best placement with every codec of features, where any travel."""
-    found = plan.codecs[p]
-    if not found or not max(row.traffic.features for row in found.values()):
+    rows = plan.codecs[p]
+    if not rows or not max(row.traffic.features for row in rows.values()):
         return []
-    asked = plan.request.feature_codec
-    fastest = min(found, key=lambda codec: (found[codec].whole_epoch, codec != asked))
-    told = ", ".join(f"{codec} {row.whole_epoch:.3g} s" for codec, row in found.items())
-    advice = f"keep {asked}" if fastest == asked else f"--feature-codec {fastest} is the fastest, and rounds features that travel"
-    return [f"By codec of features: {told}; {advice}."]
+    requested = plan.request.feature_codec
+    fastest = min(rows, key=lambda codec: (rows[codec].whole_epoch, codec != requested))
+    epochs = ", ".join(f"{codec} {row.whole_epoch:.3g} s" for codec, row in rows.items())
+    advice = f"keep {requested}" if fastest == requested else f"--feature-codec {fastest} is the fastest, and rounds features that travel"
+    return [f"By codec of features: {epochs}; {advice}."]
 
 
 def _memory(plan: Plan, row: GridPrediction) -> str:
-    grid, held = row.grid, row.memory
+    grid, memory = row.grid, row.memory
     places = {"replicated": "A and H on every device", "partitioned": f"A and H in {grid.rows} block rows"}
     where = places.get(grid.graph, f"A on every device, H in {grid.rows} block rows (--features partitioned)")
     steps = -(-plan.request.minibatches // grid.ranks)
-    evaluation = f", or {gigabytes(held.evaluation)} for {plan.request.evaluation} evaluation" if held.evaluation else ""
+    evaluation = f", or {gigabytes(memory.evaluation)} for {plan.request.evaluation} evaluation" if memory.evaluation else ""
     return (
-        f"p = {grid.ranks}: c = {grid.replication}, k = {row.bulk_size}; {where}. A device holds {gigabytes(held.graph)} of A, "
-        f"{gigabytes(held.features)} of H, {gigabytes(held.vectors + held.model)} of labels, masks, seeds and model. It also needs "
-        f"{gigabytes(held.bulk)} for mini-batches and {gigabytes(held.buffers + held.activations)} for exchange and training{evaluation}: "
-        f"{gigabytes(held.total)} of {gigabytes(plan.budget)} at the peak. The largest k that fits is {row.largest_bulk}; an epoch has "
-        f"{steps} steps."
+        f"p = {grid.ranks}: c = {grid.replication}, k = {row.bulk_size}; {where}. A device holds {gigabytes(memory.graph)} of A, "
+        f"{gigabytes(memory.features)} of H, {gigabytes(memory.vectors + memory.model)} of labels, masks, seeds and model. It also needs "
+        f"{gigabytes(memory.bulk)} for mini-batches and {gigabytes(memory.buffers + memory.activations)} for exchange and "
+        f"training{evaluation}: {gigabytes(memory.total)} of {gigabytes(plan.budget)} at the peak. The largest k that fits is "
+        f"{row.largest_bulk}; an epoch has {steps} steps."
     )
 
 
@@ -142,8 +142,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "rows": [_row(row, plan.chosen.get(row.grid.ranks) is row) for row in plan.rows],
         "placements": [_row(row, plan.best_placement(p) is row) for p, rows in plan.placements.items() for row in rows],
         "codecs": {
-            p: {codec: {"seconds": row.whole_epoch, "feature_bytes": row.traffic.features} for codec, row in found.items()}
-            for p, found in plan.codecs.items()
+            p: {codec: {"seconds": row.whole_epoch, "feature_bytes": row.traffic.features} for codec, row in by_codec.items()}
+            for p, by_codec in plan.codecs.items()
         },
         "explanation": explain(plan),
     }
@@ -163,5 +163,5 @@ def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
         "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)}, "collectives": row.collectives,
         "bytes_between_machines": row.between_machines, "host_bytes_of_a_machine": row.host_bytes,
         "seconds": {**asdict(row.seconds), "with_evaluation": row.whole_epoch}, "evaluation": asdict(row.evaluation),
-        "published_words_per_process": row.published.per_process if grid.partitioned else 0.0,
+        "published_words_per_process": row.published_words if grid.partitioned else 0.0,
     }  # fmt: skip

@@ -52,7 +52,7 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
     owners = dict[int, list[list[int]]]()  # by p and group, the places of the ranks that take its mini-batches
     for p in request.ranks:  # refuses ranks that do not fit
         own_groups = [EpochShare(0, rank, p, groups=request.seed_locality).own_groups for rank in range(p)]
-        owners[p] = [[rank for rank, own in enumerate(own_groups) if group in own] for group in range(request.seed_locality)]
+        owners[p] = [[rank for rank, takers in enumerate(own_groups) if group in takers] for group in range(request.seed_locality)]
     graph = load(directory, features=False, check=check)
     table = part_places(directory)
     places = np.arange(graph.n, dtype=np.int32) if table is None else table
@@ -68,12 +68,12 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
         sampled, edges, inputs = sampled + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
         # rows of a mini-batch that draw in each hop, then its input rows: those on other block rows are counted, and all; shape (2, L + 1)
         ends = [block.num_destinations for block in reversed(minibatch.blocks)] + [len(minibatch.vertices)]
-        for (p, q), found in counts.items():
+        for (p, q), count in counts.items():
             blocks = np.searchsorted(bounds[q], places[minibatch.vertices], side="right") - 1
-            own = owners[p][minibatch.id % groups.count]
-            for place in own:
+            takers = owners[p][minibatch.id % groups.count]
+            for place in takers:
                 away = blocks != place * q // p
-                found += np.array([[np.count_nonzero(away[:end]) for end in ends], ends], np.float64) / len(own)
+                count += np.array([[np.count_nonzero(away[:end]) for end in ends], ends], np.float64) / len(takers)
     shares = {key: tuple((away / np.maximum(rows, 1)).tolist()) for key, (away, rows) in counts.items()}
     return Locality(sampled, edges / sampled, inputs / sampled, shares)
 
@@ -90,5 +90,5 @@ def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.nda
         ids = np.arange(turn * groups.count, min((turn + 1) * groups.count, total))
         lists = [seeds[order(np.asarray(groups.span(int(i), request.batch_size)))] for i in ids]
         for first in range(0, len(ids), _BULK):
-            own = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
-            yield from sampler.sample_bulk(adjacency, own, stream, 0)
+            selection = Selection.of(lists[first : first + _BULK], adjacency.n, ids[first : first + _BULK])
+            yield from sampler.sample_bulk(adjacency, selection, stream, 0)

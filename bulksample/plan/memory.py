@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
-from ..distributed.matrix.inference_memory import streamed_bytes
+from ..distributed.matrix.inference_memory import layers, streamed_bytes
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..loading.bulk_sizes import COPIES
 from .request import PlanRequest
@@ -34,8 +34,8 @@ class RankMemory:
     @property
     def total(self) -> float:
         """Bytes at the peak."""
-        held = self.graph + self.features + self.vectors + self.model
-        return held + max(self.bulk + self.buffers + self.activations, self.evaluation)
+        always = self.graph + self.features + self.vectors + self.model
+        return always + max(self.bulk + self.buffers + self.activations, self.evaluation)
 
 
 def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> RankMemory:
@@ -74,12 +74,12 @@ def host_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) 
     and the buffers of exchanges where the ranks exchange host memory.
     """
     ranks = min(request.connection().per_node, grid.ranks)
-    own = request.machine().process.value
+    process = request.machine().process.value
     if not request.has_devices:
-        return ranks * (own + rank_memory(request, sizes, grid, k).total)
+        return ranks * (process + rank_memory(request, sizes, grid, k).total)
     staged = _sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) if request.device_comm == "host" else 0.0
     features = request.vertices * request.feature_width * request.feature_bytes if grid.placed == "host" else 0
-    return features + ranks * (own + staged)
+    return features + ranks * (process + staged)
 
 
 def _feature_share(request: PlanRequest, grid: CandidateGrid) -> float:
@@ -152,13 +152,11 @@ def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
     blocks, share = (grid.partitioned or group > 1), grid.share if grid.partitioned else 1 / group
     gathering = (grid.replication if grid.partitioned else grid.ranks // group) if blocks else grid.ranks
     widest = 0.0
-    for i, (into, out) in enumerate(zip(request.widths, request.widths[1:], strict=False)):
-        sent = 0 if i == 0 and into <= out and not blocks else min(into, out)
-        below = 0 if i == 0 else into
+    for below, sent, out in layers(request.widths, not blocks):
         gathered = 4 * request.vertices * sent * share
         arriving = MOST_ELEMENTS if gathering > 1 and gathered > MOST_ELEMENTS else 0  # a round of an exchange, before it is put in order
         widest = max(widest, gathered + arriving + 4 * request.vertices * (below + sent + 2 * out) / grid.ranks)
     if request.eval_memory is None or widest <= request.eval_memory:
         return widest
-    n = request.vertices
-    return streamed_bytes(request.widths, n, n / grid.ranks, request.degree, not blocks, request.eval_memory)
+    rows = request.vertices / grid.ranks
+    return streamed_bytes(request.widths, request.vertices, rows, request.degree, not blocks, request.eval_memory)

@@ -65,6 +65,7 @@ _PAPER = "Tripathy, Yelick, Buluc, MLSys 2024: Perlmutter"
 _NODE = "NVIDIA's data sheet: NVLink 4, 900 GB/s for both directions"
 _SPMM = "bench/results/spmm/latest.json, quiet, 600,000 rows of 100 floats, 1 thread"
 _LATENCY = "the launch of a collective library included"
+_ALL = 2**31 - 1  # devices of a node where every rank is on one machine
 
 
 def _peak(share: float, peak: float, what: str) -> Rate:
@@ -128,7 +129,7 @@ NETWORKS = {
         latency_inside=Rate(20e-6, "assumed", "ranks of one machine share its processors"),
         inside=Rate(5e9, "assumed", "a copy through shared memory"),
         between=Rate(5e9, "assumed", "a copy through shared memory"),
-        per_node=2**31 - 1,
+        per_node=_ALL,
     ),
 }
 
@@ -140,9 +141,6 @@ def named(table: dict[str, Any], name: str, what: str) -> Any:
     return table[name]
 
 
-_ALL = 2**31 - 1  # devices of a node where every rank is on one machine
-
-
 def network_named(name: str) -> NetworkProfile:
     """Return a network by its name, or that measured in a file.
 
@@ -150,8 +148,8 @@ def network_named(name: str) -> NetworkProfile:
     `bulksample info --network`.
     """
     if name in NETWORKS or not Path(name).exists():
-        found: NetworkProfile = named(NETWORKS, name, "network")
-        return found
+        network: NetworkProfile = named(NETWORKS, name, "network")
+        return network
     return _read(Path(name), Path(name).stat().st_mtime_ns)
 
 
@@ -159,22 +157,22 @@ def network_named(name: str) -> NetworkProfile:
 def _read(path: Path, changed: int) -> NetworkProfile:
     """Read a file as it was at its last change."""
     try:
-        found = json.loads(path.read_bytes())["network"]
-        machines = [_whole(ranks) for ranks in found["ranks_of_machines"]]
-        groups = {name: found[name] for name in ("inside", "between")}
+        measured = json.loads(path.read_bytes())["network"]
+        machines = [_whole(ranks) for ranks in measured["ranks_of_machines"]]
+        groups = {name: measured[name] for name in ("inside", "between")}
         source = f"{path.name}: {', '.join(map(str, machines))} ranks on {len(machines)} machine{'s' * (len(machines) > 1)}"
         rates = {
             name: {key: Rate(positive(group[key]), "measured", source) for key in ("latency", "bandwidth")}
             for name, group in groups.items() if group is not None
         }  # fmt: skip
-        host = {name: Rate(positive(found[name]), "measured", source) for name in ("collective", "message")}
+        host = {name: Rate(positive(measured[name]), "measured", source) for name in ("collective", "message")}
         if not rates or not machines:
             raise ValueError("no two ranks were measured")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        found = f"{type(error).__name__} {error}"
-        raise DataError(f"{path}: is no result of `mpirun -n 4 bulksample info --network --json {path.name}`: {found}") from error
+        fault = f"{type(error).__name__} {error}"
+        raise DataError(f"{path}: is no result of `mpirun -n 4 bulksample info --network --json {path.name}`: {fault}") from error
     for name, other, where in (("inside", "between", "inside a machine"), ("between", "inside", "between machines")):
         if name not in rates:  # the rates of the other kind of links stand for those of this kind
             rates[name] = {

@@ -73,9 +73,9 @@ def plan_relations(manifest: Manifest, request: PlanRequest) -> dict[str, Any]:
 def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
     if len(labelled) != 1:
-        found = ", ".join(kind.name for kind in labelled) or "no type"
+        names_of_labelled = ", ".join(kind.name for kind in labelled) or "no type"
         fits = "use a store with one such type; links are not planned"
-        raise UsageError(f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: {fits}")
+        raise UsageError(f"a plan needs the one type to predict; {names_of_labelled} of {manifest.name!r} has labels: {fits}")
     target, layers = labelled[0], len(request.fanouts)
     widths = {kind.name: kind.num_features for kind in manifest.types}
     needed, weights, out = {target.name}, 0, target.num_classes
@@ -96,15 +96,15 @@ def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
 
 def _expected(manifest: Manifest, request: PlanRequest, counts: dict[str, int], target: str) -> tuple[dict[str, float], ...]:
     """Return the expected distinct vertices of each type in a mini-batch, before the first hop and after each."""
-    held = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
-    sizes = [held]
+    reached = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
+    sizes = [reached]
     for fanout in request.fanouts:
         drawn = dict.fromkeys(counts, 0.0)
         for relation in manifest.relations:
             degree = relation.edges / max(1, counts[relation.destination])
-            drawn[relation.source] += held[relation.destination] * expected_picks(fanout, degree)
-        held = {name: n - (n - held[name]) * exp(-drawn[name] / n) if n else 0.0 for name, n in counts.items()}
-        sizes.append(held)
+            drawn[relation.source] += reached[relation.destination] * expected_picks(fanout, degree)
+        reached = {name: n - (n - reached[name]) * exp(-drawn[name] / n) if n else 0.0 for name, n in counts.items()}
+        sizes.append(reached)
     return tuple(sizes)
 
 
@@ -170,8 +170,8 @@ def _count_bytes(made: RelationalPlan) -> int:
     total = 0
     for relation in made.manifest.relations:
         rows = made.counts[relation.destination]
-        asked = (fanout for fanout in made.request.fanouts if fanout and not made.is_ragged(fanout))
-        counted = [fanout for fanout in asked if not is_padded(fanout, relation.edges, rows)]
+        drawing = (fanout for fanout in made.request.fanouts if fanout and not made.is_ragged(fanout))
+        counted = [fanout for fanout in drawing if not is_padded(fanout, relation.edges, rows)]
         widths = (RowLaw(fanout).width_of_counts(made.counts[relation.source]) for fanout in counted)
         total += rows * max(widths, default=0) if relation.edges else 0
     return total
@@ -181,9 +181,9 @@ def _requests(made: RelationalPlan, p: int, c: int) -> float:
     """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers; see `HopForm.of`."""
     request, others, sent = made.request, p // c - 1, 0.0
     trees, words = (request.batch_size, 4) if any(made.timed) else (1, 2)  # a run names its tree, their number, and the end of its window
-    for held, fanout in zip(made.frontiers, request.fanouts, strict=False):
+    for frontier, fanout in zip(made.frontiers, request.fanouts, strict=False):
         into = {relation.destination for relation in made.manifest.relations if relation.edges and fanout}
-        away = {name: held[name] / (p // c) for name in into}  # rows that one other rank holds
+        away = {name: frontier[name] / (p // c) for name in into}  # rows that one other rank holds
         sent += others * (2 * len(into) * any(away.values()) + sum(rows + words * min(rows, trees) for rows in away.values()))
         counted = made.is_ragged(fanout)
         for relation in made.manifest.relations if fanout else ():
@@ -208,14 +208,14 @@ def _rows_sent(made: RelationalPlan, p: int, c: int) -> float:
     only through V_t (`distributed.matrix.spgemm15d`).
     """
     counts, sent, others, words = made.counts, 0.0, p // c - 1, _words_of_rows(made)
-    for held, fanout in zip(made.frontiers, made.request.fanouts, strict=False):
+    for frontier, fanout in zip(made.frontiers, made.request.fanouts, strict=False):
         if not fanout or not words:
             continue
-        sent += (1 - 1 / c) * p * sum(held[name] * (8 + 4 * of_row) for name, of_row in words.items())  # told and returned
+        sent += (1 - 1 / c) * p * sum(frontier[name] * (8 + 4 * of_row) for name, of_row in words.items())  # told and returned
         if made.request.exchange == "rows-oblivious":
             sent += others * 4 * (sum(counts.values()) + sum(counts[name] * of_row for name, of_row in words.items()))
         else:
-            together = {name: union(held[name], counts[name], c) for name in words}
+            together = {name: union(frontier[name], counts[name], c) for name in words}
             sent += others * sum(together[name] * (8 + 4 * of_row) for name, of_row in words.items())
     return sent
 

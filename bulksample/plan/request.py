@@ -33,8 +33,8 @@ def parse_bytes(text: Any) -> Any:
     """Read ``80GB``, ``74.5 GiB`` or ``80e9`` as a number of bytes; return a number unchanged. Raises `UsageError`."""
     if not isinstance(text, str):
         return text
-    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
-    size = float(found[1]) * _UNITS.get(found[2], 0) if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
+    size = float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
     if not 1 <= size < math.inf:
         raise UsageError(f"a size must be a number with an optional unit; got {text!r}; use 80GB, 74.5GiB or 80000000000")
     return int(size)
@@ -60,6 +60,7 @@ def _of_train(group: type[Options], name: str) -> Any:
 
 
 _Positive = Annotated[int, Field(ge=1)]
+_Bytes = Annotated[_Positive, BeforeValidator(parse_bytes)]
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Numbers = Annotated[tuple[_Positive, ...], BeforeValidator(_numbers)]
 
@@ -94,7 +95,7 @@ class PlannedTraining(Options):
     eval_fanouts: tuple[int, ...] = _of_train(EvaluationOptions, "eval_fanouts")
     eval_seeds: int = _of_train(EvaluationOptions, "eval_seeds")
     scored: Annotated[int, Field(ge=0)] | None = Field(None, description="Vertices of val and test to score. Default: as many as seeds.")
-    eval_memory: Annotated[int, Field(ge=1), BeforeValidator(parse_bytes)] | None = Field(
+    eval_memory: _Bytes | None = Field(
         None, description="Memory of a rank for exact evaluation, such as 4GB, which streams beyond it. Default: all that gathering needs.",
     )  # fmt: skip
 
@@ -109,20 +110,14 @@ class Machine(Options):
         "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
     )  # fmt: skip
     topology: Literal["replicated", "partitioned"] | None = Field(None, description="Placements to compare: this one of A. Default: all.")
-    features: FeaturePlacement | None = Field(
-        None, description="Placements to compare: this one of H. Default: all.",
-    )  # fmt: skip
+    features: FeaturePlacement | None = Field(None, description="Placements to compare: this one of H. Default: all.")
     feature_replication: int | None = _of_train(DistributionOptions, "feature_replication")
     grid_order: Literal["auto", "rows", "columns"] = _of_train(DistributionOptions, "grid_order")
     exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(DistributionOptions, "exchange")
     device_comm: Literal["auto", "host", "nccl", "mpi"] = _of_train(ComputingOptions, "device_comm")
-    host_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
-        None, description="Memory of a machine, such as 500GB. Default: enough.",
-    )  # fmt: skip
+    host_memory: _Bytes | None = Field(None, description="Memory of a machine, such as 500GB. Default: enough.")
     device: str = Field("a100-80gb", description=f"Device of a rank: {', '.join(DEVICES)}.")
-    device_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
-        None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.",
-    )  # fmt: skip
+    device_memory: _Bytes | None = Field(None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.")
     reserve: float = Field(0.1, ge=0, lt=1, description="Share of the memory left to the framework and to fragmentation.")
     network: str | None = Field(
         None, description=f"Network: {', '.join(NETWORKS)}, or a file of `bulksample info --network`. Default: the usual one of --device.",
@@ -174,8 +169,8 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     @property
     def scored_vertices(self) -> int:
         """S, the vertices of val and test that sampled scores draw for."""
-        found = min(self.seeds or self.vertices, self.vertices) if self.scored is None else self.scored
-        return min(found, 2 * self.eval_seeds) if self.eval_seeds else found
+        count = min(self.seeds or self.vertices, self.vertices) if self.scored is None else self.scored
+        return min(count, 2 * self.eval_seeds) if self.eval_seeds else count
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -208,8 +203,8 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     def connection(self) -> NetworkProfile:
         """Return the network, with the rates of the request in place of its own."""
         network = network_named(self.network or self.machine().network)
-        given = {name: getattr(self, name) for name in ("latency", "inside", "between")}
-        rates = {name: Rate(value, "given", name) for name, value in given.items() if value is not None}
+        values = {name: getattr(self, name) for name in ("latency", "inside", "between")}
+        rates = {name: Rate(value, "given", name) for name, value in values.items() if value is not None}
         if self.latency is not None:
             rates["latency_inside"] = Rate(min(self.latency, network.latency_inside.value), "given", "latency")
         return replace(network, **rates, per_node=self.devices_per_node or network.per_node)

@@ -23,7 +23,7 @@ third of a step's computing.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import ceil, expm1
 
 from ..distributed.matrix.grid import Order
@@ -33,31 +33,20 @@ from .measured import Measured
 from .profiles import DeviceProfile
 from .request import PlanRequest
 from .sizes import Sizes, expected_sizes
-from .traffic import CandidateGrid, SentPerRank, feature_group, features_away, fetching, inside_shares, sampling
+from .traffic import CandidateGrid, Figures, SentPerRank, feature_group, features_away, fetching, inside_shares, sampling
 
 _NUMBERED = 17  # bytes of an id that is numbered: read twice, its mark, its number, and the result
 _SPLITS = 3
 
 
 @dataclass(frozen=True)
-class Moving:
-    """Seconds of exchanges. They add up, and a factor repeats them."""
+class Moving(Figures):
+    """Seconds of exchanges; those of several causes follow each other."""
 
     bytes: float = 0.0  # on links, at their bandwidth
     latency: float = 0.0  # messages that wait for each other
     host: float = 0.0  # the processor of a rank, for collectives and messages
     staging: float = 0.0  # copies between devices and the host, where the ranks exchange host memory
-
-    @property
-    def total(self) -> float:
-        """Seconds of all causes: they follow each other."""
-        return self.bytes + self.latency + self.host + self.staging
-
-    def __add__(self, other: Moving) -> Moving:
-        return Moving(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
-
-    def __mul__(self, factor: float) -> Moving:
-        return Moving(*(factor * own for own in astuple(self)))
 
 
 def exchanged(request: PlanRequest, sent: float, calls: float, size: int, inside: float) -> Moving:
@@ -112,7 +101,7 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     sampled = transfer(request, sampling(request, sizes, grid, k), grid, order) * (1 / k)
     fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)
     sample = sizes.edges / device.sampling.value + sampled.total
-    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, grid, device)
+    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, device)
     fetch = copies(request, sizes, grid) * gather + coding(request, sizes, grid, device) + fetched.total
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
     reduce = max(gradients.total, measured.reduce_seconds if measured.reduce_ranks == grid.ranks else 0.0)
@@ -148,7 +137,7 @@ def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> floa
     return operations / device.operations.value + aggregated / device.bandwidth.value
 
 
-def gathering(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
+def gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
     """Seconds in which the rows of H of a mini-batch are put in order."""
     return sizes.inputs * request.feature_width * request.feature_bytes / device.gather.value
 
@@ -188,7 +177,7 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
     speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device)
     if request.evaluation == "exact":
         if measured.evaluate_seconds is None:
-            copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, grid, measured.device)
+            copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, measured.device)
             return _exact(request, grid, measured, speed, copying)
         whole = CandidateGrid(measured.evaluate_ranks, measured.evaluate_ranks, "replicated")
         ratio = measured.evaluate_seconds / _exact(request, whole, measured, 1.0, 1.0).seconds
@@ -235,10 +224,6 @@ def _sampled(request: PlanRequest, grid: CandidateGrid, measured: Measured, spee
     k = min(scoring_bulk(scored.batch_size, scored.fanouts), -(-minibatches // grid.ranks))
     drawn, fetch = sampling(scored, sizes, grid, k), fetching(scored, sizes, grid, k)
     moving: Moving = transfer(scored, drawn, grid, grid.order) * (1 / k) + fetch_transfer(scored, sizes, grid, k)
-    work = (
-        copies(scored, sizes, grid) * gathering(scored, sizes, grid, device)
-        + coding(scored, sizes, grid, device)
-        + speed * computing(scored, sizes, device) / 3
-    )
-    each = sizes.edges / device.sampling.value + work + moving.total
+    fetched = copies(scored, sizes, grid) * gathering(scored, sizes, device) + coding(scored, sizes, grid, device)
+    each = sizes.edges / device.sampling.value + (fetched + speed * computing(scored, sizes, device) / 3) + moving.total
     return -(-minibatches // grid.ranks) * each, minibatches * ((drawn.column + drawn.row) / k + fetch.column)

@@ -87,18 +87,18 @@ def union(part: float, whole: float, parts: float) -> float:
 
 def _node_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
     n, d = request.vertices, request.degree
-    held: list[float] = [0.0, float(seeds)]  # vertices before the first hop, and after each
+    vertices: list[float] = [0.0, float(seeds)]  # vertices before the first hop, and after each
     left: list[float] = [1.0]  # for the vertices found in each hop: the share of their edges that no hop has drawn yet
     hops: list[ExpectedHop] = []
     for fanout in request.fanouts:
         expanding = len(left) if request.frontier == "all" else 1  # groups of vertices that draw, counted from the newest
-        rows = held[-1] - held[-1 - expanding]
+        rows = vertices[-1] - vertices[-1 - expanding]
         share = 1.0 if fanout < 0 or fanout >= d else fanout / d
         left = [kept * (1 - share) if i >= len(left) - expanding else kept for i, kept in enumerate(left)]
-        drawn = sum((b - a) * d * (1 - kept) for a, b, kept in zip(held, held[1:], left, strict=False))
-        edges, found = rows * d * share, n - (n - seeds) * exp(-drawn / n)
-        hops.append(ExpectedHop(rows, edges, 0, 0, held[-1], found, _block_edges(request, hops, edges)))
-        held.append(hops[-1].sources)
+        drawn = sum((b - a) * d * (1 - kept) for a, b, kept in zip(vertices, vertices[1:], left, strict=False))
+        edges, sources = rows * d * share, n - (n - seeds) * exp(-drawn / n)
+        hops.append(ExpectedHop(rows, edges, 0, 0, vertices[-1], sources, _block_edges(request, hops, edges)))
+        vertices.append(hops[-1].sources)
         left.append(1.0)
     return hops
 
@@ -106,19 +106,19 @@ def _node_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
 def _layer_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
     n, d = request.vertices, request.degree
     static = request.sampler == "fastgcn"
-    before, held, hops = 0.0, float(seeds), list[ExpectedHop]()
+    before, destinations, hops = 0.0, float(seeds), list[ExpectedHop]()
     for fanout in request.fanouts:
-        rows = held if request.frontier == "all" else held - before
+        rows = destinations if request.frontier == "all" else destinations - before
         mean = d if static else rows * d / n  # mean edges from a candidate into the rows that P sums
         candidates = -n * expm1(-mean)
         drawn = candidates if fanout < 0 else min(float(fanout), candidates)
         y = 1.0 if drawn >= candidates else -log1p(-drawn / n) / mean
         edges = rows * d * (1 - (1 - y) * (1 - drawn / n))
         # of the vertices that a static law draws, those with an edge into the rows
-        found = n * (1 - exp(-d * y) - exp(-d * rows / n) + exp(-d * (1 - (1 - y) * (1 - rows / n)))) if static else drawn
-        sources = held + found * (1 - held / n)
-        hops.append(ExpectedHop(rows, edges, drawn, candidates, held, sources, _block_edges(request, hops, edges)))
-        before, held = held, hops[-1].sources
+        new = n * (1 - exp(-d * y) - exp(-d * rows / n) + exp(-d * (1 - (1 - y) * (1 - rows / n)))) if static else drawn
+        sources = destinations + new * (1 - destinations / n)
+        hops.append(ExpectedHop(rows, edges, drawn, candidates, destinations, sources, _block_edges(request, hops, edges)))
+        before, destinations = destinations, hops[-1].sources
     return hops
 
 

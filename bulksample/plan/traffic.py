@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from math import expm1
+from operator import add
+from typing import Self
 
 from ..distributed.matrix.grid import Order
 from ..distributed.matrix.reply_slots import is_padded
@@ -50,7 +52,23 @@ class CandidateGrid:
 
 
 @dataclass(frozen=True)
-class SentPerRank:
+class Figures:
+    """A dataclass of numbers, which add up field by field and together, and which a factor repeats."""
+
+    @property
+    def total(self) -> float:
+        """The sum of all fields."""
+        return float(sum(astuple(self)))
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(add, astuple(self), astuple(other)))
+
+    def __mul__(self, factor: float) -> Self:
+        return type(self)(*(factor * number for number in astuple(self)))
+
+
+@dataclass(frozen=True)
+class SentPerRank(Figures):
     """Bytes and collectives of one rank on average, inside its process column and its process row."""
 
     column: float = 0.0  # bytes sent, without the lengths that go ahead of messages
@@ -60,23 +78,15 @@ class SentPerRank:
     column_words: float = 0.0  # collectives of lengths alone
     row_words: float = 0.0
 
-    def __add__(self, other: SentPerRank) -> SentPerRank:
-        return SentPerRank(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
-
 
 @dataclass(frozen=True)
-class EpochBytes:
+class EpochBytes(Figures):
     """Bytes that all ranks send in an epoch, by kind."""
 
     topology: float
     features: float
     gradients: float
     control: float
-
-    @property
-    def total(self) -> float:
-        """Bytes of all kinds."""
-        return self.topology + self.features + self.gradients + self.control
 
 
 def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> EpochBytes:
@@ -121,7 +131,7 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
         return []
     policy = _owner if request.exchange == "owner" else _rows
     away = [sizes.away(grid.ranks, grid.rows, i) for i in range(len(sizes.hops))]
-    return [policy(request, hop, fanout, grid, k, own) for hop, fanout, own in zip(sizes.hops, request.fanouts, away, strict=True)]
+    return [policy(request, hop, fanout, grid, k, share) for hop, fanout, share in zip(sizes.hops, request.fanouts, away, strict=True)]
 
 
 def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> SentPerRank:
@@ -168,11 +178,6 @@ def inside_shares(ranks: int, replication: int, per_node: int, order: Order) -> 
     return tuple((min(max(1, on), size) - 1) / (size - 1) if size > 1 else 1.0 for on, size in ((column, q), (row, c)))  # type: ignore[return-value]
 
 
-def published(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> PublishedWords:
-    """Return the published cost of the 1.5D algorithm for an epoch."""
-    return published_words(grid.ranks, grid.replication, [request.minibatches * hop.rows for hop in sizes.hops], request.degree)
-
-
 def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
     others = grid.rows - 1
     if request.sampler == "sage":
@@ -180,8 +185,8 @@ def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateG
         answers = 4 * fanout * hop.rows if padded else 4 * hop.edges
         sent = others * (4 + 8 * k) + k * away * (4 * hop.rows + answers)
         return SentPerRank(column=sent, column_calls=3, column_words=1)
-    asked = others * (4 + 12 * k + 4 * k * hop.drawn)
-    restrict = SentPerRank(column=asked + k * away * (8 * hop.rows + 12 * hop.edges), column_calls=4, column_words=2)
+    requested = others * (4 + 12 * k + 4 * k * hop.drawn)
+    restrict = SentPerRank(column=requested + k * away * (8 * hop.rows + 12 * hop.edges), column_calls=4, column_words=2)
     if request.sampler == "fastgcn":
         return restrict
     own_range = hop.candidates / grid.rows
@@ -193,15 +198,15 @@ def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateG
 def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int, away: float) -> SentPerRank:
     """Predict the fetch of distinct rows of A: members of the process row are told their ids, fetch the rows and send them back."""
     entry = 12 if request.weighted else 4  # bytes of an entry of A in a message
-    own = union(hop.rows, request.vertices, k) * (1 - 1 / grid.replication)
-    returned = SentPerRank(row=own * (8 + entry * request.degree), row_calls=4, row_words=2)
+    distinct = union(hop.rows, request.vertices, k) * (1 - 1 / grid.replication)
+    returned = SentPerRank(row=distinct * (8 + entry * request.degree), row_calls=4, row_words=2)
     fetch = _stages(request, hop, grid, k, entry, away) + returned
     if request.sampler != "ladies":
         return fetch
     others = grid.replication - 1
     products = -request.vertices * expm1(-hop.rows * request.degree / (grid.replication * request.vertices))
-    told = 4 * k * hop.rows * (1 - 1 / grid.replication)
-    reduce = SentPerRank(row=told + others * (4 + k * (12 + 12 * products)), row_calls=4, row_words=2)
+    ids = 4 * k * hop.rows * (1 - 1 / grid.replication)
+    reduce = SentPerRank(row=ids + others * (4 + k * (12 + 12 * products)), row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, 12, away) + reduce + fetch
 
 
@@ -217,43 +222,21 @@ def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int,
     return SentPerRank(column=moved, column_calls=3 * used + stages, column_words=used)
 
 
-@dataclass(frozen=True)
-class PublishedWords:
-    """Numbers (words) that one process sends by the formula of the 1.5D paper, summed over layers: one field for each of its terms."""
+def published_words(ranks: int, replication: int, rows_per_layer: Sequence[float], degree: float) -> tuple[float, float, float]:
+    """Evaluate the three terms of the published cost of the 1.5D product P = Q A, summed over layers.
 
-    ranks: int
-    replication: int
-    column_ids: float
-    row_data: float
-    all_reduce: float
-
-    @property
-    def per_process(self) -> float:
-        """Words of one process: the formula as printed."""
-        return self.column_ids + self.row_data + self.all_reduce
-
-    @property
-    def moved(self) -> float:
-        """Words that all processes move. An all-reduce of one process (c = 1) moves none."""
-        reduced = self.ranks * self.all_reduce if self.replication > 1 else 0.0
-        return self.replication * (self.column_ids + self.row_data) + reduced
-
-
-def published_words(ranks: int, replication: int, rows_per_layer: Sequence[float], degree: float) -> PublishedWords:
-    """Evaluate the published cost of the 1.5D product P = Q A, given the rows of Q in each layer, summed over ranks.
-
-    With k b rows of Q, d entries in a row of A, and p ranks on a p/c x c grid, the critical path of a process has
+    `rows_per_layer` are the rows of Q, summed over ranks. With k b rows of Q, d entries in a row of A, and p ranks on a p/c x c grid, the
+    critical path of a process has
 
         k b / c              words on the column ids of Q that it gathers,
         k b d / c            words on rows of A,
         c k b d / p          words on the all-reduce over its process row.
 
-    `rows_per_layer` is k b for the layer of the seeds, then k b s, k b s**2, ... as published, without deduplication of frontiers; or the
-    actual numbers of rows. A word is an entry: an id and its value, if there is one. The first two terms count what one process of a column
-    sends while the others wait, over the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the
-    all-reduces move c k b d words.
+    As published, k b are the rows for the layer of the seeds, then k b s, k b s**2, ... without deduplication of frontiers. A word is an
+    entry: an id and its value, if there is one. The first two terms count what one process of a column sends while the others wait, over
+    the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the all-reduces move c k b d words.
 
     Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2.
     """
     rows = float(sum(rows_per_layer))
-    return PublishedWords(ranks, replication, rows / replication, rows * degree / replication, replication * rows * degree / ranks)
+    return rows / replication, rows * degree / replication, replication * rows * degree / ranks
