@@ -118,42 +118,42 @@ def compare(
     for seed, one in itertools.product(seeds, methods):
         folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
         options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
-        asked = {**identity, "options": options}  # by which a run is recognised
-        planned.append((one.label, seed, folder, asked))
+        recipe = {**identity, "options": options}  # by which a run is recognised
+        planned.append((one.label, seed, folder, recipe))
         before = (_object(folder / "run.json") or {}).get("asked")
-        if not overwrite and isinstance(before, dict) and before != asked and _finished("", 0, folder, before):
-            other = ", ".join(key for key in asked if before.get(key) != asked[key])
+        if not overwrite and isinstance(before, dict) and before != recipe and _finished("", 0, folder, before):
+            other = ", ".join(key for key in recipe if before.get(key) != recipe[key])
             raise UsageError(f"{folder} holds a finished run with other {other}; use another folder, or --overwrite")
     runs: list[ContestantRun] = []
-    for label, seed, folder, asked in planned:
+    for label, seed, folder, recipe in planned:
         if any(run.label == label and run.failure for run in runs):
             continue
-        run = None if overwrite else _finished(label, seed, folder, asked)
-        run = run or _run(setup, label, seed, folder, asked)
+        run = None if overwrite else _finished(label, seed, folder, recipe)
+        run = run or _run(setup, label, seed, folder, recipe)
         runs.append(run)
         if not quiet:
             print(_progress(run), file=sys.stderr)
     return runs
 
 
-def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun:
+def _run(setup: SharedSetup, label: str, seed: int, folder: Path, recipe: dict[str, Any]) -> ContestantRun:
     """Train, and write run.json, by which a later call recognises the run."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("run.json", "report.json", "metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
     place = folder.absolute()
     files = ["--overwrite", "--json", str(place / "report.json"), "--metrics", str(place / "metrics.jsonl"), "--quiet"]
-    command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *asked["options"], *files]
+    command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *recipe["options"], *files]
     ended = launch(command, folder / "log.txt", setup.limit, alone=not setup.start)
-    record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}
+    record = {"asked": recipe, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}
     write_file(folder / "run.json", json.dumps(record, indent=2) + "\n")
     return _read(label, seed, folder, record, kept=False)
 
 
-def _finished(label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun | None:
+def _finished(label: str, seed: int, folder: Path, recipe: dict[str, Any]) -> ContestantRun | None:
     """Return the run in a folder if it had the same options and did not fail."""
     record = _object(folder / "run.json")
-    if record is None or record.get("asked") != asked or record.get("failure") or _object(folder / "report.json") is None:
+    if record is None or record.get("asked") != recipe or record.get("failure") or _object(folder / "report.json") is None:
         return None
     return _read(label, seed, folder, record, kept=True)
 

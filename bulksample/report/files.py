@@ -27,8 +27,8 @@ def found_under(path: Path) -> list[Path]:
     """Return a file itself, or the .json and .jsonl files under a folder, sorted by name, without the states of checkpoints."""
     if path.is_dir():
         json_files = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
-        held = (file for file in json_files if not (file.name == "state.json" and file.parent.name.startswith("step-")))
-        results = sorted(held, key=lambda file: (file.parent, file.stem))
+        others = (file for file in json_files if not (file.name == "state.json" and file.parent.name.startswith("step-")))
+        results = sorted(others, key=lambda file: (file.parent, file.stem))
         if not results:
             raise DataError(f"{path}: holds no .json or .jsonl file; use a folder with results of `bulksample train --json`")
         return results
@@ -53,9 +53,8 @@ def load(file: Path) -> JsonObject:
     result = _parsed(_text(file), str(file))
     if not isinstance(result, dict):
         raise DataError(f"{file}: a result is one JSON object; got {type(result).__name__}")
-    checks = {"run": _check_run, "comparison": _check_comparison, "bench": _check_bench}
     if kind := kind_of(result):
-        checks[kind](str(file), result)
+        CHECKS[kind](str(file), result)
     return result
 
 
@@ -141,6 +140,9 @@ def _check_bench(file: str, result: JsonObject) -> None:
     for name, spread in result["results"].items():
         _must(isinstance(spread, dict), file, name, spread)
         _numbers(f"{file}, {name}", spread, _SPREAD)
+
+
+CHECKS = {"run": _check_run, "comparison": _check_comparison, "bench": _check_bench}
 
 
 def _numbers(where: str, result: JsonObject, names: tuple[str, ...]) -> None:

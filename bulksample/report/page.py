@@ -28,7 +28,7 @@ class Page:
 
     def __init__(self, reading: Reading, device: str = "cpu", network: str = "loopback") -> None:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
-        trained = [one for one in self.series if one.runs[0].trained and one.first]
+        self._finished = trained = [one for one in self.series if one.runs[0].trained and one.first]
         styles = styles_of(one.label for one in self.series if one.lines)
         drawn = [charts.phases(trained), *charts.progress(self.series, styles), charts.bytes_by_kind(trained)]
         drawn += [*charts.scaling(families(self.series, device, network)), charts.balance(trained), charts.sampling(self.series)]
@@ -36,8 +36,8 @@ class Page:
         tables = [(name, head_and_body(one["methods"], list(one["networks"]))) for name, one in reading.comparisons]
         self.comparisons = [(name, TextTable(*table)) for name, table in tables]
         alike = trained or [one for one in self.series if one.first]
-        told = [[name.replace("_", " "), *values] for name, values in differences(alike).items()]
-        self.differences = TextTable(["setting", *(one.label for one in alike)], told)
+        rows = [[name.replace("_", " "), *values] for name, values in differences(alike).items()]
+        self.differences = TextTable(["setting", *(one.label for one in alike)], rows)
         self.environments = environments(self.series)
         self._runs = reading.runs
 
@@ -65,7 +65,7 @@ class Page:
     @property
     def best(self) -> list[tuple[str, str, str]]:
         """The best of several series: a title, the label, and the value."""
-        trained = [one for one in self.series if one.runs[0].trained and one.first]
+        trained = self._finished
         if len(trained) < 2:
             return []
         scored = [one for one in trained if one.text(score)]

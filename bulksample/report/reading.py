@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from ..data.result_places import companion
 from ..errors import DataError
-from .files import JsonObject, found_under, kind_of, lines_of_epochs, load
+from .files import CHECKS, JsonObject, found_under, kind_of, lines_of_epochs, load
 
 _GENERIC = ("report", "result", "metrics", "lines")  # file names that do not name a run; the name of the folder does
 
@@ -66,31 +66,31 @@ def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
     """
     files = {file: path.is_dir() for path in paths for file in found_under(path)}
     objects = {file: load(file) for file in files if file.suffix != ".jsonl"}
-    comparisons = [(file, found) for file, found in objects.items() if kind_of(found) == "comparison"]
-    runs = _in_order([Run("", file, found, label=_label(file)) for file, found in objects.items() if kind_of(found) == "run"], comparisons)
+    by_kind = {kind: [(file, result) for file, result in objects.items() if kind_of(result) == kind] for kind in CHECKS}
+    comparisons, benches = by_kind["comparison"], by_kind["bench"]
+    runs = _in_order([Run("", file, result, label=_label(file)) for file, result in by_kind["run"]], comparisons)
     lines = {file: lines_of_epochs(file) for file in _beside(runs, files)}
-    runs = [Run(run.name, run.path, run.report, lines.pop(_lines_of(run, runs), []), run.label) for run in runs]
-    runs += [Run("", file, {}, found) for file, found in lines.items() if found]
-    benches = [(file, found) for file, found in objects.items() if kind_of(found) == "bench"]
+    runs = [replace(run, lines=lines.pop(_lines_of(run, runs), [])) for run in runs]
+    runs += [Run("", file, {}, epochs) for file, epochs in lines.items() if epochs]
     known = {file for file, _ in (*comparisons, *benches)} | {run.path for run in runs} | {run.path.with_name("run.json") for run in runs}
     skipped = [(file, _reason(file, objects[file], inside)) for file, inside in files.items() if file in objects and file not in known]
     if not (runs or comparisons or benches):
         raise DataError(f"{', '.join(map(str, paths))}: holds no result; use files that `bulksample train`, `sample` or `compare` wrote")
     if not mixed_versions:
         _one_version(runs)
-    named = [Run(name, run.path, run.report, run.lines, run.label) for name, run in zip(_names(runs), runs, strict=True)]
+    named = [replace(run, name=name) for name, run in zip(_names(runs), runs, strict=True)]
     return Reading(named, _titled(comparisons), _titled(benches), skipped)
 
 
-def _reason(file: Path, found: JsonObject, inside: bool) -> str:
+def _reason(file: Path, result: JsonObject, inside: bool) -> str:
     """Return the reason for skipping a file. Raise `DataError` for an unknown file that the user named."""
     for what, keys in _OTHERS.items():
-        if keys <= found.keys():
+        if keys <= result.keys():
             return f"is {what}"
     if inside:
         return "is no result of `train`, `sample` or `compare`"
-    held = ", ".join(map(repr, list(found)[:4])) or "nothing"
-    raise DataError(f"{file}: is no result; it holds {held}; use a file that `bulksample train`, `sample` or `compare` wrote")
+    keys_of_file = ", ".join(map(repr, list(result)[:4])) or "nothing"
+    raise DataError(f"{file}: is no result; it holds {keys_of_file}; use a file that `bulksample train`, `sample` or `compare` wrote")
 
 
 def _label(file: Path) -> str | None:
@@ -101,7 +101,7 @@ def _label(file: Path) -> str | None:
 
 def _in_order(runs: list[Run], comparisons: list[tuple[Path, JsonObject]]) -> list[Run]:
     """Sort the runs of a comparison by the order of the methods in its table."""
-    methods = {file.absolute().parent: [row["method"] for row in found["methods"]] for file, found in comparisons}
+    methods = {file.absolute().parent: [row["method"] for row in table["methods"]] for file, table in comparisons}
     first = {run.comparison: i for i, run in reversed(list(enumerate(runs)))}
 
     def place(numbered: tuple[int, Run]) -> tuple[int, int, int]:

@@ -117,8 +117,8 @@ def _label(group: list[Run]) -> str:
 def settings(run: Run) -> dict[str, Any]:
     """Return the configuration of a run, or what an older report holds of it, without the seed and the paths of results."""
     report = run.report
-    given = report.get("config") or {key: report[key] for key in _SETTINGS if key in report}
-    chosen = {key: value for key, value in given.items() if key not in _IGNORED}
+    config = report.get("config") or {key: report[key] for key in _SETTINGS if key in report}
+    chosen = {key: value for key, value in config.items() if key not in _IGNORED}
     return chosen | {key: report[key] for key in _OF_REPORT if key in report}
 
 
@@ -147,13 +147,13 @@ def _text(value: Any) -> str:
 
 def environments(series: list[Series]) -> list[tuple[str, dict[str, str]]]:
     """Return every environment of the runs, each with the labels of the series that ran in it."""
-    found: dict[str, list[str]] = {}
+    labelled: dict[str, list[str]] = {}
     for one in series:
         for run in one.runs:
             if "environment" in run.report:
-                labels = found.setdefault(json.dumps(run.report["environment"], sort_keys=True), [])
+                labels = labelled.setdefault(json.dumps(run.report["environment"], sort_keys=True), [])
                 labels += [one.label] if one.label not in labels else []
-    return [(", ".join(labels), {key: _text(value) for key, value in json.loads(text).items()}) for text, labels in found.items()]
+    return [(", ".join(labels), {key: _text(value) for key, value in json.loads(text).items()}) for text, labels in labelled.items()]
 
 
 def split_and_metric(series: Iterable[Series]) -> str:
@@ -171,8 +171,8 @@ def metric_of(series: Iterable[Series]) -> str:
 def by_validation(one: Series) -> float:
     """Return a number that is larger for the series with the better validation score, or score if there is no validation split."""
     metric = str(one.first["metric"])
-    scores = [score(run.report) if (found := run.report.get(f"val_{metric}")) is None else found for run in one.runs]
-    return goodness(metric, statistics.fmean(found for found in scores if found is not None))
+    scores = [score(run.report) if (validation := run.report.get(f"val_{metric}")) is None else validation for run in one.runs]
+    return goodness(metric, statistics.fmean(validation for validation in scores if validation is not None))
 
 
 def score(report: dict[str, Any]) -> float | None:
@@ -212,12 +212,12 @@ def families(series: list[Series], device: str = "cpu", network: str = "loopback
             kept = {key: value for key, value in settings(one.runs[0]).items() if key not in _BY_RANKS}
             alike = [kept, one.first["data"], one.first.get("environment", {}).get("version")]
             groups.setdefault(json.dumps(alike, sort_keys=True, default=str), []).append(one)
-    found = [
+    sorted_groups = [
         sorted(part, key=lambda one: one.first["ranks"])
         for group in groups.values() for part in _one_for_each_size(group)
         if len({one.first["ranks"] for one in part}) > 1
     ]  # fmt: skip
-    return [_family(label, group, device, network) for label, group in zip(_labels(found), found, strict=True)]
+    return [_family(label, group, device, network) for label, group in zip(_labels(sorted_groups), sorted_groups, strict=True)]
 
 
 def _one_for_each_size(group: list[Series]) -> list[list[Series]]:
@@ -236,19 +236,19 @@ def _labels(groups: list[list[Series]]) -> list[str]:
     """Return the method and the graph of each group, and the settings in which groups of the same method and graph differ."""
     firsts = [group[0] for group in groups]
     short = [f"{one.first['config']['method']}, {one.first['data']['name']}" for one in firsts]
-    told = []
+    labels = []
     for one, label in zip(firsts, short, strict=True):
         alike = [settings(other.runs[0]) for other, theirs in zip(firsts, short, strict=True) if theirs == label]
-        own = settings(one.runs[0])
-        differs = [key for key in own if key != "ranks" and len({str(other.get(key)) for other in alike}) > 1]
+        chosen = settings(one.runs[0])
+        differs = [key for key in chosen if key != "ranks" and len({str(other.get(key)) for other in alike}) > 1]
         named = [key for key in ("graph", "topology", "features") if key in differs] or differs
-        told.append(", ".join([label, *(f"{key.replace('_', ' ')} {own[key]}" for key in named)]))
-    return numbered(told)
+        labels.append(", ".join([label, *(f"{key.replace('_', ' ')} {chosen[key]}" for key in named)]))
+    return numbered(labels)
 
 
 def _family(label: str, members: list[Series], device: str, network: str) -> Family:
     """Return a family, predicted from its smallest run unless `plan` cannot do that."""
-    report, found = members[0].first, dict[int, Point]()
+    report, predicted = members[0].first, dict[int, Point]()
     config = report["config"]
     if strange := [key for key, value in _PLANNED.items() if config.get(key) != value]:
         return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
@@ -262,7 +262,7 @@ def _family(label: str, members: list[Series], device: str, network: str) -> Fam
             graph = {"replicated+partitioned": "published"}.get(one.first["graph"], one.first["graph"])
             spread = graph in ("partitioned", "published") and p > 1
             row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, graph), inf, measured)
-            found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
+            predicted[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
     except (UsageError, DataError) as error:
         return Family(label, members, {}, str(error))
-    return Family(label, members, found, "")
+    return Family(label, members, predicted, "")

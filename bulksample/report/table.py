@@ -48,9 +48,9 @@ def _scores(runs: list[ContestantRun], row: dict[str, Any]) -> dict[int, float]:
     return {seed: score for seed, score in scores.items() if score is not None}
 
 
-def paired(own: dict[int, float], other: dict[int, float]) -> dict[str, Any] | None:
+def paired(scores: dict[int, float], other: dict[int, float]) -> dict[str, Any] | None:
     """Return the mean of the differences by seed and its 95 % interval by Student's t; None without two seeds that both have."""
-    differences = [own[seed] - other[seed] for seed in own if seed in other]
+    differences = [scores[seed] - other[seed] for seed in scores if seed in other]
     if len(differences) < 2:
         return None
     mean, n = fmean(differences), len(differences)
