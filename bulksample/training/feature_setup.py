@@ -23,10 +23,11 @@ from ..distributed.matrix.block_rows import count_references
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout, TypeLayouts
-from ..distributed.matrix.open_graph import OpenBlock, open_layout
+from ..distributed.matrix.open_graph import OpenBlock, open_layouts
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..errors import UsageError
+from ..graph import NODE
 from ..loading.division import EpochShare, SeedGroups
 from ..loading.loader import BulkLoader
 from ..local_adjacency import LocalAdjacency
@@ -134,8 +135,8 @@ def remote_features(
     """Read this rank's block row of the features, whose vertices `references` takes, on a grid of their own; collective."""
 
     source, grid = directory_of(request.source), request.placement.feature_grid(request.comm)
-    layout = open_layout(source, request.placement, grid, config.seed)
-    members = layout.members(grid.row)
+    layouts = open_layouts(source, request.placement, grid, config.seed)
+    layout, members = layouts.of[NODE], layouts.members(NODE)
     cached = choose_cached(config, request, layout, grid.column_comm, lambda: references(members), draws)
     x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, members))
     rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)

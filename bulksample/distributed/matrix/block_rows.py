@@ -95,8 +95,8 @@ class BlockRowAdjacency(InBlockRows):
         if entries == "weights":
             return self.block
         if self._squares is None:
-            own = count_references(self.grid.column_comm, self.layout, self.block.indices)
-            longest = int(self.grid.column_comm.allgather(np.array([np.max(own, initial=0)]), "topology").max())
+            counts = count_references(self.grid.column_comm, self.layout, self.block.indices)
+            longest = int(self.grid.column_comm.allgather(np.array([np.max(counts, initial=0)]), "topology").max())
             self._squares = LocalAdjacency(self.block, self.backend, longest).squares
         return self._squares
 

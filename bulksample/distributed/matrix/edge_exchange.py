@@ -46,7 +46,7 @@ class EdgeExchange:
         named = [np.unique(self._layout.places(v).astype(np.int64) * n + u, return_inverse=True) for v, u in fetches]
         wanted = [np.stack([keys // n, keys % n], axis=1).astype(np.int32) for keys, _ in named]
         requests = request_ids(self.comm, self._layout.bounds, wanted)
-        return [partial(self._begin, position, own, numbers) for (_, position), own in zip(named, requests, strict=True)]
+        return [partial(self._begin, position, request, numbers) for (_, position), request in zip(named, requests, strict=True)]
 
     def _begin(self, position: np.ndarray, requests: RowRequests, numbers: bool) -> EdgeFetch:
         """Send the numbers and the features of the requested edges."""
@@ -61,8 +61,8 @@ class EdgeExchange:
     def _entries(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` if this rank does not hold an edge."""
         rows = ends[:, 0] - np.int32(self._first)
-        held = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
-        entries = self._block.find(rows, ends[:, 1]) if held else np.array([-1])
+        is_own = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
+        entries = self._block.find(rows, ends[:, 1]) if is_own else np.array([-1])
         if entries.min(initial=0) < 0:
             raise PeerLost(f"rank {self.comm.rank} was asked for an edge that it does not hold")
         return rows, entries
@@ -76,6 +76,6 @@ class EdgeFetch:
 
     def wait(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return numbers (int64, shape (m,)) and features (shape (m, d)) in the requested order; None for what was not fetched."""
-        found = [one.wait()[self._position] for one in self._pending]
-        numbers = found.pop(0) if self._numbers else None
-        return numbers, found[0] if found else None
+        received = [one.wait()[self._position] for one in self._pending]
+        numbers = received.pop(0) if self._numbers else None
+        return numbers, received[0] if received else None

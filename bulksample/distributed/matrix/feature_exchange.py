@@ -124,7 +124,7 @@ class RowExchange:
         """
         named = [self._named(vertices) for vertices in fetches]
         requests = request_ids(self.comm, self.bounds, [one.ids[one.away].astype(np.int32) for one in named])
-        return [partial(self.begin, one, own) for one, own in zip(named, requests, strict=True)]
+        return [partial(self.begin, one, request) for one, request in zip(named, requests, strict=True)]
 
     def _named(self, vertices: np.ndarray) -> NamedRows:
         """Divide the rows of a fetch into own, cached and those of others."""
@@ -186,21 +186,21 @@ class RowExchange:
 
     def _fill(self, room: int, access_count: np.ndarray | None) -> HotRows:
         """Gather the most fetched rows on every rank. Ids ascend, so the rows of one owner are consecutive."""
-        found = None if access_count is None else np.shape(access_count)
-        if found != (len(self._rows),):
-            raise UsageError(f"a cache needs the access_count of {len(self._rows)} own rows; got {found}")
+        shape = None if access_count is None else np.shape(access_count)
+        if shape != (len(self._rows),):
+            raise UsageError(f"a cache needs the access_count of {len(self._rows)} own rows; got {shape}")
         ids = hottest(self.comm, self._first, np.asarray(access_count, np.float64), room)
         counts = np.diff(np.searchsorted(ids, self.bounds))
-        own = self._encoded(ids[(ids >= self._first) & (ids < self._end)])
-        return HotRows(ids, self.comm.allgather_rows(own, counts, self.kind))
+        encoded = self._encoded(ids[(ids >= self._first) & (ids < self._end)])
+        return HotRows(ids, self.comm.allgather_rows(encoded, counts, self.kind))
 
     def _fill_own(self, room: int, wanted: np.ndarray) -> HotRows:
         """Fetch the rows that this rank wants most and does not hold."""
         away = wanted[(wanted < self._first) | (wanted >= self._end)]
         ids = np.sort(away[:room].astype(np.int64))
-        (asked,) = request_ids(self.comm, self.bounds, [ids.astype(np.int32)])
-        requested = self._encoded(asked.requested)
-        return HotRows(ids, self.comm.alltoall_rows(requested, asked.requested_counts, self.kind, incoming=asked.expected))
+        (requests,) = request_ids(self.comm, self.bounds, [ids.astype(np.int32)])
+        requested = self._encoded(requests.requested)
+        return HotRows(ids, self.comm.alltoall_rows(requested, requests.requested_counts, self.kind, incoming=requests.expected))
 
 
 def hottest(comm: Comm, first: int, access_count: np.ndarray, room: int) -> np.ndarray:
@@ -301,7 +301,7 @@ class SparseRowExchange:
             if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
                 raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
         requests = request_ids(self.comm, self.bounds, [unique.astype(np.int32) for unique, _ in named])
-        return [partial(self._begin, position, own) for (_, position), own in zip(named, requests, strict=True)]
+        return [partial(self._begin, position, request) for (_, position), request in zip(named, requests, strict=True)]
 
     def _begin(self, position: np.ndarray, requests: RowRequests) -> SparseFetch:
         local = requests.requested - np.int32(self._first)
@@ -320,6 +320,6 @@ class SparseFetch:
 
     def wait(self) -> CSR:
         """Return the rows in the requested order: float32, shape (m, f)."""
-        found = self._pending.wait()[0]  # owners ascend as ids do
-        columns, values = found.arrays
-        return CSR(row_pointers(found.counts), columns, values, (len(found.counts), self._width)).take(self._position)
+        received = self._pending.wait()[0]  # owners ascend as ids do
+        columns, values = received.arrays
+        return CSR(row_pointers(received.counts), columns, values, (len(received.counts), self._width)).take(self._position)

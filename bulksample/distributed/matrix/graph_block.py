@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,20 +62,14 @@ def load_block(
         fit = [name for name in manifest.extras() if _fits(manifest, name)]
         use = f"use one of {', '.join(fit)}" if fit else "it has no other label"
         raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {use}")
-    try:
+    with _naming(f"{folder.name}: {f'rows {vertices[0]} to {vertices[-1]}' if len(vertices) else 'no rows'}"):
         return _block(open_rows(folder, vertices), features, label, target)
-    except DataError as error:
-        named = f"rows {vertices[0]} to {vertices[-1]}" if len(vertices) else "no rows"
-        raise DataError(f"{folder.name}: {named}: {error}") from error
 
 
 def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -> np.ndarray | CSR | None:
     """Read the features of some vertices of a stored graph, ascending; None if it has none. Raises `DataError` if they are damaged."""
-    folder = Path(directory)
-    try:
-        return _features(open_rows(folder, vertices))
-    except DataError as error:
-        raise DataError(f"{folder.name}: {error}") from error
+    with _naming(Path(directory).name):
+        return _features(open_rows(Path(directory), vertices))
 
 
 def load_edge_rows(
@@ -84,15 +80,21 @@ def load_edge_rows(
     They are int64 of shape (m,), and float32 or float16 of shape (entries of the rows, d), or None. Raises `DataError` if the files are
     damaged.
     """
-    folder = Path(directory)
-    try:
-        stored = open_rows(folder, vertices)
+    with _naming(Path(directory).name):
+        stored = open_rows(Path(directory), vertices)
         starts, of_edges = stored.first_entries(), stored.edge_features() if features else None
         if of_edges is not None and not np.isfinite(of_edges).all():
             raise DataError("edge features must be finite")
         return starts, of_edges
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Begin the message of a `DataError` with a name."""
+    try:
+        yield
     except DataError as error:
-        raise DataError(f"{folder.name}: {error}") from error
+        raise DataError(f"{where}: {error}") from error
 
 
 def _fits(manifest: Manifest, name: str) -> bool:
@@ -119,11 +121,11 @@ def _labels(stored: StoredRows, label: str | None, target: str | None) -> tuple[
     column = stored.rows(role)
     if column is None:
         return None, classes
-    own = target_of(column.dtype, column.ndim)
-    if not label and target in (None, own):
+    stored_as = target_of(column.dtype, column.ndim)
+    if not label and target in (None, stored_as):
         check_labels(column, len(column), classes)
         return column, classes
-    labels = as_labels(column, target or own, name, not label)
+    labels = as_labels(column, target or stored_as, name, not label)
     return labels, outputs_of(labels if labels.ndim > 1 else as_labels(load_column(stored.folder, role), "class", name), name=name)
 
 

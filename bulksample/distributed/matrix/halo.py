@@ -63,10 +63,9 @@ class Halo:
             if len(part) and not 0 <= part.min() <= part.max() < self.rows:
                 raise PeerLost(f"rank {comm.rank} was asked by rank {peer} for rows that it does not hold")
 
-    def start(self, own: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
-        """Begin to exchange own rows, shape (m, f), for halo rows; collective. `wait` of the result returns them, shape (h, f)."""
-        parts = [own[rows] for rows in self.requested]
-        return HaloExchange(self, parts, self.counts, messages, key)
+    def start(self, x: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
+        """Begin to exchange own rows, x of shape (m, f), for halo rows; collective. `wait` of the result returns them, shape (h, f)."""
+        return HaloExchange(self, [x[rows] for rows in self.requested], self.counts, messages, key)
 
     def start_back(self, halo: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
         """Begin to send gradients of halo rows, shape (h, f), to their owners; collective. `wait_sum` returns the sums, (m, f)."""
@@ -96,6 +95,6 @@ class HaloExchange:
     def wait_sum(self) -> np.ndarray:
         """Return for each own row the sum of the received rows, added in rank order: shape (m, f)."""
         total = np.zeros((self._halo.rows, self._width), self._dtype)
-        for own, rows in zip(self._halo.requested, self.parts(), strict=True):
-            total[own] += rows  # no rank requests a row twice
+        for requested, rows in zip(self._halo.requested, self.parts(), strict=True):
+            total[requested] += rows  # no rank requests a row twice
         return total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -45,7 +45,10 @@ class Layout:
         """Return the layout that makes each part of a partition a block row."""
         if (np.diff(partition.assignment) >= 0).all():
             return Layout(partition.bounds)
-        return Layout(partition.bounds, partition.order, partition.position)
+        order = frozen(np.argsort(partition.assignment, kind="stable"), np.int32)
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order), dtype=np.int32)
+        return Layout(partition.bounds, order, frozen(position))
 
     @staticmethod
     def of_parts(assignment: np.ndarray, parts: int, blocks: int) -> Layout:
@@ -53,7 +56,7 @@ class Layout:
         if parts == blocks:
             return Layout.of(Partition(parts, assignment))
         made = Layout.of(Partition(blocks, assignment // (parts // blocks)))
-        return Layout(made.bounds, made.order, made.position, Partition(parts, assignment).position)
+        return replace(made, part_places=Layout.of(Partition(parts, assignment)).position)
 
     @property
     def n(self) -> int:
@@ -134,7 +137,7 @@ class TypeLayouts:
             of_all = shared_assignment(grid.comm, how, sum(counts.values()), parts, seed, lambda: _edges(whole()))
             assignments = np.split(of_all, list(accumulate(counts.values()))[:-1])
         pairs = zip(counts, assignments, strict=True)
-        return TypeLayouts(grid, {name: Layout.of_parts(own, parts, grid.rows) for name, own in pairs})
+        return TypeLayouts(grid, {name: Layout.of_parts(part_of_each, parts, grid.rows) for name, part_of_each in pairs})
 
     def members(self, name: str) -> np.ndarray:
         """Return the vertices of a type in the block row of this rank, ascending: int32."""

@@ -50,7 +50,7 @@ def ask_for_rows(grid: ProcessGrid, layout: Layout, lookups: Sequence[np.ndarray
         unique, position = np.unique(layout.places(ids), return_inverse=True)
         named.append((divided(unique, None, first, end, np.full(len(unique), -1)), position))
     requests = request_ids(comm, layout.bounds, [rows.ids[rows.away].astype(np.int32) for rows, _ in named])
-    return [AskedRows(rows, own, position) for (rows, position), own in zip(named, requests, strict=True)]
+    return [AskedRows(rows, request, position) for (rows, position), request in zip(named, requests, strict=True)]
 
 
 class LearnedRows:
@@ -83,12 +83,12 @@ class LearnedRows:
             touched[places] = True
 
         for fetch, rows in zip(fetches, gradients, strict=True):
-            named, asked, encoded = fetch.named, fetch.requests, codec.encode(rows)
-            counts = asked.requested_counts
-            received = self.grid.column_comm.alltoall_rows(encoded[named.away], asked.expected, "gradients", incoming=counts)
+            named, requests, encoded = fetch.named, fetch.requests, codec.encode(rows)
+            counts = requests.requested_counts
+            received = self.grid.column_comm.alltoall_rows(encoded[named.away], requests.expected, "gradients", incoming=counts)
             add(named.ids[named.own] - first, encoded[named.own])
             for end, count in zip(np.cumsum(counts), counts, strict=True):  # the ids of one rank are distinct
-                add(asked.requested[end - count : end] - first, received[end - count : end])
+                add(requests.requested[end - count : end] - first, received[end - count : end])
         return self._add_in_row(total, touched, codec)
 
     def _add_in_row(self, total: np.ndarray, touched: np.ndarray, codec: Codec) -> np.ndarray:

@@ -91,17 +91,17 @@ def request_ids(comm: Comm, bounds: np.ndarray, wanted: Sequence[np.ndarray]) ->
     rank for the lengths (kind "control"). Raises `PeerLost` if another rank has sent a request that does not add up.
     """
     words, fetches = int(np.prod(wanted[0].shape[1:])), len(wanted)
-    own = np.array([np.diff(np.searchsorted(ids.reshape(len(ids), words)[:, 0], bounds)) for ids in wanted])
-    used = own.sum(axis=0) > 0
-    starts = row_pointers(own.reshape(-1))[:-1].reshape(own.shape)
-    ids = np.concatenate(wanted).reshape(-1)[runs(words * starts.T.reshape(-1), words * own.T.reshape(-1))]
-    sections = [Section(ids, words * np.asarray(own.sum(axis=0)))]
+    wanted_counts = np.array([np.diff(np.searchsorted(ids.reshape(len(ids), words)[:, 0], bounds)) for ids in wanted])
+    used = wanted_counts.sum(axis=0) > 0
+    starts = row_pointers(wanted_counts.reshape(-1))[:-1].reshape(wanted_counts.shape)
+    ids = np.concatenate(wanted).reshape(-1)[runs(words * starts.T.reshape(-1), words * wanted_counts.T.reshape(-1))]
+    sections = [Section(ids, words * np.asarray(wanted_counts.sum(axis=0)))]
     if fetches > 1:
-        sections.insert(0, Section(own[:-1, used].T.astype(np.int32).reshape(-1), used * (fetches - 1)))
+        sections.insert(0, Section(wanted_counts[:-1, used].T.astype(np.int32).reshape(-1), used * (fetches - 1)))
     pending = comm.start_alltoall_rows(*pack(sections), "topology")
     reader = MessageReader(pending.wait(), pending.counts)
     sizes = _sizes(reader, pending.counts, fetches, words)
-    pairs = zip(own, sizes.T, strict=True)
+    pairs = zip(wanted_counts, sizes.T, strict=True)
     return [RowRequests(expected, reader.take(words * of_each).reshape(-1, *wanted[0].shape[1:]), of_each) for expected, of_each in pairs]
 
 
@@ -147,15 +147,15 @@ class PendingRaggedRows:
 
     def wait(self) -> list[RaggedRows]:
         """Return the received rows of each part."""
-        message, found = self._pending.wait(), []
+        message, received = self._pending.wait(), []
         reader = MessageReader(message, self._pending.counts)
         for part in self._parts:
             rows = np.asarray(part.expected, np.int64)
             counts = reader.take(rows) if part.counts is None else part.counts
             entries = run_sums(counts, rows)
-            found.append(RaggedRows(rows, counts, [reader.take(entries, array.dtype) for array in part.arrays]))
+            received.append(RaggedRows(rows, counts, [reader.take(entries, array.dtype) for array in part.arrays]))
         reader.finish("an answer of another length than its counts say")
-        return found
+        return received
 
 
 def start_ragged_rows(comm: Comm, parts: Sequence[RowsToSend], kind: str = "topology") -> PendingRaggedRows:
@@ -215,8 +215,8 @@ class Reply(NamedTuple):
 
 def exchange_replies(comm: Comm, replies: Sequence[Reply]) -> list[list[np.ndarray]]:
     """Send rows back to the ranks that requested them, and return for each request its replies; see `Reply.received`."""
-    found = start_ragged_rows(comm, [reply.to_send() for reply in replies]).wait()
-    return [reply.received(rows) for reply, rows in zip(replies, found, strict=True)]
+    received = start_ragged_rows(comm, [reply.to_send() for reply in replies]).wait()
+    return [reply.received(rows) for reply, rows in zip(replies, received, strict=True)]
 
 
 def merge_columns(pieces: RaggedRows, rows: int) -> list[np.ndarray]:

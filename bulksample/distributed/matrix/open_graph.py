@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,9 +68,9 @@ class OpenBlock:
         """Return the labels of distinct vertices, by ascending vertex; collective, and moves as much as `labels`."""
         return self._labels(np.isin(self.block.vertices, vertices, assume_unique=True))
 
-    def _labels(self, own: np.ndarray | slice) -> np.ndarray:
+    def _labels(self, rows: np.ndarray | slice) -> np.ndarray:
         assert self.block.labels is not None
-        return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
+        return self.gather(self.block.labels[rows])[np.argsort(self.gather(self.block.vertices[rows]))]
 
     def own_seeds(self, split: str | None, training: bool = False) -> np.ndarray | None:
         """Return a mask of the rows of this block that are seeds; None if all are. Collective in the process column."""
@@ -88,11 +88,11 @@ class OpenBlock:
         """Return the number of entries of A in the column of each own vertex: int64, shape (m,); see `count_references`."""
         return count_references(self.grid.column_comm, self.layout, self.block.adjacency.indices)
 
-    def gather(self, own: np.ndarray) -> np.ndarray:
+    def gather(self, rows: np.ndarray) -> np.ndarray:
         """Concatenate the arrays of all block rows on every rank; collective in the process column (kind "topology")."""
         column = self.grid.column_comm
-        counts = column.allgather(np.array([len(own)]), "topology")[:, 0]
-        return column.allgather_rows(np.ascontiguousarray(own), counts, "topology")
+        counts = column.allgather(np.array([len(rows)]), "topology")[:, 0]
+        return column.allgather_rows(np.ascontiguousarray(rows), counts, "topology")
 
 
 def open_relations(
@@ -114,7 +114,7 @@ def open_block(
     `UsageError` on every rank if c does not divide p or the partition does not have p / c parts.
     """
     grid = placement.topology_grid(comm)
-    layout = open_layout(directory, placement, grid, seed)
+    layout = open_layouts(directory, placement, grid, seed).of[NODE]
     return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label, target), placement)
 
 
@@ -146,11 +146,6 @@ def part_places(directory: str | os.PathLike[str]) -> np.ndarray | None:
     if not is_parts(directory):
         return None
     return open_array(Path(directory), load_parts(Path(directory)).arrays["new_id"])
-
-
-def open_layout(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> Layout:
-    """Make or read the layout of a plain graph; collective. See `open_layouts`."""
-    return open_layouts(directory, placement, grid, seed).of[NODE]
 
 
 def open_layouts(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> TypeLayouts:
@@ -185,5 +180,4 @@ def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
     if len(parts.parts) == q:
         return Layout(parts.bounds, old_id, new_id)
     block = np.searchsorted(parts.bounds[1:], new_id, side="right") // (len(parts.parts) // q)
-    made = Layout.of(Partition(q, block.astype(np.int32)))
-    return Layout(made.bounds, made.order, made.position, new_id)
+    return replace(Layout.of(Partition(q, block.astype(np.int32))), part_places=new_id)

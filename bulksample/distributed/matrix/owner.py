@@ -69,11 +69,11 @@ class OwnerAdjacency(BlockRowAdjacency):
         """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row if replies are padded, or else 4 bytes a pick."""
         check_fanout(fanout)
         routed, law = route(q, self.layout), RowLaw(fanout, draw.law)
-        own = self.slots(routed.runs.vertices, law)
+        expected = self.slots(routed.runs.vertices, law)
         requests = request_rows(self._column, q, routed)
         rows = to_places(requests.rows, self.layout, self.first)
         picks = self.backend.sample_rows(self.block, rows, fanout, draw)
-        slots = ReplySlots(self.slots(requests.rows.vertices, law), own)
+        slots = ReplySlots(self.slots(requests.rows.vertices, law), expected)
         return Picks(*self._replies(requests, routed, picks.pointers, [picks.columns], slots))
 
     def _replies(
@@ -105,8 +105,8 @@ class OwnerAdjacency(BlockRowAdjacency):
     def _gather(self, law: RowLaw) -> bool:
         """Gather the counts of rows that a draw needs; return the name of their table, True if edges of weight zero are not counted."""
         if self._longest is None:
-            own = int(self.block.degrees.max(initial=0))
-            self._longest = int(self._column.allgather(np.array([own]), "topology").max())
+            longest = int(self.block.degrees.max(initial=0))
+            self._longest = int(self._column.allgather(np.array([longest]), "topology").max())
         by_weight = self.weighted and law.reads_weights
         wanted = Counted(by_weight, self.layout, law.width_of_counts(self._longest))
         self._counts.gather([wanted], lambda _: count_drawable(self.block, by_weight))

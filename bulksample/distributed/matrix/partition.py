@@ -66,24 +66,8 @@ class Partition:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """Bounds of the parts: part i holds the new ids ``bounds[i]:bounds[i + 1]``; int64, shape (parts + 1,)."""
+        """Bounds of the parts in an order that numbers part after part: int64, shape (parts + 1,)."""
         return frozen(row_pointers(np.bincount(self.assignment, minlength=self.parts)))
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """Old id of each new id: int32, shape (n,). New ids number part after part; within a part the old ids ascend."""
-        return frozen(np.argsort(self.assignment, kind="stable"), np.int32)
-
-    @cached_property
-    def position(self) -> np.ndarray:
-        """New id of each old id, the inverse of `order`: int32, shape (n,)."""
-        position = np.empty(self.n, np.int32)
-        position[self.order] = np.arange(self.n, dtype=np.int32)
-        return frozen(position)
-
-    def members(self, part: int) -> np.ndarray:
-        """Return the old ids of a part, ascending."""
-        return self.order[self.bounds[part] : self.bounds[part + 1]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an `.npz` file. Raises `UsageError` if it cannot be written."""
@@ -179,10 +163,10 @@ def balanced_bounds(indptr: np.ndarray, parts: int, train: np.ndarray | None = N
 
     def starts(cap: int) -> np.ndarray:
         """Return the first vertex of each range if ranges take all they may from the end on: above 0 if the cap is too low."""
-        found = np.full(parts + 1, n, np.int64)
+        firsts = np.full(parts + 1, n, np.int64)
         for i in range(parts, 0, -1):
-            found[i - 1] = np.searchsorted(load, load[found[i]] - cap)
-        return found
+            firsts[i - 1] = np.searchsorted(load, load[firsts[i]] - cap)
+        return firsts
 
     low, high = -(-int(load[-1]) // parts), int(load[-1])
     while low < high:
@@ -197,7 +181,7 @@ def balanced_bounds(indptr: np.ndarray, parts: int, train: np.ndarray | None = N
 
 
 def block_rows(n: int, parts: int) -> Partition:
-    """Assign consecutive vertices to parts with as even numbers of vertices as possible; `position` is the identity."""
+    """Assign consecutive vertices to parts with as even numbers of vertices as possible."""
     return Partition(parts, np.repeat(np.arange(parts, dtype=np.int32), np.diff(block_bounds(n, parts))))
 
 

@@ -44,10 +44,10 @@ def balances(adjacency: CSR, assignment: np.ndarray, parts: int, train: np.ndarr
     """Return the largest part over the mean, 1 at best: of vertices, of entries of A, and of training vertices if there are any."""
     loads = np.zeros((3, parts), np.int64)
     for first in range(0, len(assignment), _PIECE):
-        own, at = assignment[first : first + _PIECE], slice(first, first + _PIECE)
-        degrees = np.diff(adjacency.indptr[first : first + len(own) + 1])
+        part_of_each, at = assignment[first : first + _PIECE], slice(first, first + _PIECE)
+        degrees = np.diff(adjacency.indptr[first : first + len(part_of_each) + 1])
         for load, weight in zip(loads, (None, degrees, None if train is None else train[at]), strict=True):
-            load += np.bincount(own, weight, parts).astype(np.int64)
+            load += np.bincount(part_of_each, weight, parts).astype(np.int64)
     names = ("vertices", "entries", "training_vertices")[: 2 if train is None else 3]
     return {name: float(load.max() / load.mean()) if load.any() else 1.0 for name, load in zip(names, loads, strict=False)}
 

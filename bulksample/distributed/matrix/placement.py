@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -19,23 +19,12 @@ from ..comm.machines import uneven
 from . import partition as partitions
 from .grid import ORDERS, Order, ProcessGrid, choose_order, position_in_grid
 
+if TYPE_CHECKING:
+    from ...config.train import SampleConfig, TrainOptions
+
 TOPOLOGIES = ("replicated", "partitioned")
 FEATURES: tuple[str, ...] = get_args(FeaturePlacement)
 EXCHANGES = ("owner", "rows", "rows-oblivious")
-
-
-class PlacementOptions(Protocol):
-    """The options of a run that name a placement; `graph` stands for topology and features."""
-
-    graph: Any
-    topology: Any
-    features: Any
-    replication: int
-    feature_replication: int | None
-    grid_order: Any
-    exchange: Any
-    partition: str
-    seed_locality: int | None
 
 
 @dataclass(frozen=True)
@@ -81,20 +70,21 @@ class Placement:
                 f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file or a folder of parts; got {self.partition!r}"
             )
         for option, fits in (("partition", "block"), ("grid_order", "auto")) if not self.divided else ():
-            if (found := getattr(self, option)) != fits:
+            if (value := getattr(self, option)) != fits:
                 raise UsageError(
-                    f"{option} is for block rows; got {found} with the topology replicated and features {self.features}: use graph "
+                    f"{option} is for block rows; got {value} with the topology replicated and features {self.features}: use graph "
                     f"partitioned, or features partitioned, or {option} {fits}"
                 )
 
     @staticmethod
-    def of(options: PlacementOptions, prefers: str = "replicated") -> Placement:
-        """Return the placement that the options of a run name; a topology that they do not name is where the method prefers it."""
+    def of(options: TrainOptions | SampleConfig, prefers: str = "replicated") -> Placement:
+        """Return the placement that the options of a run name; a topology that they do not name is where the method prefers it.
+
+        Their `graph` stands for topology and features.
+        """
         topology = options.topology or options.graph or prefers
-        return Placement(
-            topology, options.replication, options.exchange, options.partition, options.features or topology, options.feature_replication,
-            options.grid_order, options.seed_locality,
-        )  # fmt: skip
+        named = {field.name: getattr(options, field.name) for field in fields(Placement)}
+        return Placement(**{**named, "topology": topology, "features": options.features or topology})
 
     def options(self) -> dict[str, Any]:
         """Return the options of a run with this placement."""

@@ -248,7 +248,7 @@ def open_rank_graph(
     or if the ranks were given different arguments or graphs. Raises `DataError` on every rank if the store is missing or damaged for one of
     them.
     """
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
         "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
@@ -256,19 +256,19 @@ def open_rank_graph(
 
     def checked() -> tuple[Placement, Manifest]:
         """Raise `UsageError` if the arguments do not fit each other, the ranks or the store."""
-        c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
-        for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
+        c = {"replication": replication} | ({} if feature_replication is None else {"feature_replication": feature_replication})
+        for argument, number, least in (*((name, value, 1) for name, value in c.items()), ("seed", seed, 0)):
             if not is_whole(number, least, 2**64 - 1):
                 raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
-        placement = Placement(**asked)
+        placement = Placement(**arguments)
         choose_order(comm, placement.grid_order)
         manifest = store.manifest(directory)
-        if not manifest.plain and (others := [name for name, given in named.items() if given is not None]):
+        if not manifest.plain and (others := [name for name, value in named.items() if value is not None]):
             raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
         return placement, manifest
 
     placement, manifest = together(comm, checked)
-    agree(comm, {"version": __version__, **asked, "seed": seed, **named, "check": check}, {"graph": manifest.digest})
+    agree(comm, {"version": __version__, **arguments, "seed": seed, **named, "check": check}, {"graph": manifest.digest})
     verify_together(directory, comm, check)
 
     def layouts(shape: tuple[int, Order]) -> tuple[Lease[ProcessGrid], TypeLayouts]:
@@ -298,15 +298,15 @@ def _plain(
         if blocks is None:
             x, more = held.features, {"edge_features": held.edge_features, "part_places": part_places(directory)}
         else:
-            own = blocks.members(NODE)
-            x = load_feature_rows(directory, own)
+            members = blocks.members(NODE)
+            x = load_feature_rows(directory, members)
             if store.manifest(directory).num_edge_features:
-                edges = BlockEdges(blocks.of[NODE], held.adjacency.take(own), *load_edge_rows(directory, own, True))
+                edges = BlockEdges(blocks.of[NODE], held.adjacency.take(members), *load_edge_rows(directory, members, True))
     else:
-        own, layout = rows.members(NODE), rows.of[NODE]
-        block = load_block(directory, own, blocks is rows, label, target)
+        members, layout = rows.members(NODE), rows.of[NODE]
+        block = load_block(directory, members, blocks is rows, label, target)
         held = OpenBlock(rows.grid, layout, block, placement)
-        edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, own, blocks is not None))
+        edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, members, blocks is not None))
         if blocks is None:
             x, more = store.load_features(directory), {"edge_features": store.load_edge_features(directory)}
         else:

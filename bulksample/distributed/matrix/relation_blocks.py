@@ -60,18 +60,18 @@ def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
     counts = ends - starts
     at: Any = slice(low, high) if high - low == counts.sum() else runs(starts, counts)
 
-    def own(array: np.ndarray | None) -> np.ndarray | None:
+    def rows_of(array: np.ndarray | None) -> np.ndarray | None:
         return None if array is None else frozen(np.array(array[at]))
 
-    indices = own(matrix.indices)
+    indices = rows_of(matrix.indices)
     assert indices is not None
-    made = CSR(row_pointers(counts), indices, own(matrix.values), (len(starts), matrix.shape[1]))
+    made = CSR(row_pointers(counts), indices, rows_of(matrix.values), (len(starts), matrix.shape[1]))
     try:
         check_adjacency(made, relation.weight_unit, True)
     except DataError as error:
         raise DataError(f"{relation}: in a block row: {error}") from None
     shift = np.array([low]) if isinstance(at, slice) else starts - made.indptr[:-1]
-    return RelationBlock(made, frozen(shift, np.int64), own(relation.times))
+    return RelationBlock(made, frozen(shift, np.int64), rows_of(relation.times))
 
 
 class HeldRelations:
@@ -105,8 +105,8 @@ class PartitionedRelations(InBlockRows, HeldRelations):
         self.blocks, self.grid, self.held = blocks, blocks.grid, list(held)
         self.layouts = [blocks.of[kind.name] for kind in graph.types]
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
-        own = [[int(one.matrix.degrees.max(initial=0)), RelationMatrix(0, 0, one.matrix).repeats] for one in self.held]
-        of_all = self.grid.column_comm.allgather(np.array(own, np.int64).reshape(len(own), 2), "topology").max(axis=0)
+        extremes = [[int(one.matrix.degrees.max(initial=0)), RelationMatrix(0, 0, one.matrix).repeats] for one in self.held]
+        of_all = self.grid.column_comm.allgather(np.array(extremes, np.int64).reshape(len(extremes), 2), "topology").max(axis=0)
         self._longest, self._parallel = of_all[:, 0], of_all[:, 1].astype(bool)
 
     @property
@@ -146,17 +146,17 @@ class PartitionedRelations(InBlockRows, HeldRelations):
         pairs = zip(self.graph.relations, self.relations(by), self._longest, strict=True)
         return [
             RelationFacts(
-                own.source, own.destination, relation.adjacency.shape[0], relation.edges, int(longest), own.times is not None,
-                own.matrix.values is not None,
+                rows.source, rows.destination, relation.adjacency.shape[0], relation.edges, int(longest), rows.times is not None,
+                rows.matrix.values is not None,
             )
-            for relation, own, longest in pairs
+            for relation, rows, longest in pairs
         ]  # fmt: skip
 
     def references(self, name: str) -> np.ndarray:
         """Count the edges of all relations from each vertex of a type: int64, shape (n,); an all-reduce in the column, 8 bytes a vertex."""
         count = self.graph.type(name).count
-        own = [block.matrix.indices for relation, block in zip(self.graph.relations, self.held, strict=True) if relation.source == name]
-        counted = sum((np.bincount(indices, minlength=count) for indices in own), np.zeros(count, np.int64))
+        sources = [block.matrix.indices for relation, block in zip(self.graph.relations, self.held, strict=True) if relation.source == name]
+        counted = sum((np.bincount(indices, minlength=count) for indices in sources), np.zeros(count, np.int64))
         return self.grid.column_comm.allreduce(counted, "topology")
 
     def expand_trees(

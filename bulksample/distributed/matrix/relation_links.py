@@ -41,13 +41,13 @@ class PartitionedLinks(LinkExamples):
         self.graph, self.relation, self.timed = relations.graph, relation, timed
         self._comm, self._row = relations.blocks.grid.column_comm, relations.blocks.grid.row
         self._block, self._of = relations.held_block(relation), relations.blocks.of
-        self._own = own = relations.rows_of(relation)
-        if timed and own.times is not None:
-            check = partial(check_destinations, self.graph, relation, own.times, (own.sources, own.destinations))
+        self._own = edges = relations.rows_of(relation)
+        if timed and edges.times is not None:
+            check = partial(check_destinations, self.graph, relation, edges.times, (edges.sources, edges.destinations))
             together(self._comm, check)
         self.edges = np.arange(relation.edges)
         if relation.source == relation.destination:
-            local = np.flatnonzero(own.sources == own.destinations)
+            local = np.flatnonzero(edges.sources == edges.destinations)
             rows = np.searchsorted(self._block.matrix.indptr, local, side="right") - 1
             here = (local + self._block.shift_of(rows)).astype(np.int64)
             counts = self._comm.allgather(np.array([len(here)]), "topology")[:, 0]

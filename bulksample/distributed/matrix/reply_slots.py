@@ -100,7 +100,7 @@ class RowCounts:
         self._column = column
         self.tables: dict[Hashable, np.ndarray] = {}  # by name, shape (n,): the count of each place
 
-    def gather(self, wanted: Sequence[Counted], own: Callable[[Hashable], np.ndarray]) -> None:
+    def gather(self, wanted: Sequence[Counted], count: Callable[[Hashable], np.ndarray]) -> None:
         """Gather the tables that are missing or too narrow; collective, with the same names on all ranks.
 
         ``own(name)`` returns the counts of this rank's rows: integers, shape (m,). Each rank sends them, 1, 2 or 4 bytes each, to every
@@ -109,7 +109,7 @@ class RowCounts:
         new = missing(wanted, {name: table.itemsize for name, table in self.tables.items()})
         if not new:
             return
-        parts = [np.minimum(own(one.name), np.iinfo(one.dtype).max).astype(one.dtype).view(np.uint8) for one in new]
+        parts = [np.minimum(count(one.name), np.iinfo(one.dtype).max).astype(one.dtype).view(np.uint8) for one in new]
         sizes = np.stack([one.sizes for one in new])
         together = self._column.allgather_rows(np.concatenate(parts), sizes.sum(axis=0), "topology")
         ends = row_pointers(sizes.T.reshape(-1))

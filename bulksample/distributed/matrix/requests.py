@@ -123,15 +123,15 @@ def _exchange(
     used, width = np.any([runs.rows for runs in sent], axis=0), heads.shape[1]
     head = Section(heads[used].astype(np.int32).reshape(-1), used * width)
     pending = comm.start_alltoall_rows(*pack([head, *(part for runs in sent for part in runs.sections()), *more]), "topology")
-    reader, told = MessageReader(pending.wait(), pending.counts), np.zeros((comm.size, width), np.int64)
-    told[pending.counts > 0] = reader.take((pending.counts > 0) * width).reshape(-1, width)
+    reader, all_heads = MessageReader(pending.wait(), pending.counts), np.zeros((comm.size, width), np.int64)
+    all_heads[pending.counts > 0] = reader.take((pending.counts > 0) * width).reshape(-1, width)
     received = []
-    for own, counts in zip(sent, told[:, :: width // len(sent)].T, strict=True):
+    for runs, counts in zip(sent, all_heads[:, :: width // len(sent)].T, strict=True):
         ids, lengths = reader.take(counts, np.uint32).astype(np.int64), reader.take(counts)
-        windows, rows = [reader.take(counts, np.int64) for _ in own.windows], run_sums(lengths, counts)
+        windows, rows = [reader.take(counts, np.int64) for _ in runs.windows], run_sums(lengths, counts)
         vertices = reader.take(rows)
-        received.append(Runs(counts, rows, ids, lengths, windows, vertices, None if own.names is None else reader.take(rows)))
-    return reader, told, received
+        received.append(Runs(counts, rows, ids, lengths, windows, vertices, None if runs.names is None else reader.take(rows)))
+    return reader, all_heads, received
 
 
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
@@ -242,9 +242,9 @@ def route_rows(frontier: Frontier, layout: Layout, named: bool = False) -> Route
 def request_hop(comm: Comm, form: HopForm, routed: dict[int, RoutedRows]) -> dict[int, RequestedRows]:
     """Send the rows of each type to their owners, and return what was requested of this rank, by type."""
     sent = [routed[t].runs for t in form.types]
-    reader, told, received = _exchange(comm, sent, np.stack([column for runs in sent for column in (runs.counts, runs.rows)], axis=1))
+    reader, heads, received = _exchange(comm, sent, np.stack([column for runs in sent for column in (runs.counts, runs.rows)], axis=1))
     reader.finish("a request of another length than its counts say")
-    if wrong := np.flatnonzero((told[:, 1::2] != np.stack([runs.rows for runs in received], axis=1)).any(axis=1)).tolist():
+    if wrong := np.flatnonzero((heads[:, 1::2] != np.stack([runs.rows for runs in received], axis=1)).any(axis=1)).tolist():
         raise PeerLost(f"rank {wrong[0]} sent a request of other rows than its counts say")
     out = {}
     for t, runs in zip(form.types, received, strict=True):

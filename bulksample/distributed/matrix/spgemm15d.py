@@ -89,7 +89,7 @@ class StagedRows:
         self.weighted, self.oblivious = weighted, oblivious
         self.shares = bounds[[0, *(grid.block_columns(j).stop for j in range(grid.replication))]]
 
-    def fetch(self, own: np.ndarray, extract: Extract) -> CSR:
+    def fetch(self, places: np.ndarray, extract: Extract) -> CSR:
         """Fetch the rows of distinct places, int32 and ascending: row r of the result is that of place ``own[r]``.
 
         Each rank requests rows from the members of its process row, of each those in its block columns. A member fetches what they all
@@ -97,8 +97,8 @@ class StagedRows:
         """
         row_comm = self.grid.row_comm
         if row_comm.size == 1:
-            return self._stacked(own, extract)
-        requests = request_ids(row_comm, self.shares, [own])[0]
+            return self._stacked(places, extract)
+        requests = request_ids(row_comm, self.shares, [places])[0]
         ids = np.unique(requests.requested)
         sent = self.backend.extract_rows(self._stacked(ids, extract), np.searchsorted(ids, requests.requested).astype(np.int32))
         answers = exchange_ragged_rows(row_comm, requests.requested_counts, sent.indptr, _entries(sent), requests.expected)
@@ -135,8 +135,8 @@ class StagedRows:
         for k in stages:
             pending = waiting.pop()
             waiting += [start(following) for following in (k + 1,) if following in stages]
-            (found,), needed = pending.wait(), ids[cuts[k] : cuts[k + 1]]
-            rows = self._matrix(found.counts, found.arrays)
+            (received,), needed = pending.wait(), ids[cuts[k] : cuts[k + 1]]
+            rows = self._matrix(received.counts, received.arrays)
             if self.oblivious:
                 rows = self.backend.extract_rows(rows, needed - np.int32(self.bounds[k]))
             yield int(self.bounds[k]), needed, rows
@@ -144,9 +144,9 @@ class StagedRows:
     def _whole_blocks(self, stages: range) -> RowRequests:
         """Return the requests of all ranks of the process column for whole block rows: no rank need tell them."""
         heights = np.diff(self.bounds)
-        own, size = int(heights[self.grid.row]) * (self.grid.row in stages), self.grid.column_comm.size
+        height, size = int(heights[self.grid.row]) * (self.grid.row in stages), self.grid.column_comm.size
         expected = np.where(np.isin(np.arange(size), stages), heights, 0)
-        return RowRequests(expected, np.tile(np.arange(own, dtype=np.int32), size), np.full(size, own))
+        return RowRequests(expected, np.tile(np.arange(height, dtype=np.int32), size), np.full(size, height))
 
     def _stacked(self, ids: np.ndarray, extract: Extract) -> CSR:
         """Fetch the rows of places in the block columns of this process column, one below the other."""
@@ -183,17 +183,17 @@ class RowsAdjacency(BlockRowAdjacency):
         members = request_rows(self.grid.row_comm, q, routed)
         q_row = to_places(members.rows, self.layout)
         none = CSR(np.zeros(len(q_row) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (len(q_row), self.n))
-        products = [none]
-        for first, needed, rows in self._rows.stages(np.unique(q_row.vertices), self._extract(self.with_entries(entries))):
+        products, extract = [none], partial(self.backend.extract_rows, self.with_entries(entries))
+        for first, needed, rows in self._rows.stages(np.unique(q_row.vertices), extract):
             here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
             places = np.searchsorted(needed, q_row.vertices[here])
             q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
             products.append(self.backend.spgemm(q_k, rows))
         triples = [(m.row_of_entry(), m.indices, m.entries()) for m in products]
         row, columns, values = (np.concatenate(arrays) for arrays in zip(*triples, strict=True))
-        own = CSR.from_edges(row, columns, none.shape, values)  # the sum: canonical, and stores no zeros
+        sums = CSR.from_edges(row, columns, none.shape, values)  # the sum: canonical, and stores no zeros
         expected = np.where(routed.runs.rows > 0, len(q), 0)
-        answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, own.indptr, [own.indices, own.entries()], expected)
+        answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, sums.indptr, [sums.indices, sums.entries()], expected)
         row = runs(np.zeros(len(answers.rows)), answers.rows)
         return CSR.from_edges(np.repeat(row, answers.counts), answers.arrays[0], (len(q), self.n), answers.arrays[1])
 
@@ -209,11 +209,8 @@ class RowsAdjacency(BlockRowAdjacency):
 
     def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
         """Fetch the distinct rows of A of some vertices, by place; return them and the position of each vertex among them."""
-        own, places = np.unique(self.layout.places(vertices), return_inverse=True)
-        return self._rows.fetch(own, self._extract(self.block)), places
-
-    def _extract(self, block: CSR) -> Extract:
-        return partial(self.backend.extract_rows, block)
+        distinct, places = np.unique(self.layout.places(vertices), return_inverse=True)
+        return self._rows.fetch(distinct, partial(self.backend.extract_rows, self.block)), places
 
 
 class RowsRelations(PartitionedRelations):
@@ -228,12 +225,12 @@ class RowsRelations(PartitionedRelations):
 
     def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw]) -> dict[int, RowPicks]:
         places = {t: self._stacked.places(t, frontiers[t].vertices) for t in form.types}
-        own = np.unique(np.concatenate(list(places.values())))
-        fetched = self._rows.fetch(own, lambda rows: self._packed(form, rows))
-        kinds, out = self._stacked.located(own)[0], dict[int, RowPicks]()
+        distinct = np.unique(np.concatenate(list(places.values())))
+        fetched = self._rows.fetch(distinct, lambda rows: self._packed(form, rows))
+        kinds, out = self._stacked.located(distinct)[0], dict[int, RowPicks]()
         for t in form.types:
             among = np.flatnonzero(kinds == t)
-            local = frontiers[t]._replace(vertices=np.searchsorted(own[among], places[t]).astype(np.int32))
+            local = frontiers[t]._replace(vertices=np.searchsorted(distinct[among], places[t]).astype(np.int32))
             for one, (rows, firsts) in zip(form.into(t), self._unpacked(form, t, fetched, among), strict=True):
                 picks, entries = draw_rows(self.backend, rows, local, laws[one.place], form.rules.moving), None
                 if firsts is not None and picks.entries is not None:  # positions in the whole adjacency, of which row r begins at firsts[r]
@@ -266,20 +263,20 @@ class RowsRelations(PartitionedRelations):
             of_row = counts[:, i]
             sources = reader.take(of_row)
             weights, times = (reader.take(of_row, np.int64) if there else None for there in (one.by_weight, one.edge_times))
-            relation, own = self.graph.relations[one.place], self.relations(form.rules.by)[one.place]
+            relation, block = self.graph.relations[one.place], self.relations(form.rules.by)[one.place]
             stamps = self.graph.type(relation.source).times
             if form.rules.by == "vertices" and stamps is not None:
                 times = np.array(stamps[sources])
             matrix = CSR(row_pointers(of_row), sources, weights, (len(of_row), relation.adjacency.shape[1]))
-            rows = RelationMatrix(own.source, own.destination, matrix, times, own.parallel)
+            rows = RelationMatrix(block.source, block.destination, matrix, times, block.parallel)
             made.append((rows, None if firsts is None else firsts[:, i]))
         reader.finish("rows of relations of another length than their counts say")
         return made
 
 
-def _sections(form: HopForm, kind: int, held: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:
+def _sections(form: HopForm, kind: int, blocks_of_rank: Sequence[RelationBlock], rows: np.ndarray) -> list[Section]:
     """Return the sections of rows of one type: each row is a message."""
-    blocks = [(one, held[one.place]) for one in form.into(kind)]
+    blocks = [(one, blocks_of_rank[one.place]) for one in form.into(kind)]
     degrees = np.stack([block.matrix.degrees[rows] for _, block in blocks], axis=1)
     heads = np.full(len(rows), len(blocks))
     sections = [Section(degrees.astype(np.int32).reshape(-1), heads)]

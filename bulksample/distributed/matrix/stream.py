@@ -70,7 +70,7 @@ def reference(adjacency: CSR, parts: int, train: np.ndarray | None, caps: np.nda
 def _best(neighbors: np.ndarray, load: np.ndarray, weight: np.ndarray, cap: list[int]) -> int:
     """Return the part of a vertex: the best score, then the most room, then the lowest number."""
     fitting = ((load + weight <= cap) | (weight == 0)).all(1) & (neighbors > 0)
-    room = [min([_ONE] + [max(c - own, 0) * _ONE // c for own, c in zip(held, cap, strict=True) if c]) for held in load.tolist()]
+    room = [min([_ONE] + [max(c - used, 0) * _ONE // c for used, c in zip(loads, cap, strict=True) if c]) for loads in load.tolist()]
     ranked = [(int(neighbors[q]) * room[q], room[q], -q) for q in np.flatnonzero(fitting) if room[q]]
     if ranked:
         return int(-max(ranked)[2])

@@ -43,9 +43,9 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     counts = comm.gather_control(len(load_parts(folder).parts) if is_parts(folder) else 0)
     if min(counts) != max(counts):
         raise UsageError(f"the ranks were given folders of {min(counts)} and of {max(counts)} parts; give all of them one folder")
-    own = range(comm.rank * counts[0] // comm.size, -(-(comm.rank + 1) * counts[0] // comm.size))
+    own_parts = range(comm.rank * counts[0] // comm.size, -(-(comm.rank + 1) * counts[0] // comm.size))
     for turn in range(-(-counts[0] // comm.size) + 1 if counts[0] else 0):
-        _verify_part(folder, own[turn] if turn < len(own) else None, comm, check, features)
+        _verify_part(folder, own_parts[turn] if turn < len(own_parts) else None, comm, check, features)
 
 
 def _verify_part(folder: Path, part: int | None, comm: Comm, check: str, features: bool) -> None:
@@ -66,12 +66,12 @@ def _verify_files(folder: Path, arrays: Callable[[], Mapping[str, ArrayEntry]], 
     if not any(unknown for _, theirs, _ in gathered for _, unknown in theirs.values()):
         return
     files = _files([theirs for _, theirs, _ in gathered])
-    own = _share(files, comm.size)[comm.rank]
+    share = _share(files, comm.size)[comm.rank]
     sums = Sums(folder)
     size = sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown)
     if comm.rank == 0 and size > _TOLD_BYTES:
         print(f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; check none leaves it out", file=sys.stderr)
-    intact = _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
+    intact = _hash_in_company(comm, sums, sums.compare(entries[name] for name in share))
     if [other for _, _, other in gathered].index(place) != comm.rank:
         return  # the lowest rank of a machine writes the cache
     intact |= {file for file, (_, unknown) in files.items() if not unknown}
@@ -129,5 +129,5 @@ def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> set[tuple[
 
 def _raise(faults: list[list[str]]) -> None:
     """Raise `DataError` with all faults, each once."""
-    if found := dict.fromkeys(fault for theirs in faults for fault in theirs):
-        raise DataError("\n".join(found))
+    if distinct := dict.fromkeys(fault for theirs in faults for fault in theirs):
+        raise DataError("\n".join(distinct))

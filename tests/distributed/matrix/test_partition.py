@@ -13,6 +13,7 @@ from bulksample.data.npy import sealed
 from bulksample.data.store import save
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.graph_block import load_block
+from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import (
     Partition,
     balanced_bounds,
@@ -30,16 +31,14 @@ SIZES = (1, 2, 3, 4, 8)
 
 
 def check(partition, n, parts):
+    layout, vertices = Layout.of(partition), np.arange(n, dtype=np.int32)
     assert (partition.n, partition.parts) == (n, parts)
-    assert partition.assignment.dtype == partition.order.dtype == partition.position.dtype == np.int32
+    assert partition.assignment.dtype == layout.vertices(vertices).dtype == layout.places(vertices).dtype == np.int32
     assert partition.bounds.dtype == np.int64
-    assert partition.bounds.shape == (parts + 1,)
-    assert sorted(partition.order) == list(range(n))
-    assert (partition.order[partition.position] == np.arange(n)).all()
+    assert layout.bounds.tolist() == partition.bounds.tolist() == [(partition.assignment < part).sum() for part in range(parts + 1)]
+    assert (layout.vertices(layout.places(vertices)) == vertices).all()
     for part in range(parts):
-        expected = np.flatnonzero(partition.assignment == part)
-        assert partition.members(part).tolist() == expected.tolist()
-        assert (partition.order[partition.bounds[part] : partition.bounds[part + 1]] == expected).all()
+        assert layout.members(part).tolist() == np.flatnonzero(partition.assignment == part).tolist()
 
 
 def cut(adjacency, partition):
@@ -68,7 +67,7 @@ def test_sizes_are_even(maker):
 def test_block_rows_are_the_identity():
     partition = block_rows(10, 4)
     assert partition.bounds.tolist() == block_bounds(10, 4).tolist() == [0, 2, 5, 7, 10]
-    assert partition.position.tolist() == list(range(10))
+    assert Layout.of(partition).position is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -125,7 +124,7 @@ def test_metis_cuts_fewer_edges_and_repeats_itself():
 
 def test_super_nodes_keep_clusters_together():
     graph = community_graph(n=600, classes=4, degree=10)
-    clusters, dealt = metis(graph.adjacency, 12, 5), super_nodes(graph.adjacency, 3, 12, 5)
+    clusters, dealt = Layout.of(metis(graph.adjacency, 12, 5)), super_nodes(graph.adjacency, 3, 12, 5)
     for cluster in range(12):
         assert len(set(dealt.assignment[clusters.members(cluster)])) == 1
     owners = [dealt.assignment[clusters.members(cluster)[0]] for cluster in range(12)]
