@@ -38,7 +38,11 @@ def _stacked(
 ) -> Chart | None:
     """Chart one bar for each series, made of the parts under `key` of its reports; None if every part is zero."""
     scale, unit_name = unit
-    parts = {part: [_per_epoch(one, key, part) * scale for one in series] for part in colours}
+
+    def per_epoch(one: Series, part: str) -> float:
+        return one.mean(lambda report: report[key][part] / max(1, report["epochs_in_this_run"])) * scale
+
+    parts = {part: [per_epoch(one, part) for one in series] for part in colours}
     used = [part for part, values in parts.items() if any(values)]
     if not used:
         return None
@@ -57,10 +61,6 @@ def _stacked(
     texts = [f"{one.label}: {format_number(totals[i], 3)} {unit_name}, most of it {largest[i]}" for i, one in enumerate(series)]
     description = f"Stacked bars of {axis_label}. {'. '.join(texts)}."
     return Chart(key.removeprefix("training_"), title, description, note, draw, _size(len(series)), TextTable(["run", *used, "all"], body))
-
-
-def _per_epoch(series: Series, key: str, part: str) -> float:
-    return series.mean(lambda report: report[key][part] / max(1, report["epochs_in_this_run"]))
 
 
 def _size(bars: int) -> tuple[float, float]:

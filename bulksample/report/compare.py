@@ -119,17 +119,16 @@ def compare(
         folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
         options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
         recipe = {**identity, "options": options}  # by which a run is recognised
-        planned.append((one.label, seed, folder, recipe))
-        before = (_object(folder / "run.json") or {}).get("asked")
-        if not overwrite and isinstance(before, dict) and before != recipe and _finished("", 0, folder, before):
-            other = ", ".join(key for key in recipe if before.get(key) != recipe[key])
+        record = None if overwrite else _finished(folder)
+        if record and record["asked"] != recipe:
+            other = ", ".join(key for key in recipe if record["asked"].get(key) != recipe[key])
             raise UsageError(f"{folder} holds a finished run with other {other}; use another folder, or --overwrite")
+        planned.append((one.label, seed, folder, recipe, record))
     runs: list[ContestantRun] = []
-    for label, seed, folder, recipe in planned:
+    for label, seed, folder, recipe, record in planned:
         if any(run.label == label and run.failure for run in runs):
             continue
-        run = None if overwrite else _finished(label, seed, folder, recipe)
-        run = run or _run(setup, label, seed, folder, recipe)
+        run = _read(label, seed, folder, record, kept=True) if record else _run(setup, label, seed, folder, recipe)
         runs.append(run)
         if not quiet:
             print(_progress(run), file=sys.stderr)
@@ -150,12 +149,11 @@ def _run(setup: SharedSetup, label: str, seed: int, folder: Path, recipe: dict[s
     return _read(label, seed, folder, record, kept=False)
 
 
-def _finished(label: str, seed: int, folder: Path, recipe: dict[str, Any]) -> ContestantRun | None:
-    """Return the run in a folder if it had the same options and did not fail."""
-    record = _object(folder / "run.json")
-    if record is None or record.get("asked") != recipe or record.get("failure") or _object(folder / "report.json") is None:
-        return None
-    return _read(label, seed, folder, record, kept=True)
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """Return the record of the run in a folder if it did not fail."""
+    record = _object(folder / "run.json") or {}
+    whole = isinstance(record.get("asked"), dict) and not record.get("failure") and _object(folder / "report.json") is not None
+    return record if whole else None
 
 
 def _read(label: str, seed: int, folder: Path, record: dict[str, Any], kept: bool) -> ContestantRun:

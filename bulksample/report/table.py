@@ -77,7 +77,13 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
         "busiest_rank": {what: fmean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
         "compute_seconds": spread(report["compute_seconds"] for report in reports),
         "seconds_per_epoch": spread(report["seconds_per_epoch"] for report in reports),
-        "networks": {network.label: _under(network, reports) for network in networks},
+        "networks": {
+            network.label: {
+                "seconds": spread(network.seconds(report) for report in reports),
+                "seconds_per_epoch": spread(network.seconds(report) / max(1, report["epochs_in_this_run"]) for report in reports),
+            }
+            for network in networks
+        },
     }  # fmt: skip
 
 
@@ -88,13 +94,6 @@ def norm_of(report: dict[str, Any]) -> str | None:
         return None
     layer = config["layer_norm"] if config["layer_norm"] is not None else config["method"] == "retexo"
     return "layer" if layer else "batch" if config["batch_norm"] else "none"
-
-
-def _under(network: NetworkModel, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the seconds of a run and of one of its epochs under a network."""
-    seconds = [network.seconds(report) for report in reports]
-    epochs = [max(1, report["epochs_in_this_run"]) for report in reports]
-    return {"seconds": spread(seconds), "seconds_per_epoch": spread(a / b for a, b in zip(seconds, epochs, strict=True))}
 
 
 def scored_split(report: dict[str, Any]) -> str | None:

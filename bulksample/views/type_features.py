@@ -16,9 +16,10 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import codec_named
-from ..distributed.matrix.feature_exchange import Fetch, RowExchange, SparseFetch, SparseRowExchange
+from ..distributed.matrix.feature_exchange import Fetch, RowExchange, SparseRowExchange
 from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..distributed.matrix.learned_rows import ask_for_rows
+from ..distributed.matrix.messages import Pending
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..nn.aggregate import SparseRows
@@ -62,7 +63,7 @@ class RemoteFeatures(FeatureSource):
         return feature_bytes(self.block) + cached
 
 
-def _started(begin: Callable[[], Fetch] | Callable[[], SparseFetch]) -> Fetching:
+def _started(begin: Callable[[], Fetch] | Callable[[], Pending[CSR]]) -> Fetching:
     under_way = begin()
     return Fetching(lambda: as_input(under_way.wait()))
 

@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, CudaAware, PendingAlltoall, PendingRows, Primitives, SentCount, TransferHandle
+from .primitives import KINDS, MOST_ELEMENTS, CudaAware, PendingAlltoall, PendingRows, Primitives, SentCount
 
-__all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "PendingRows", "Primitives", "SentCount", "TransferHandle"]
+__all__ = ["KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "PendingRows", "Primitives", "SentCount"]
 
 _COUNT_BITS = 40  # of the word sent ahead of a part hold its row count; 23 more hold a checksum of its kind, dtype and shape
 
@@ -136,9 +136,9 @@ class Comm(Primitives):
         shape = (int(counts.sum()), *rows.shape[1:])
         limit = max(1, self.most_elements // self.size)  # bytes that a rank sends in one round
         if sizes.max(initial=0) <= limit:  # one round: the received bytes are the result
-            return self._gathered(_bytes_of(rows), sizes, kind).view(rows.dtype).reshape(shape)
+            return self._gathered(bytes_of(rows), sizes, kind).view(rows.dtype).reshape(shape)
         out, at = np.empty(shape, rows.dtype), np.cumsum(sizes) - sizes
-        part, into = _bytes_of(rows), _bytes_of(out)
+        part, into = bytes_of(rows), bytes_of(out)
         for first in range(0, int(sizes.max()), limit):
             now = np.clip(sizes - first, 0, limit)
             received, starts = self._gathered(part[first : first + int(now[self.rank])], now, kind), np.cumsum(now) - now
@@ -156,7 +156,7 @@ class Comm(Primitives):
         if self.rank == root:
             self.count_to_each(kind, self.size - 1, array.nbytes)
         if self.size > 1:
-            flat = _bytes_of(array)
+            flat = bytes_of(array)
             for first in range(0, len(flat), self.most_elements):
                 self._broadcast(flat[first : first + self.most_elements], root, kind)
         return array
@@ -236,10 +236,10 @@ class Comm(Primitives):
             incoming = np.asarray(incoming, np.int64)
             self.count_alltoall(counts, kind, made_of, row_bytes)
         if self.size == 1:
-            return PendingRows(rows.copy(), incoming, COMPLETED)
+            return PendingRows(rows.copy(), incoming, lambda: None)
         out = np.empty((int(incoming.sum()), *shape), rows.dtype)
-        flight = self._start_alltoall(_bytes_of(rows), row_bytes * counts, _bytes_of(out), row_bytes * incoming, kind)
-        return PendingRows(out, incoming, flight)
+        arrive = self._start_alltoall(bytes_of(rows), row_bytes * counts, bytes_of(out), row_bytes * incoming, kind)
+        return PendingRows(out, incoming, arrive)
 
     def exchange_counts(self, rows: Sequence[int] | np.ndarray, kind: str, made_of: str, row_bytes: int) -> np.ndarray:
         """Exchange row counts before an all-to-all and add its bytes to the tally. The rows themselves do not move here.
@@ -387,6 +387,6 @@ class Comm(Primitives):
         return np.asarray(words & (2**_COUNT_BITS - 1))
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
+def bytes_of(array: np.ndarray) -> np.ndarray:
     """View a contiguous array as one-dimensional uint8."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

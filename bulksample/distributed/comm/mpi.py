@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Comm, TransferHandle
+from .base import Comm
 from .primitives import CudaAware
 from .process_end import Sentinel
 from .processes import ProcessComm, SubComm
@@ -75,12 +75,14 @@ class MpiComm(ProcessComm):
         self._complete("alltoall counts", lambda: self._comm.Ialltoall([words, self._mpi.INT64_T], [out, self._mpi.INT64_T]).Test)
         return out
 
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+    def _start_alltoall(
+        self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str
+    ) -> Callable[[], None]:
         parts, buffers = _pieces(sent, outgoing), _pieces(into, incoming)
         buffers[self.rank][:] = parts[self.rank]
         return self.start_bytes(parts, buffers, kind)
 
-    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
+    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> Callable[[], None]:
         """Begin an all-to-all of byte buffers of agreed lengths, on host or device; the own part stays, and no bytes are counted."""
         self._alltoalls += 1
         incoming = sum(len(buffer) for r, buffer in enumerate(into) if r != self.rank)
@@ -92,12 +94,12 @@ class MpiComm(ProcessComm):
 
         def wait() -> None:
             if exchange in self._in_flight:
-                self._attempt(what, lambda: self.watch.wait(exchange.done, what + self._among, self._glance))
+                self._wait(what, exchange.done)
                 self._in_flight.remove(exchange)
                 if exchange.fault:
                     self._end(f"{what}: {exchange.fault}")
 
-        return TransferHandle(lambda: self._attempt(what, exchange.done), wait)
+        return wait
 
     def _split(self, color: int, members: list[int]) -> Comm:
         return _MpiSubComm(self, color, members)

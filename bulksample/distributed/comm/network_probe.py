@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,12 @@ def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SE
     collective, message = (float(cost) for cost in np.median(comm.gather_control(host_seconds()), axis=0))
     place = np.count_nonzero(comm.machine_of[: comm.rank] == comm.machine_of[comm.rank])
     groups = {"inside": int(comm.machine_of[comm.rank]), "between": int(place)}
-    return {
-        "ranks_of_machines": np.bincount(comm.machine_of).tolist(),
-        "even": not uneven(comm),
-        "collective": collective,
-        "message": message,
-        **{
-            name: _slowest(comm, _group(comm.split(color, comm.rank), (collective, message), rounds, bytes_sent))
-            for name, color in groups.items()
-        },
+    host = {"collective": collective, "message": message}
+    measured = {
+        name: _slowest(comm, _group(comm.split(color, comm.rank), (collective, message), rounds, bytes_sent))
+        for name, color in groups.items()
     }
+    return {"ranks_of_machines": np.bincount(comm.machine_of).tolist(), "even": not uneven(comm), **host, **measured}
 
 
 def host_seconds(rounds: int = ROUNDS) -> tuple[float, float]:
@@ -108,7 +105,5 @@ def _seconds(comm: Comm, part_bytes: int, rounds: int) -> float:
 def _slowest(comm: Comm, measured: dict[str, float] | None) -> dict[str, float] | None:
     """Return the largest latency and the least bandwidth of all groups; collective."""
     groups = [group for group in comm.gather_control(measured) if group is not None]
-    if not groups:
-        return None
-    return {"ranks": max(g["ranks"] for g in groups), "latency": max(g["latency"] for g in groups),
-            "bandwidth": min(g["bandwidth"] for g in groups)}  # fmt: skip
+    slowest: dict[str, Callable[..., float]] = {"ranks": max, "latency": max, "bandwidth": min}
+    return {name: choose(group[name] for group in groups) for name, choose in slowest.items()} if groups else None

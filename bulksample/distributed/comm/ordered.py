@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,15 +20,6 @@ from ...errors import PeerLost
 from .base import Comm
 
 T = TypeVar("T")
-
-
-class _Call:
-    """A collective that a thread has asked for."""
-
-    def __init__(self, start: Callable[[], Any]) -> None:
-        self.start, self.done = start, threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class CollectiveOrder:
@@ -39,7 +31,7 @@ class CollectiveOrder:
     """
 
     def __init__(self, comm: Comm) -> None:
-        self._comm, self._waiting = comm.duplicate(), dict[int, deque[_Call]]()
+        self._comm, self._waiting = comm.duplicate(), dict[int, deque[tuple[Callable[[], Any], Future[Any]]]]()
         self._arrived, self._changed = deque[int](), threading.Condition()
         self._ended = False
         self._failure: BaseException | None = None
@@ -52,17 +44,14 @@ class CollectiveOrder:
         `turns` names the order that the collective belongs to, such as that of the thread which samples. `start` need not wait for the end
         of the collective. Raises `PeerLost` if the thread ended, because the turns of the other ranks did not come in time or by `close`.
         """
-        call = _Call(start)
+        result = Future[T]()
         with self._changed:
             if self._ended:
                 raise PeerLost(f"rank {self._comm.rank} starts no more collectives: {self._failure or 'they were closed'}")
-            self._waiting.setdefault(turns, deque()).append(call)
+            self._waiting.setdefault(turns, deque()).append((start, result))
             self._arrived.append(turns)
             self._changed.notify_all()
-        call.done.wait()
-        if call.error is not None:
-            raise call.error
-        return call.result  # type: ignore[no-any-return]
+        return result.result()
 
     def close(self, wait: bool = True) -> None:
         """End the thread after the collectives that wait, and wait for its end; not collective. May be called again."""
@@ -74,30 +63,26 @@ class CollectiveOrder:
 
     def _serve(self) -> None:
         try:
-            while self._has_work():
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended or bool(self._arrived))
+                    if not self._arrived:
+                        break
                 turn = np.array([self._arrived[0]], np.int64)  # rank 0 takes what arrived first there
-                call = self._next(int(self._comm.broadcast(turn, "control")[0]))
+                start, result = self._next(int(self._comm.broadcast(turn, "control")[0]))
                 try:
-                    call.result = call.start()
+                    result.set_result(start())
                 except BaseException as error:  # raised where it was asked for
-                    call.error = error
-                call.done.set()
+                    result.set_exception(error)
         except BaseException as error:  # whoever waits is told
             self._failure = error
         with self._changed:
             self._ended = True
-            left = [call for calls in self._waiting.values() for call in calls]
-        for call in left:
-            call.error = PeerLost(f"rank {self._comm.rank} starts no more collectives: {self._failure}")
-            call.done.set()
+            left = [result for calls in self._waiting.values() for _, result in calls]
+        for result in left:
+            result.set_exception(PeerLost(f"rank {self._comm.rank} starts no more collectives: {self._failure}"))
 
-    def _has_work(self) -> bool:
-        """Wait until a thread of this rank asks for a collective; False at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or bool(self._arrived))
-            return bool(self._arrived)
-
-    def _next(self, turns: int) -> _Call:
+    def _next(self, turns: int) -> tuple[Callable[[], Any], Future[Any]]:
         """Wait for the collective whose turn it is, which may come later here."""
         until = time.monotonic() + self._comm.timeout
         with self._changed:

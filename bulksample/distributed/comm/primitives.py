@@ -44,20 +44,16 @@ class CudaAware(NamedTuple):
 class PendingRows:
     """An all-to-all of rows under way. Call `wait` on each, and do not change the sent rows before it returns.
 
-    Some MPI libraries move long messages only while the process is inside one of their calls; `done` is such a call. `counts`, int64 of
-    shape (size,), holds the number of rows from each rank.
+    Some MPI libraries move long messages only while the process is inside one of their calls. `counts`, int64 of shape (size,), holds the
+    number of rows from each rank.
     """
 
-    def __init__(self, rows: np.ndarray, counts: np.ndarray, flight: TransferHandle) -> None:
-        self._rows, self.counts, self._flight = rows, counts, flight
-
-    def done(self) -> bool:
-        """Return True once all rows have been sent and received; does not wait."""
-        return self._flight.done()
+    def __init__(self, rows: np.ndarray, counts: np.ndarray, arrive: Callable[[], None]) -> None:
+        self._rows, self.counts, self._arrive = rows, counts, arrive
 
     def wait(self) -> np.ndarray:
         """Return the rows that all ranks sent to this one, in rank order. May be called again."""
-        self._flight.wait()
+        self._arrive()
         return self._rows
 
 
@@ -68,25 +64,11 @@ class PendingAlltoall:
         self._rows = rows
         self._parts: list[np.ndarray] | None = None
 
-    def done(self) -> bool:
-        """Return True once all parts have been sent and received; does not wait."""
-        return self._rows.done()
-
     def wait(self) -> list[np.ndarray]:
         """Return the part that each rank sent to this one, in rank order: views of one buffer. May be called again."""
         if self._parts is None:
             self._parts = np.split(self._rows.wait(), np.cumsum(self._rows.counts)[:-1])
         return self._parts
-
-
-class TransferHandle(NamedTuple):
-    """The functions that poll and that await one transfer of bytes."""
-
-    done: Callable[[], bool]
-    wait: Callable[[], None]
-
-
-COMPLETED = TransferHandle(lambda: True, lambda: None)
 
 
 class Primitives(Unpicklable, ABC):
@@ -139,11 +121,13 @@ class Primitives(Unpicklable, ABC):
         """Send entry r of `words` to rank r; return the word received from each rank: int64, shape (size,)."""
 
     @abstractmethod
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+    def _start_alltoall(
+        self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str
+    ) -> Callable[[], None]:
         """Begin to send ``outgoing[r]`` bytes of `sent` to each rank r, one after another, and to fill `into` with ``incoming[r]`` from it.
 
-        Messages have at most `most_elements` bytes. Lengths were agreed before, and are checked when the messages arrive. This rank's own
-        part goes the same way.
+        Return a function that waits for the end of all messages and may be called again. Messages have at most `most_elements` bytes.
+        Lengths were agreed before, and are checked when the messages arrive. This rank's own part goes the same way.
         """
 
     @abstractmethod

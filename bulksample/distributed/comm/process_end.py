@@ -26,7 +26,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -197,11 +197,9 @@ class RaiseStopped(StopSignals):
         _end(number)
 
 
-@contextmanager
-def default_actions() -> Iterator[None]:
+def default_actions() -> AbstractContextManager[None]:
     """Let signals end the process at once for the length of a ``with`` block: in a library that does not return, handlers never run."""
-    with handling(_ours(), signal.SIG_DFL):
-        yield
+    return handling(_ours(), signal.SIG_DFL)
 
 
 @contextmanager

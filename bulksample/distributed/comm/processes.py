@@ -141,9 +141,12 @@ class ProcessComm(Comm):
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
         try:
-            self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
+            self._wait(what, done)
         except RuntimeError as error:  # raised by the transport
             self._strike(f"{what} failed: {error}")
+
+    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+        self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
 
     def _complete(self, what: str, start: Callable[[], Callable[[], bool]]) -> None:
         """Start something non-blocking and poll what it returns until it is done."""

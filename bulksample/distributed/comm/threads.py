@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import row_pointers
-from .base import COMPLETED, Comm, TransferHandle
+from .base import Comm
 from .machines import VARIABLE, simulated
 from .primitives import tree_sum
 
@@ -40,9 +40,11 @@ class SerialComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return words
 
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+    def _start_alltoall(
+        self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str
+    ) -> Callable[[], None]:
         into[:] = sent
-        return COMPLETED
+        return lambda: None
 
     def _split(self, color: int, members: list[int]) -> Comm:
         return SerialComm()
@@ -112,7 +114,9 @@ class ThreadComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return np.array([theirs[self.rank] for theirs in self._exchange(words.copy(), "alltoall counts")], np.int64)
 
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+    def _start_alltoall(
+        self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str
+    ) -> Callable[[], None]:
         received = self._exchange((sent.copy(), row_pointers(outgoing)), f"alltoall {kind}")
         ends, rank = row_pointers(incoming), self.rank
         for r, (theirs, cuts) in enumerate(received):
@@ -120,7 +124,7 @@ class ThreadComm(Comm):
             if len(part) != incoming[r]:
                 raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {rank}; {incoming[r]} were agreed")
             into[ends[r] : ends[r + 1]] = part
-        return COMPLETED
+        return lambda: None
 
     def _split(self, color: int, members: list[int]) -> Comm:
         first = members[0] == self.rank

@@ -29,7 +29,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError
-from .base import Comm, TransferHandle
+from .base import Comm, bytes_of
 from .master_address import TOLD_SECONDS, advice, await_listener, check_store, fault, others_at, speaks
 from .process_end import Sentinel
 from .processes import ProcessComm, SubComm
@@ -119,11 +119,11 @@ class TorchComm(ProcessComm):
 
     def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
         size = array.itemsize
-        return self._start(_bytes(array), [size * count for count in counts], _bytes(into), [size * into.shape[1]] * self.size)
+        return self._start(bytes_of(array), [size * count for count in counts], bytes_of(into), [size * into.shape[1]] * self.size)
 
     def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
-        copies = np.tile(_bytes(share), self.size)  # one for each rank
-        return self._start(copies, [share.nbytes] * self.size, _bytes(array), [array.itemsize * count for count in counts])
+        copies = np.tile(bytes_of(share), self.size)  # one for each rank
+        return self._start(copies, [share.nbytes] * self.size, bytes_of(array), [array.itemsize * count for count in counts])
 
     def _send_from_root(self, part: np.ndarray, root: int) -> Callable[[], bool]:
         options = torch_distributed.BroadcastOptions()
@@ -136,16 +136,14 @@ class TorchComm(ProcessComm):
         self._complete(what, lambda: self._start(words, ones, out, ones))
         return out
 
-    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+    def _start_alltoall(
+        self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str
+    ) -> Callable[[], None]:
         """Send one message to each rank, however long: gloo counts bytes in 64 bits."""
         what = f"alltoall {kind} {len(into)} bytes"
         sent = sent if sent.flags.writeable else sent.copy()  # torch warns of memory that it must not write
         done = self._attempt(what, lambda: self._start(sent, outgoing.tolist(), into, incoming.tolist()))
-
-        def wait() -> None:
-            self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
-
-        return TransferHandle(lambda: self._attempt(what, done), wait)
+        return lambda: self._wait(what, done)
 
     def _split(self, color: int, members: list[int]) -> Comm:
         self._splits += 1
@@ -206,7 +204,3 @@ def ended(work: Any) -> Callable[[], bool]:
         return False
 
     return done
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)

@@ -15,9 +15,11 @@ import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import CSR
-from ..comm.base import Comm, PendingRows
+from ..comm.base import Comm
 from .layout import Layout
-from .messages import RowRequests, request_ids
+from .messages import Pending, RowRequests, request_ids
+
+EdgeFetch = Pending[tuple[np.ndarray | None, np.ndarray | None]]
 
 
 class EdgeExchange:
@@ -32,15 +34,12 @@ class EdgeExchange:
         self._shift = first_entries - block.indptr[:-1]
         self._first = int(layout.bounds[comm.rank])
 
-    def start(self, destinations: np.ndarray, sources: np.ndarray, numbers: bool) -> EdgeFetch:
-        """Begin to fetch edges; collective. On return the requests have been exchanged. See `ask`."""
-        return self.ask([(destinations, sources)], numbers)[0]()
-
     def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]], numbers: bool) -> list[Callable[[], EdgeFetch]]:
         """Exchange the requests of several fetches at once; return a function for each that begins it. See `RowExchange.ask`.
 
         A fetch is the ends of its edges, (destinations, sources) of shape (m,) each; every pair is an edge. With `numbers`, the same on
-        every rank, it brings the positions of the edges in the whole matrix.
+        every rank, it brings the positions of the edges in the whole matrix. ``wait`` of the begun fetch returns numbers (int64, shape
+        (m,)) and features (shape (m, d)) in the requested order; None for what was not fetched.
         """
         n = self._layout.n
         named = [np.unique(self._layout.places(v).astype(np.int64) * n + u, return_inverse=True) for v, u in fetches]
@@ -56,7 +55,12 @@ class EdgeExchange:
             pending.append(self.comm.start_alltoall_rows(entries + self._shift[rows], counts, "topology", incoming=incoming))
         if self._features is not None:
             pending.append(self.comm.start_alltoall_rows(self._features[entries], counts, "features", incoming=incoming))
-        return EdgeFetch(pending, numbers, position)
+
+        def in_order() -> tuple[np.ndarray | None, np.ndarray | None]:
+            received = [one.wait()[position] for one in pending]
+            return received.pop(0) if numbers else None, received[0] if received else None
+
+        return Pending(in_order)
 
     def _entries(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` if this rank does not hold an edge."""
@@ -66,16 +70,3 @@ class EdgeExchange:
         if entries.min(initial=0) < 0:
             raise PeerLost(f"rank {self.comm.rank} was asked for an edge that it does not hold")
         return rows, entries
-
-
-class EdgeFetch:
-    """A fetch under way; call `wait` on every one."""
-
-    def __init__(self, pending: list[PendingRows], numbers: bool, position: np.ndarray) -> None:
-        self._pending, self._numbers, self._position = pending, numbers, position
-
-    def wait(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return numbers (int64, shape (m,)) and features (shape (m, d)) in the requested order; None for what was not fetched."""
-        received = [one.wait()[self._position] for one in self._pending]
-        numbers = received.pop(0) if self._numbers else None
-        return numbers, received[0] if received else None

@@ -32,7 +32,7 @@ from ...sparse import CSR, row_pointers
 from ..comm.base import Comm, PendingRows
 from .codec import codec_named
 from .layout import checked_bounds
-from .messages import PendingRaggedRows, RowRequests, RowsToSend, request_ids, start_ragged_rows
+from .messages import Pending, RowRequests, RowsToSend, request_ids, start_ragged_rows
 
 
 class RowExchange:
@@ -256,10 +256,6 @@ class Fetch:
         self._pending, self._rows, self.named, self.requests, self._exchange = pending, rows, named, requests, exchange
         self._result: np.ndarray | None = None
 
-    def done(self) -> bool:
-        """Return True once all rows have arrived; does not wait."""
-        return self._pending.done()
-
     def wait(self) -> np.ndarray:
         """Return the rows in the requested order: float32, shape (m, f)."""
         if self._result is None:
@@ -290,12 +286,11 @@ class SparseRowExchange:
         if rows.shape[0] != last - self._first or rows.values is None:
             raise UsageError(f"rank {comm.rank} holds rows {self._first} to {last} of a matrix with values; got {rows.shape[0]} rows")
 
-    def start(self, ids: np.ndarray) -> SparseFetch:
-        """Begin to fetch rows in the requested order; collective. On return the ids have been exchanged."""
-        return self.ask([ids])[0]()
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Pending[CSR]]]:
+        """Exchange the ids of several fetches at once; return a function for each that begins it. See `RowExchange.ask`.
 
-    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], SparseFetch]]:
-        """Exchange the ids of several fetches at once; return a function for each that begins it. See `RowExchange.ask`."""
+        ``wait`` of the begun fetch returns the rows in the requested order: float32, shape (m, f).
+        """
         named = [np.unique(ids, return_inverse=True) for ids in fetches]
         for unique, _ in named:
             if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
@@ -303,23 +298,17 @@ class SparseRowExchange:
         requests = request_ids(self.comm, self.bounds, [unique.astype(np.int32) for unique, _ in named])
         return [partial(self._begin, position, request) for (_, position), request in zip(named, requests, strict=True)]
 
-    def _begin(self, position: np.ndarray, requests: RowRequests) -> SparseFetch:
+    def _begin(self, position: np.ndarray, requests: RowRequests) -> Pending[CSR]:
         local = requests.requested - np.int32(self._first)
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
         sent, counts = self._rows.take(local), requests.requested_counts
         part = RowsToSend(counts, sent.indptr, [sent.indices, sent.entries()], requests.expected)
-        return SparseFetch(start_ragged_rows(self.comm, [part], "features"), position, self._rows.shape[1])
+        pending, width = start_ragged_rows(self.comm, [part], "features"), self._rows.shape[1]
 
+        def in_order() -> CSR:
+            (received,) = pending.wait()  # owners ascend as ids do
+            columns, values = received.arrays
+            return CSR(row_pointers(received.counts), columns, values, (len(received.counts), width)).take(position)
 
-class SparseFetch:
-    """A fetch of sparse rows that has been started. Call `wait` on every fetch; calling it again is allowed."""
-
-    def __init__(self, pending: PendingRaggedRows, position: np.ndarray, width: int) -> None:
-        self._pending, self._position, self._width = pending, position, width
-
-    def wait(self) -> CSR:
-        """Return the rows in the requested order: float32, shape (m, f)."""
-        received = self._pending.wait()[0]  # owners ascend as ids do
-        columns, values = received.arrays
-        return CSR(row_pointers(received.counts), columns, values, (len(received.counts), self._width)).take(self._position)
+        return Pending(in_order)

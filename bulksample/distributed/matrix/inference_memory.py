@@ -33,12 +33,6 @@ def shard_bytes(widths: Sequence[int], rows: float, holds_features: bool) -> flo
     return max(4 * rows * (below + sent + out) for below, sent, out in layers(widths, holds_features))
 
 
-def chunk_bytes(widths: Sequence[int], n: int, entries: float, degree: float) -> float:
-    """Bytes of a chunk of so many entries, at the widest layer."""
-    distinct, rows = -n * expm1(-entries / max(1, n)), entries / max(1.0, degree)
-    return max(_ENTRY * entries + 12 * distinct * min(pair) + 4 * rows * (pair[0] + 2 * pair[1]) for pair in pairwise(widths))
-
-
 def entries_of_chunk(widths: Sequence[int], budget: float, degree: float) -> int:
     """Return the entries of a chunk that takes at most so many bytes, all its sources being distinct."""
     each = max(_ENTRY + 12 * min(pair) + 4 * (pair[0] + 2 * pair[1]) / max(1.0, degree) for pair in pairwise(widths))
@@ -56,7 +50,9 @@ def streamed_bytes(widths: Sequence[int], n: int, rows: float, degree: float, ho
     """Bytes of streamed inference within a budget: shards and a chunk, or the chunk alone where the shards lie in files."""
     room, on_disk = chunk_room(widths, rows, holds_features, memory)
     entries = min(entries_of_chunk(widths, room, degree), rows * degree)
-    return (0.0 if on_disk else shard_bytes(widths, rows, holds_features)) + chunk_bytes(widths, n, entries, degree)
+    distinct, chunk_rows = -n * expm1(-entries / max(1, n)), entries / max(1.0, degree)
+    chunk = max(_ENTRY * entries + 12 * distinct * min(pair) + 4 * chunk_rows * (pair[0] + 2 * pair[1]) for pair in pairwise(widths))
+    return (0.0 if on_disk else shard_bytes(widths, rows, holds_features)) + chunk
 
 
 def gathered_bytes(widths: Sequence[int], gathered: float, rows: float, holds_features: bool) -> float:

@@ -11,15 +11,17 @@ different lengths travel in one of two forms:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import row_pointers, runs
-from ..comm.base import Comm, PendingRows
+from ..comm.base import Comm
 from .reply_slots import fill_slots, read_slots
+
+T = TypeVar("T")
 
 
 class Section(NamedTuple):
@@ -139,27 +141,15 @@ class RowsToSend(NamedTuple):
     counts: np.ndarray | None = None  # integers, shape (sum of expected,)
 
 
-class PendingRaggedRows:
-    """Ragged rows under way. Call `wait` on each."""
+class Pending(Generic[T]):
+    """Something under way. Call `wait` on each, which returns it; it may be called again."""
 
-    def __init__(self, pending: PendingRows, parts: Sequence[RowsToSend]) -> None:
-        self._pending, self._parts = pending, parts
-
-    def wait(self) -> list[RaggedRows]:
-        """Return the received rows of each part."""
-        message, received = self._pending.wait(), []
-        reader = MessageReader(message, self._pending.counts)
-        for part in self._parts:
-            rows = np.asarray(part.expected, np.int64)
-            counts = reader.take(rows) if part.counts is None else part.counts
-            entries = run_sums(counts, rows)
-            received.append(RaggedRows(rows, counts, [reader.take(entries, array.dtype) for array in part.arrays]))
-        reader.finish("an answer of another length than its counts say")
-        return received
+    def __init__(self, wait: Callable[[], T]) -> None:
+        self.wait = wait
 
 
-def start_ragged_rows(comm: Comm, parts: Sequence[RowsToSend], kind: str = "topology") -> PendingRaggedRows:
-    """Begin to send rows to each rank: one message to each, with the rows of all parts."""
+def start_ragged_rows(comm: Comm, parts: Sequence[RowsToSend], kind: str = "topology") -> Pending[list[RaggedRows]]:
+    """Begin to send rows to each rank, one message to each with the rows of all parts; `wait` returns the received rows of each part."""
     sections, incoming = list[Section](), np.zeros(comm.size, np.int64)
     for part in parts:
         of_each = np.diff(part.ends[row_pointers(part.rows)])
@@ -169,7 +159,19 @@ def start_ragged_rows(comm: Comm, parts: Sequence[RowsToSend], kind: str = "topo
             incoming += run_sums(part.counts, part.expected) * sum(array.itemsize // 4 for array in part.arrays)
         sections += [Section(array, of_each) for array in part.arrays]
     known = all(part.counts is not None for part in parts)
-    return PendingRaggedRows(comm.start_alltoall_rows(*pack(sections), kind, incoming if known else None), parts)
+    pending = comm.start_alltoall_rows(*pack(sections), kind, incoming if known else None)
+
+    def receive() -> list[RaggedRows]:
+        received, reader = list[RaggedRows](), MessageReader(pending.wait(), pending.counts)
+        for part in parts:
+            rows = np.asarray(part.expected, np.int64)
+            counts = reader.take(rows) if part.counts is None else part.counts
+            entries = run_sums(counts, rows)
+            received.append(RaggedRows(rows, counts, [reader.take(entries, array.dtype) for array in part.arrays]))
+        reader.finish("an answer of another length than its counts say")
+        return received
+
+    return Pending(receive)
 
 
 def exchange_ragged_rows(comm: Comm, rows: np.ndarray, ends: np.ndarray, arrays: list[np.ndarray], expected: np.ndarray) -> RaggedRows:

@@ -45,7 +45,8 @@ from .grid import ProcessGrid
 from .layout import Layout, StackedPlaces, TypeLayouts
 from .messages import (
     MessageReader,
-    PendingRaggedRows,
+    Pending,
+    RaggedRows,
     RowRequests,
     RowsToSend,
     Section,
@@ -122,7 +123,7 @@ class StagedRows:
             raise PeerLost("a rank sent lengths of rows below zero")
         ends, cuts = row_pointers(requests.expected), np.searchsorted(ids, self.bounds)
 
-        def start(k: int) -> PendingRaggedRows:
+        def start(k: int) -> Pending[list[RaggedRows]]:
             lengths, expected = entries_of[ends[k] : ends[k + 1]], np.where(np.arange(column.size) == k, requests.expected, 0)
             if grid.row == k:
                 part = RowsToSend(requests.requested_counts, sent.indptr, _entries(sent), expected, lengths)

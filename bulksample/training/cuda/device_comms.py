@@ -122,10 +122,10 @@ class MpiTensorComm(TensorComm):
         into[rank].copy_(parts[rank])
         if out.is_cuda:
             torch.cuda.current_stream(out.device).synchronize()
-        request = self._comm.start_bytes([_bytes(part) for part in parts], [_bytes(part) for part in into], kind)
+        arrive = self._comm.start_bytes([_bytes(part) for part in parts], [_bytes(part) for part in into], kind)
 
         def finish() -> tuple[torch.Tensor, list[int]]:
-            request.wait()
+            arrive()
             return out, counts
 
         return TensorArrival(finish)

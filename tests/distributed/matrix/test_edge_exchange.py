@@ -29,7 +29,7 @@ def test_fetched_edges_are_those_of_the_whole_matrix(p, shuffled):
     def rank(comm):
         for count in (0, 1, 40):
             asked = np.random.default_rng([comm.rank, count]).integers(0, MATRIX.nnz, 0 if comm.rank == 1 else count)  # some more than once
-            numbers, features = exchange_of(comm, layout).start(ROWS[asked], MATRIX.indices[asked], numbers=True).wait()
+            numbers, features = exchange_of(comm, layout).ask([(ROWS[asked], MATRIX.indices[asked])], numbers=True)[0]().wait()
             assert numbers.tolist() == asked.tolist()
             assert np.array_equal(features, FEATURES[asked])
 

@@ -37,7 +37,7 @@ def test_fetched_rows_are_those_of_the_matrix(p, empty):
         own = whole.take(np.arange(bounds[comm.rank], bounds[comm.rank + 1]))
         exchange = SparseRowExchange(comm, bounds, own)
         before = {kind: traffic.bytes for kind, traffic in comm.tally.items()}
-        first, second = exchange.start(asked(comm.rank)), exchange.start(asked(comm.rank)[:3])  # two under way at once
+        first, second = (exchange.ask([ids])[0]() for ids in (asked(comm.rank), asked(comm.rank)[:3]))  # two under way at once
         assert_rows(second.wait(), whole.take(asked(comm.rank)[:3]))
         assert_rows(first.wait(), whole.take(asked(comm.rank)))
         sent = {kind: comm.tally[kind].bytes - before[kind] for kind in before}
@@ -65,6 +65,6 @@ def test_what_does_not_fit_is_refused():
             SparseRowExchange(comm, block_bounds(N, 2), CSR(whole.indptr[:31], whole.indices[: whole.indptr[30]], None, (30, N)))
         own = whole.take(np.arange(*block_bounds(N, 2)[comm.rank : comm.rank + 2]))
         with pytest.raises(UsageError, match="0 to 59; got 0 to 60"):
-            SparseRowExchange(comm, block_bounds(N, 2), own).start(np.array([0, 60]))
+            SparseRowExchange(comm, block_bounds(N, 2), own).ask([np.array([0, 60])])
 
     on_threads(2, rank)
