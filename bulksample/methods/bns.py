@@ -61,7 +61,7 @@ class BNS(FullGraphMethod):
         return super().describe() | {"boundary_share": self.config.boundary_share, "drawn_share": float(drawn / rows) if rows else None}
 
 
-class SampledMessages:
+class SampledMessages(MessageFormat):
     """Exchange only the halo rows that were drawn for the epoch, divided by q.
 
     `incoming` and `outgoing` are masks for each rank of the rows drawn: rows of this rank's halo that it sends, and rows sent to it.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.halo import MessageFormat, PlainFormat
+from ..distributed.matrix.halo import MessageFormat
 from ..errors import UsageError
 from ..graph.labels import as_numbers, without_label
 from ..nn.losses import known_rows, summed_loss, summed_shares
@@ -66,7 +66,7 @@ class FullGraphMethod(Method):
 
     def messages(self, comm: Comm) -> MessageFormat:
         """Return the form in which rows of hidden layers travel."""
-        return PlainFormat()
+        return MessageFormat()
 
     def batches(self, context: TrainingContext) -> BatchSource:
         return WholeGraphSource()

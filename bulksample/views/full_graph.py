@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFormat
+from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat
 from ..errors import UsageError
 from ..graph.minibatch import Block
 from ..nn.aggregate import SparseRows
@@ -62,7 +62,7 @@ class HaloRows:
         grid, layout, block, weights = view.own_rows()
         if grid.replication != 1:
             raise UsageError(f"full-graph training keeps one block row on each rank; got replication {grid.replication}: use 1")
-        self.messages, self.overlap = messages or PlainFormat(), overlap
+        self.messages, self.overlap = messages or MessageFormat(), overlap
         comm = grid.comm
         remote = layout.blocks_of(block.adjacency.indices) != comm.rank
         has_remote = np.bincount(block.adjacency.row_of_entry(), remote, minlength=len(block.vertices)) > 0

@@ -11,33 +11,24 @@ kind "control".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import CSR
-from ..comm.base import Comm, PendingAlltoall
+from ..comm.base import Comm
 from .layout import Layout
 
 
-class MessageFormat(Protocol):
-    """An encoding of rows that travel between two ranks."""
+class MessageFormat:
+    """An encoding of rows that travel between two ranks; this one leaves them as they are."""
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
         """Encode rows of shape (m, f) for rank `peer`; `key` names the layer and the direction."""
-
-    def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
-        """Decode a message from rank `peer` to rows of shape (count, width)."""
-
-
-class PlainFormat:
-    """The format that sends rows unchanged."""
-
-    def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
         return rows
 
     def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
+        """Decode a message from rank `peer` to rows of shape (count, width)."""
         return message
 
 
@@ -81,7 +72,7 @@ class HaloExchange:
         self._width = parts[0].shape[1]
         self._dtype = parts[0].dtype
         packed = [messages.pack(np.ascontiguousarray(rows), peer, key) for peer, rows in enumerate(parts)]
-        self._pending: PendingAlltoall = halo.comm.start_alltoall(packed, "activations")
+        self._pending = halo.comm.start_alltoall(packed, "activations")
 
     def parts(self) -> list[np.ndarray]:
         """Return the rows received from each rank, in rank order."""

@@ -21,7 +21,7 @@ import torch
 from ... import backends
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
-from ...distributed.matrix.halo import MessageFormat, PlainFormat
+from ...distributed.matrix.halo import MessageFormat
 from ...errors import UsageError
 from ...rng import Purpose, Stream, tag
 from ...training.context import TrainingContext
@@ -54,7 +54,7 @@ class AdaQP(FullGraphMethod):
     def messages(self, comm: Comm) -> MessageFormat:
         config = self.config
         if config.bits == "32":
-            return PlainFormat()
+            return MessageFormat()
         if config.bits == "16":
             return CodedMessages(codec_named("bf16"))
         self._rounded = RoundedMessages(

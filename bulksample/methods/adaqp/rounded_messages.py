@@ -17,6 +17,7 @@ import numpy as np
 from ...backends.base import Backend
 from ...backends.quantiser import Noise
 from ...distributed.matrix.codec import Codec
+from ...distributed.matrix.halo import MessageFormat
 from ...errors import PeerLost
 from ...rng import Purpose, tag
 from .widths import CLASSES
@@ -49,7 +50,7 @@ def number(key: str) -> int:
     return 2 * int(key.split()[0]) + is_backward(key)
 
 
-class CodedMessages:
+class CodedMessages(MessageFormat):
     """Messages of rows encoded by a codec that encodes each number alone."""
 
     def __init__(self, codec: Codec) -> None:
@@ -62,7 +63,7 @@ class CodedMessages:
         return self._codec.decode(message)
 
 
-class RoundedMessages:
+class RoundedMessages(MessageFormat):
     """Messages of rows as codes of 2, 4 or 8 bits.
 
     Headers are float32 if `wide`, and `nearest` rounds to nearest instead of at random. `coding` names the numbers that are rounded: rows

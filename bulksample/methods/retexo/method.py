@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from ...distributed.matrix.codec import codec_named
-from ...distributed.matrix.halo import PlainFormat
+from ...distributed.matrix.halo import MessageFormat
 from ...distributed.matrix.placement import Placement
 from ...errors import UsageError
 from ...evaluation.evaluate import accuracies, score_logits, scored_masks
@@ -108,7 +108,7 @@ class RETEXO(FullGraphMethod):
         """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
         with evaluation_mode(part):
             own = self.export(part, part.rows(self.input))
-        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainFormat(), "export").wait()
+        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), MessageFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:

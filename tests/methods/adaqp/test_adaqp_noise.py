@@ -15,7 +15,7 @@ from bulksample import backends
 from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.halo import PlainFormat
+from bulksample.distributed.matrix.halo import MessageFormat
 from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.adaqp.assignment import coefficients
@@ -68,7 +68,7 @@ def bias(directory, bits, messages, times=100):
         draws = []
         for rounded.epoch in range(times):
             draws.append(gradient(model, rows, comm).astype(np.float64))
-        rows.messages = PlainFormat()
+        rows.messages = MessageFormat()
         return np.array(draws), gradient(model, rows, comm).astype(np.float64)
 
     draws, exact = on_threads(3, rank)[0]
@@ -98,7 +98,7 @@ def noise(directory, comm, bits_of, model, times, name, partition="random"):
     found = []
     for rounded.epoch in range(1, times + 1):
         found.append(gradient(model, rows, comm).astype(np.float64))
-    rows.messages = PlainFormat()
+    rows.messages = MessageFormat()
     exact = gradient(model, rows, comm).astype(np.float64)
     return np.square(np.array(found) - exact).sum(1).mean() / np.square(exact).sum()
 
@@ -207,7 +207,7 @@ def test_difference_coding_follows_rows_that_settle(stored):
         errors = []
         for rounded.epoch in range(6):
             came = rows.halo.start(own, rounded, "1 forward").wait()
-            exact = rows.halo.start(own, PlainFormat(), "").wait()
+            exact = rows.halo.start(own, MessageFormat(), "").wait()
             errors.append(float(np.abs(came - exact).max(initial=0)))
         return errors
 
@@ -221,7 +221,7 @@ def test_error_feedback_makes_nearest_rounding_right_on_average(stored):
         rows, rounded, _ = rounded_rows(stored / "plain", comm, 2, nearest=True, coding=coding)
         own = np.random.default_rng(comm.rank).standard_normal((rows.rows, 6)).astype(np.float32)
         came = [rows.halo.start(own, rounded, "1 forward").wait() for _ in range(50)]
-        return np.abs(np.mean(came, 0) - rows.halo.start(own, PlainFormat(), "").wait()).max(initial=0)
+        return np.abs(np.mean(came, 0) - rows.halo.start(own, MessageFormat(), "").wait()).max(initial=0)
 
     with_feedback, without = (max(on_threads(3, lambda comm, coding=coding: rank(comm, coding))) for coding in ("feedback", "plain"))
     assert with_feedback < 0.15
