@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
-from ..distributed.matrix.grid import Order
+from ..distributed.matrix.codec import CODECS
+from ..distributed.matrix.grid import Order, divisors
 from ..distributed.matrix.placement import FEATURES, TOPOLOGIES
 from ..errors import UsageError
 from ..loading.bulk_sizes import AUTO_LIMIT
 from .locality import Locality
 from .measured import Measured
 from .memory import RankMemory, host_bytes, largest_bulk, rank_memory
-from .request import PlanRequest, divisors
+from .request import PlanRequest
 from .seconds import EpochSeconds, EvaluationCost, epoch_seconds, evaluation_cost
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, EpochBytes, bytes_between_machines, epoch_bytes, epoch_collectives, published_words
@@ -82,9 +83,7 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"
 
 
-CODECS = ("fp32", "fp16", "bf16", "int8", "int4", "int2")
 _MOST_RANKS = 2**20
-_SAMPLES = "use --from with a store or a folder of parts"
 
 
 def make_plan(request: PlanRequest, measured: Measured | None = None, locality: Locality | None = None) -> Plan:
@@ -97,7 +96,9 @@ def make_plan(request: PlanRequest, measured: Measured | None = None, locality: 
     if locality is not None:
         sizes = replace(sizes.scaled_to(locality.edges, locality.inputs), shares=locality.shares)
     elif request.seed_locality:
-        raise UsageError(f"seed_locality {request.seed_locality} is planned by sampling the graph; {_SAMPLES}")
+        raise UsageError(
+            f"seed_locality {request.seed_locality} is planned by sampling the graph; use --from with a store or a folder of parts"
+        )
     elif measured.edges is not None and measured.inputs is not None:
         sizes = sizes.scaled_to(measured.edges, measured.inputs)
     budget = (1 - request.reserve) * measured.device.memory.value

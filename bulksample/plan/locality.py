@@ -17,6 +17,7 @@ import numpy as np
 from .. import backends
 from ..data.parts_manifest import is_parts, load_parts
 from ..data.store import load
+from ..distributed.matrix.grid import divisors
 from ..distributed.matrix.open_graph import part_places
 from ..distributed.matrix.partition import block_bounds
 from ..graph.minibatch import MiniBatch
@@ -25,7 +26,7 @@ from ..loading.division import EpochShare, SeedGroups
 from ..local_adjacency import LocalAdjacency
 from ..rng import Stream
 from ..samplers import make
-from .request import PlanRequest, divisors
+from .request import PlanRequest
 
 _SAMPLED = 64  # mini-batches at most, unless there are more groups
 _BULK = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
@@ -57,14 +58,8 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
 
 def largest_bulk(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: float) -> int:
     """Return the largest k, of at most an epoch, that fits a budget; 0 if none fits."""
-    low, high = 0, -(-request.minibatches // grid.ranks)
-    while low < high:
-        k = (low + high + 1) // 2
-        if rank_memory(request, sizes, grid, k).total <= budget:
-            low = k
-        else:
-            high = k - 1
-    return low
+    steps = -(-request.minibatches // grid.ranks)
+    return bisect_right(range(1, steps + 1), budget, key=lambda k: rank_memory(request, sizes, grid, k).total)
 
 
 def host_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:

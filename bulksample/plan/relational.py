@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..data.manifest import Manifest
+from ..distributed.matrix.grid import divisors
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..errors import UsageError
-from .request import PlanRequest, divisors
+from .request import PlanRequest
 from .sizes import union
 
 _POISSON = 500  # a larger mean degree stands for all degrees
@@ -73,9 +74,9 @@ def plan_relations(manifest: Manifest, request: PlanRequest) -> dict[str, Any]:
 def _plan(manifest: Manifest, request: PlanRequest) -> RelationalPlan:
     labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
     if len(labelled) != 1:
-        names_of_labelled = ", ".join(kind.name for kind in labelled) or "no type"
+        labelled_names = ", ".join(kind.name for kind in labelled) or "no type"
         fits = "use a store with one such type; links are not planned"
-        raise UsageError(f"a plan needs the one type to predict; {names_of_labelled} of {manifest.name!r} has labels: {fits}")
+        raise UsageError(f"a plan needs the one type to predict; {labelled_names} of {manifest.name!r} has labels: {fits}")
     target, layers = labelled[0], len(request.fanouts)
     widths = {kind.name: kind.num_features for kind in manifest.types}
     needed, weights, out = {target.name}, 0, target.num_classes

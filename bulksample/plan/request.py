@@ -21,6 +21,7 @@ from ..config.groups import (
 )
 from ..config.options import Options
 from ..distributed.matrix.codec import codec_named
+from ..distributed.matrix.grid import check_replication
 from ..errors import UsageError
 from ..samplers import make
 from ..sparse import MAX_VERTICES
@@ -143,9 +144,7 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
             if self.graph == "replicated" and p not in (self.replication or [p]):
                 raise ValueError(f"a replicated graph is on every rank; use c = {p} for p = {p}")
             for c in self.replication or ():
-                if p % c:
-                    fits = ", ".join(map(str, divisors(p)))
-                    raise ValueError(f"replication must divide the number of ranks: got c = {c} with p = {p}; use c in {{{fits}}}")
+                check_replication(c, p)
         make(self.sampler, self.fanouts, frontier=self.frontier)  # refuses fanouts that it cannot draw
         self.machine(), self.connection()
         return self
@@ -208,8 +207,3 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
         if self.latency is not None:
             rates["latency_inside"] = Rate(min(self.latency, network.latency_inside.value), "given", "latency")
         return replace(network, **rates, per_node=self.devices_per_node or network.per_node)
-
-
-def divisors(p: int) -> list[int]:
-    """Return the divisors of p, ascending: every replication that p ranks can have."""
-    return [c for c in range(1, p + 1) if p % c == 0]

@@ -236,7 +236,7 @@ def bars(axis: Any, labels: list[str], spreads: Sequence[Mapping[str, float]]) -
     """Draw a bar to the median of each spread, and a line from its minimum to its maximum."""
     middle = [spread["median"] for spread in spreads]
     reach = [[abs(spread[end] - spread["median"]) for spread in spreads] for end in ("min", "max")]
-    axis.barh(range(len(labels)), middle, color=[COLOURS[0]] * len(labels), height=0.62)
+    axis.barh(range(len(labels)), middle, color=COLOURS[0], height=0.62)
     if any(map(any, reach)):
         axis.errorbar(middle, range(len(labels)), xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
     _label_rows(axis, labels)

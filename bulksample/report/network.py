@@ -9,13 +9,12 @@ so T is neither a lower nor an upper bound. It orders methods under equal condit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
-from ..plan.profiles import NETWORKS, NetworkProfile, named
+from ..plan.profiles import NETWORKS, NetworkProfile, named, positive
 
 _GIVEN = ("latency", "inside", "between")
 
@@ -60,9 +59,6 @@ def name_and_options(label: str) -> tuple[str, dict[str, str]]:
 
 def _positive(key: str, text: str) -> float:
     try:
-        value = float(text)
+        return positive(float(text))
     except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{key} must be a positive number; got {text!r}; use a number such as 1e9")
-    return value
+        raise UsageError(f"{key} must be a positive number; got {text!r}; use a number such as 1e9") from None

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..distributed.comm.base import Comm
+from ..distributed.comm.base import Comm, Pending
 from ..distributed.matrix.codec import codec_named
 from ..distributed.matrix.feature_exchange import Fetch, RowExchange, SparseRowExchange
 from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..distributed.matrix.learned_rows import ask_for_rows
-from ..distributed.matrix.messages import Pending
 from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..nn.aggregate import SparseRows

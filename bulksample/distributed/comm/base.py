@@ -30,14 +30,15 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from .primitives import KINDS, MOST_ELEMENTS, CudaAware, PendingAlltoall, PendingRows, Primitives, SentCount
+from .primitives import KINDS, MOST_ELEMENTS, CudaAware, Pending, PendingRows, Primitives, SentCount
 
-__all__ = ["KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "PendingRows", "Primitives", "SentCount"]
+__all__ = ["KINDS", "MOST_ELEMENTS", "Comm", "Pending", "PendingRows", "Primitives", "SentCount"]
 
 _COUNT_BITS = 40  # of the word sent ahead of a part hold its row count; 23 more hold a checksum of its kind, dtype and shape
 
@@ -187,7 +188,7 @@ class Comm(Primitives):
         """
         return self.start_alltoall(parts, kind).wait()
 
-    def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
+    def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> Pending[list[np.ndarray]]:
         """Begin `alltoall`; ``.wait()`` of the returned object gives its result. Row counts have been exchanged on return."""
         arrays = [np.ascontiguousarray(part) for part in parts]
         if len(arrays) != self.size:
@@ -197,7 +198,8 @@ class Comm(Primitives):
             if part.dtype != arrays[0].dtype or part.dtype.hasobject or part.shape[1:] != arrays[0].shape[1:]:
                 forms = ", ".join(f"{other.dtype} {other.shape}" for other in arrays)
                 raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {forms}")
-        return PendingAlltoall(self.start_alltoall_rows(np.concatenate(arrays), np.array([len(part) for part in arrays]), kind))
+        pending = self.start_alltoall_rows(np.concatenate(arrays), np.array([len(part) for part in arrays]), kind)
+        return Pending(cache(lambda: np.split(pending.wait(), np.cumsum(pending.counts)[:-1])))
 
     def alltoall_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str, incoming: np.ndarray | None = None) -> np.ndarray:
         """Send consecutive rows of one array to each rank; see `start_alltoall_rows`. Return the received rows, in rank order."""

@@ -168,17 +168,17 @@ class ThreadBudget(NamedTuple):
         return ", ".join([*ahead, f"{self.compute} compute"]) if ahead else f"{self.compute}, in turn"
 
 
-def divide_threads(threads: int, asked: int | None = None, waits: bool = False) -> ThreadBudget:
+def divide_threads(threads: int, sampling: int | None = None, waits: bool = False) -> ThreadBudget:
     """Divide the threads of a rank between computing and preparing the next mini-batches.
 
     Sampling and gathering take about a tenth of a step on a CPU. With up to three threads, a thread for them would mostly idle, so the
-    tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one, or as many as `asked`. From eight
-    threads on, gathering gets as many as sampling. If sampling `waits` for other ranks or a device most of the time, it gets a thread in
-    addition, unless `asked` is 0. Raises `UsageError` if no thread is left to compute.
+    tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one, or as many as `sampling` says.
+    From eight threads on, gathering gets as many as sampling. If sampling `waits` for other ranks or a device most of the time, it gets a
+    thread in addition, unless `sampling` is 0. Raises `UsageError` if no thread is left to compute.
     """
-    sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
+    sample = max(1, threads // 8) if sampling is None and threads >= 4 else sampling or 0
     if waits:
-        return ThreadBudget(0 if asked == 0 else max(1, sample), 0, threads)
+        return ThreadBudget(0 if sampling == 0 else max(1, sample), 0, threads)
     if sample >= threads:
         raise UsageError(f"sampling with {sample} of {threads} threads leaves none to compute; use at most {threads - 1}")
     gather = threads // 8 if sample else 0

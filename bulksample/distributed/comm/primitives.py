@@ -14,7 +14,7 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ KINDS = ("topology", "features", "activations", "gradients", "model", "control")
 MOST_ELEMENTS = 2**30  # of one message; several MPI libraries fail from 2**31 on
 _COUNTING = threading.Lock()
 Term = TypeVar("Term", bound=Any)
+T = TypeVar("T")
 
 
 class SentCount(NamedTuple):
@@ -57,18 +58,11 @@ class PendingRows:
         return self._rows
 
 
-class PendingAlltoall:
-    """An all-to-all of parts under way; see `PendingRows`."""
+class Pending(Generic[T]):
+    """Something under way. Call `wait` on each, which returns it; it may be called again."""
 
-    def __init__(self, rows: PendingRows) -> None:
-        self._rows = rows
-        self._parts: list[np.ndarray] | None = None
-
-    def wait(self) -> list[np.ndarray]:
-        """Return the part that each rank sent to this one, in rank order: views of one buffer. May be called again."""
-        if self._parts is None:
-            self._parts = np.split(self._rows.wait(), np.cumsum(self._rows.counts)[:-1])
-        return self._parts
+    def __init__(self, wait: Callable[[], T]) -> None:
+        self.wait = wait
 
 
 class Primitives(Unpicklable, ABC):
@@ -180,11 +174,10 @@ class Primitives(Unpicklable, ABC):
 
 def tree_sum(terms: Iterable[Term]) -> Term:
     """Add arrays or tensors of one shape, at least one, in the order of a balanced binary tree; the terms stay as they are."""
-    sums = list(terms)
-    while len(sums) > 1:
-        pairs = [sums[i] + sums[i + 1] for i in range(0, len(sums) - 1, 2)]
-        sums = pairs + sums[2 * len(pairs) :]
-    return sums[0]
+    sums = TreeSum()
+    for term in terms:
+        sums.add(term)
+    return cast(Term, sums.total())
 
 
 class TreeSum:

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import CSR
-from ..comm.base import Comm
+from ..comm.base import Comm, Pending
 from .layout import Layout
-from .messages import Pending, RowRequests, request_ids
+from .messages import RowRequests, request_ids
 
 EdgeFetch = Pending[tuple[np.ndarray | None, np.ndarray | None]]
 

@@ -29,10 +29,10 @@ import numpy as np
 
 from ...errors import PeerLost, UsageError
 from ...sparse import CSR, row_pointers
-from ..comm.base import Comm, PendingRows
+from ..comm.base import Comm, Pending, PendingRows
 from .codec import codec_named
 from .layout import checked_bounds
-from .messages import Pending, RowRequests, RowsToSend, request_ids, start_ragged_rows
+from .messages import RowRequests, RowsToSend, request_ids, start_ragged_rows
 
 
 class RowExchange:

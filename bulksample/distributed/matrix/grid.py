@@ -58,12 +58,7 @@ class ProcessGrid:
     """
 
     def __init__(self, comm: Comm, replication: int = 1, order: Order = "rows") -> None:
-        fits = [c for c in range(1, comm.size + 1) if comm.size % c == 0]
-        if replication not in fits:
-            raise UsageError(
-                f"replication must divide the number of ranks: got c = {replication} with p = {comm.size}; "
-                f"use c in {{{', '.join(map(str, fits))}}}"
-            )
+        check_replication(replication, comm.size)
         self.comm, self.replication, self.order = comm, replication, order
         self.rows = comm.size // replication
         self.row, self.column = position_in_grid(comm, replication, order)
@@ -75,6 +70,18 @@ class ProcessGrid:
         each, more = divmod(self.rows, self.replication)
         first = column * each + min(column, more)
         return range(first, first + each + (column < more))
+
+
+def check_replication(c: int, p: int) -> None:
+    """Raise `UsageError` if c does not divide p."""
+    if c not in (fits := divisors(p)):
+        use = f"use c in {{{', '.join(map(str, fits))}}}"
+        raise UsageError(f"replication must divide the number of ranks: got c = {c} with p = {p}; {use}")
+
+
+def divisors(p: int) -> list[int]:
+    """Return the divisors of p, ascending: every replication that p ranks can have."""
+    return [c for c in range(1, p + 1) if p % c == 0]
 
 
 def position_in_grid(comm: Comm, replication: int, order: Order) -> tuple[int, int]:

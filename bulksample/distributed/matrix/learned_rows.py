@@ -64,9 +64,9 @@ class LearnedRows:
         self.grid, self.layout = grid, layout
         self._exchange = RowExchange(grid.column_comm, layout.bounds, rows)
 
-    def start(self, asked: AskedRows) -> Fetch:
+    def start(self, lookup: AskedRows) -> Fetch:
         """Begin to look up rows that were asked for; collective. ``wait`` gives the distinct rows: float32, shape (u, h)."""
-        return self._exchange.begin(asked.rows, asked.requests)
+        return self._exchange.begin(lookup.rows, lookup.requests)
 
     def add_gradients(self, fetches: list[Fetch], gradients: list[np.ndarray], codec: Codec) -> np.ndarray:
         """Send the gradients of looked-up rows to their owners, and add them there; return the sums over all ranks: float32, shape (m, h).

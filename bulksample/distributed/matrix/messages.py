@@ -11,17 +11,15 @@ different lengths travel in one of two forms:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import row_pointers, runs
-from ..comm.base import Comm
+from ..comm.base import Comm, Pending
 from .reply_slots import fill_slots, read_slots
-
-T = TypeVar("T")
 
 
 class Section(NamedTuple):
@@ -139,13 +137,6 @@ class RowsToSend(NamedTuple):
     arrays: Sequence[np.ndarray]  # numbers of 4 or 8 bytes, shape (ends[-1],), of the same dtypes on all ranks
     expected: np.ndarray  # integers, shape (size,): rows that each rank will send to this one
     counts: np.ndarray | None = None  # integers, shape (sum of expected,)
-
-
-class Pending(Generic[T]):
-    """Something under way. Call `wait` on each, which returns it; it may be called again."""
-
-    def __init__(self, wait: Callable[[], T]) -> None:
-        self.wait = wait
 
 
 def start_ragged_rows(comm: Comm, parts: Sequence[RowsToSend], kind: str = "topology") -> Pending[list[RaggedRows]]:

@@ -26,7 +26,7 @@ from ..comm.agree import agree
 from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency, count_references
 from .graph_block import GraphBlock, load_block
-from .grid import ProcessGrid
+from .grid import ProcessGrid, divisors
 from .layout import Layout, TypeLayouts
 from .owner import OwnerAdjacency, OwnerRelations
 from .partition import PARTITIONERS, Partition
@@ -170,10 +170,9 @@ def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
     if parts.graph.digest != graph_manifest(directory).digest:
         raise UsageError(f"{folder} holds parts of another graph than {directory}; divide this one with `bulksample partition`")
     if len(parts.parts) % q:
-        fits = [rows for rows in range(1, len(parts.parts) + 1) if len(parts.parts) % rows == 0]
         raise UsageError(
             f"{folder} has {len(parts.parts)} parts, which p / c = {q} block rows cannot share evenly; "
-            f"use p / c in {{{', '.join(map(str, fits))}}}, or divide the graph again"
+            f"use p / c in {{{', '.join(map(str, divisors(len(parts.parts))))}}}, or divide the graph again"
         )
     agree(grid.comm, {}, {"parts": parts.digest})
     new_id, old_id = (open_array(folder, parts.arrays[role]) for role in ("new_id", "old_id"))

@@ -7,6 +7,7 @@ machines.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,14 +169,12 @@ def balanced_bounds(indptr: np.ndarray, parts: int, train: np.ndarray | None = N
             firsts[i - 1] = np.searchsorted(load, load[firsts[i]] - cap)
         return firsts
 
-    low, high = -(-int(load[-1]) // parts), int(load[-1])
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if starts(middle)[0] == 0 else (middle + 1, high)
-    bounds, least = np.zeros(parts + 1, np.int64), starts(low)
+    mean, total = -(-int(load[-1]) // parts), int(load[-1])
+    cap = mean + bisect_left(range(mean, total), True, key=lambda cap: bool(starts(cap)[0] == 0))
+    bounds, least = np.zeros(parts + 1, np.int64), starts(cap)
     for i in range(1, parts + 1):  # as near to even as the cap lets them be, so that no range stays empty without need
-        farthest = int(np.searchsorted(load, load[bounds[i - 1]] + low, side="right")) - 1
-        even = int(np.searchsorted(load, int(load[-1]) * i // parts))
+        farthest = int(np.searchsorted(load, load[bounds[i - 1]] + cap, side="right")) - 1
+        even = int(np.searchsorted(load, total * i // parts))
         bounds[i] = min(max(even, least[i]), farthest)
     return bounds
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, cast
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 
@@ -94,20 +95,14 @@ class PartitionedLinks(LinkExamples):
         return drawn(self._others, sources, existing, words.astype(np.uint32)).astype(np.int32)
 
 
-class _RowPointers(NamedTuple):
-    """The row pointers of an adjacency in block rows, which all ranks know."""
-
-    indptr: np.ndarray
-    nnz: int
-
-
 class PlainRows(HeldRelations):
     """A block row of a plain graph for `PartitionedLinks`; making one sends 8 bytes for each row to the others of the process column."""
 
     def __init__(self, opened: OpenBlock) -> None:
         n, a = opened.block.n, opened.block.adjacency
         indptr = row_pointers(opened.gather(np.diff(a.indptr))[opened.layout.places(np.arange(n, dtype=np.int32))])
-        edges = Relation(NODE, EDGE, NODE, cast(CSR, _RowPointers(indptr, int(indptr[-1]))), parallel=False)
+        pointers = SimpleNamespace(indptr=indptr, nnz=int(indptr[-1]))  # of the adjacency, all of it that every rank knows
+        edges = Relation(NODE, EDGE, NODE, cast(CSR, pointers), parallel=False)
         self.graph = Graph.of((VertexType(NODE, n),), (edges,), opened.block.name)
         self.blocks = TypeLayouts(opened.grid, {NODE: opened.layout})
         self.held = [RelationBlock(a, indptr[opened.block.vertices] - a.indptr[:-1], None)]

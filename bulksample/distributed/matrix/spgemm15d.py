@@ -40,12 +40,12 @@ from ...graph.selection import Selection
 from ...local_adjacency import LocalAdjacency
 from ...rng import Draw
 from ...sparse import CSR, row_pointers, runs
+from ..comm.base import Pending
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout, StackedPlaces, TypeLayouts
 from .messages import (
     MessageReader,
-    Pending,
     RaggedRows,
     RowRequests,
     RowsToSend,
@@ -199,19 +199,18 @@ class RowsAdjacency(BlockRowAdjacency):
         return CSR.from_edges(np.repeat(row, answers.counts), answers.arrays[0], (len(q), self.n), answers.arrays[1])
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        rows, places = self._fetch(q.vertices)
-        at = Selection(q.minibatches, q.pointers, places, q.n, q.names)
-        return self.backend.sample_rows(rows, at, check_fanout(fanout), draw)
+        fetched, at = self._fetch(q)
+        return self.backend.sample_rows(fetched, at, check_fanout(fanout), draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        fetched, places = self._fetch(rows.vertices)
-        at = Selection(rows.minibatches, rows.pointers, places, rows.n)
+        fetched, at = self._fetch(rows)
         return LocalAdjacency(fetched, self.backend, checked=True).restrict(at, columns, shares)
 
-    def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
-        """Fetch the distinct rows of A of some vertices, by place; return them and the position of each vertex among them."""
-        distinct, places = np.unique(self.layout.places(vertices), return_inverse=True)
-        return self._rows.fetch(distinct, partial(self.backend.extract_rows, self.block)), places
+    def _fetch(self, q: Selection) -> tuple[CSR, Selection]:
+        """Fetch the distinct rows of A of a selection, by place; return them, and the selection with positions among them as vertices."""
+        distinct, places = np.unique(self.layout.places(q.vertices), return_inverse=True)
+        rows = self._rows.fetch(distinct, partial(self.backend.extract_rows, self.block))
+        return rows, Selection(q.minibatches, q.pointers, places, q.n, q.names)
 
 
 class RowsRelations(PartitionedRelations):
