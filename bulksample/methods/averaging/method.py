@@ -28,7 +28,6 @@ from ...distributed.matrix.partition import Partition
 from ...distributed.matrix.partition_quality import tradeoff
 from ...distributed.matrix.placement import Placement
 from ...errors import BackendUnavailable, DataError, UsageError
-from ...graph import Graph
 from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
@@ -50,13 +49,7 @@ from .trainer_server import TrainerServer
 class Averaging(Method):
     """Train on separate parts of the graph, and average the weights of the models at intervals.
 
-    Attributes
-    ----------
-    partition_kind : one of distributed.matrix.partition.PARTITIONERS
-        The partitioner of the vertices, unless the configuration names a file.
-    graph : DividedGraph
-    whole_view : View
-        The whole graph; on the server alone.
+    `partition_kind` is the partitioner of the vertices, unless the configuration names a file; the server alone has the `whole_view`.
     """
 
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
@@ -96,7 +89,12 @@ class Averaging(Method):
             self.links = held_out(request.source)
             check_ranking(self.metric, self.links)
         self.graph = divided_graph(config, request)
-        self.participant = self._make_participant(request.comm, request.fingerprint, request.folder)
+        if config.join:
+            self.participant: Participant = RemoteTrainer(config, request.fingerprint)
+        elif config.tolerate_failures:
+            self.participant = TrainerServer(config, request.comm, request.fingerprint, request.folder)
+        else:
+            self.participant = Lockstep(config, request.comm)
         if config.lost_parts and self.participant.part is not None and self.participant.serves:
             raise UsageError("lost_parts needs trainers beside the server; got 1 rank: use 3 or more")
         members, split = self.participant.receive_part(self._partition_graph() if self.participant.serves else None)
@@ -109,20 +107,11 @@ class Averaging(Method):
         """Return a communicator over host memory, because averages are made there."""
         return HostTensorComm(comm, "weights are averaged there")
 
-    def _make_participant(self, comm: Comm, fingerprint: str, directory: str | None) -> Participant:
-        if self.config.join:
-            return RemoteTrainer(self.config, fingerprint)
-        if self.config.tolerate_failures:
-            return TrainerServer(self.config, comm, fingerprint, directory)
-        return Lockstep(self.config, comm)
-
     def _partition_graph(self) -> Partitioning:
         """Return the partition of the whole graph; if that fails, the reason, which all participants then raise."""
         graph, parts = self.graph, self.participant.trainers + self.config.lost_parts
         try:
             graph.load()
-            if self.config.task == "links" and not self.config.is_relational:
-                self.links.check_absent(Graph(graph.adjacency))
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
         except (DataError, UsageError, BackendUnavailable) as error:
