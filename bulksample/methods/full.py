@@ -34,13 +34,7 @@ def require_single_precision(config: TrainConfig) -> None:
 
 
 class FullGraphMethod(Method):
-    """Synchronous full-graph training on block rows; exact.
-
-    Attributes
-    ----------
-    shares_features : bool
-        True if ranks fetch the features of their halo rows.
-    """
+    """Synchronous full-graph training on block rows; exact. With `shares_features`, ranks fetch the features of their halo rows."""
 
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
@@ -80,5 +74,4 @@ class FullGraphMethod(Method):
         return self.graph(context.model)
 
     def describe(self) -> dict[str, Any]:
-        own = self.rows
-        return {"halo_rows": len(own.halo.vertices), "central_rows": own.central, "own_rows": own.rows}
+        return {"halo_rows": len(self.rows.halo.vertices), "central_rows": self.rows.central, "own_rows": self.rows.rows}

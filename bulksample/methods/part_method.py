@@ -31,10 +31,7 @@ from .config import TrainConfig
 class PartMethod(Method):
     """Training on parts, of which `make_parts` makes those of a view.
 
-    Attributes
-    ----------
-    in_time : pair of str, optional
-        The reason for which a graph with times is refused, and what to use instead; None if it is not refused.
+    `in_time` has the reason for which a graph with times is refused, and what to use instead; None if it is not refused.
     """
 
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
@@ -57,8 +54,11 @@ class PartMethod(Method):
             found = f"{request.placement.exchange} with method {self.name}, where every rank has the relations: use owner"
             raise UsageError(f"exchange is for a topology in block rows; got {found}")
         layouts = TypeLayouts.open(request.source, request.placement, request.placement.topology_grid(request.comm), self.config.seed)
-        view = super().open(request._replace(placement=_whole_topology(request.placement)))
-        part = [own.blocks_of(np.arange(own.n, dtype=np.int32)).astype(np.int32) for own in layouts.of.values()]
+        placement = Placement(features=request.placement.features)  # the topology whole on every rank
+        if request.placement.shards_features:
+            placement = replace(request.placement, topology="replicated", exchange="owner")
+        view = super().open(request._replace(placement=placement))
+        part = [layout.blocks_of(np.arange(layout.n, dtype=np.int32)).astype(np.int32) for layout in layouts.of.values()]
         self._chunks, self._rank = VisibleParts(np.concatenate(part), np.eye(request.comm.size, dtype=bool)), request.comm.rank
         together(request.comm, lambda: self._check_types(view, request.sampler))
         return view
@@ -82,13 +82,6 @@ class PartMethod(Method):
     def make_parts(self, view: View) -> BlockParts | TypeParts:
         """Return what fetches the parts of a view that `open` has opened; collective."""
         return BlockParts(view) if self._chunks is None else TypeParts(view, self._chunks, self._rank)
-
-
-def _whole_topology(placement: Placement) -> Placement:
-    """Return the placement that has the topology whole on every rank, and the features where they are."""
-    if not placement.shards_features:
-        return Placement(features=placement.features)
-    return replace(placement, topology="replicated", exchange="owner")
 
 
 def check_learned(config: TrainOptions, name: str, schema: Schema, why: str) -> None:

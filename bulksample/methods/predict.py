@@ -104,35 +104,25 @@ def predict(
 
 def _prediction(kept: Checkpoint, graph: Graph, found: list[TypeOutputs], same: bool) -> Prediction:
     """Return the prediction of the predicted type, or of links the embeddings of both ends; `same` if the graph may be that of the run."""
-    config, step, first = kept.config, int(kept.state["progress"]["steps"]), found[0]
+    config, first, links = kept.config, found[0], kept.config.task == "links"
     for outputs in found:
-        _refuse_not_finite(outputs.logits)
-    learned = [own.name for own in graph.types if not own.num_features] if config.featureless == "embedding" else []
+        if bad := int((~torch.isfinite(outputs.logits).all(1)).sum()):
+            fits = "use a checkpoint of a run that converged, or mend eval mode of the model"
+            raise UsageError(f"the logits of {bad} vertices are not finite; {fits}")
+    learned = [kind.name for kind in graph.types if not kind.num_features] if config.featureless == "embedding" else []
     warnings = [] if same or not learned else [_OTHER_ROWS.format(", ".join(learned))]
+    logits: Floats | None = first.logits.numpy()
+    kind, embeddings, scores = first.kind, first.embeddings, dict[str, float]()
     more: dict[str, Floats] = {} if first.times is None else {"times": first.times}
-    if config.task == "links":
-        rows = {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in found}
-        whole, more = (first.logits.numpy(), {}) if graph.plain else (None, rows)
-        return Prediction(None, whole, {}, config, step, kept.folder, more, _warned(warnings))
-    kind, scores = first.kind, dict[str, float]()
-    if kind.labels is not None or config.label in kind.extra:
+    if links:
+        logits, embeddings = None, logits if graph.plain else None
+        more = {} if graph.plain else {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in found}
+    elif kind.labels is not None or config.label in kind.extra:
         kind = kind.with_label(config.label, config.target)
         scores = _scores(first.logits, kind, graph.name if graph.plain else kind.name, config.metric)
     warnings += overlap_warnings(scores, config.seeds) if same else []
-    return Prediction(first.logits.numpy(), first.embeddings, scores, config, step, kept.folder, more, _warned(warnings))
-
-
-def _warned(warnings: list[str]) -> list[str]:
-    """Print warnings, and return them."""
     warn(*warnings)
-    return warnings
-
-
-def _refuse_not_finite(logits: torch.Tensor) -> None:
-    if bad := int((~torch.isfinite(logits).all(1)).sum()):
-        raise UsageError(
-            f"the logits of {bad} vertices are not finite; use a checkpoint of a run that converged, or mend eval mode of the model"
-        )
+    return Prediction(logits, embeddings, scores, config, int(kept.state["progress"]["steps"]), kept.folder, more, warnings)
 
 
 def _scores(logits: torch.Tensor, kind: VertexType, name: str, metric: str | None) -> dict[str, float]:

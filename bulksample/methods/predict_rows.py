@@ -62,10 +62,10 @@ class Checkpoint(NamedTuple):
 
     def number(self, name: str, what: str, least: int = 1) -> int:
         """Return a whole number of its state; raises `DataError` if there is none."""
-        found = self.state.get(name)
-        if type(found) is not int or found < least:
+        number = self.state.get(name)
+        if type(number) is not int or number < least:
             raise DataError(f"checkpoint {self.folder} does not say {what}, or was written by another version")
-        return found
+        return number
 
 
 class TypeOutputs(NamedTuple):
@@ -117,9 +117,9 @@ def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, t
     name = given if isinstance(given, str) else type(given).__name__
     module = make_module(given, features, outputs, 0) if isinstance(given, str) else given
     model = OwnModel(module, name, outputs, config.layers, trains=False)
-    own = model.state_dict()
-    for key in sorted({*own, *kept.weights}):
-        here, there = (f"shape {tuple(held[key].shape)}" if key in held else "none" for held in (own, kept.weights))
+    weights = model.state_dict()
+    for key in sorted({*weights, *kept.weights}):
+        here, there = (f"shape {tuple(one[key].shape)}" if key in one else "none" for one in (weights, kept.weights))
         if here != there:
             entry = key.removeprefix("module.")
             raise UsageError(
@@ -131,8 +131,8 @@ def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, t
         config.feature_storage,
     )  # fmt: skip
     model.eval()
-    found = logits_by_batches(model, view, SerialComm(), np.arange(graph.n), kept.scoring)
-    return TypeOutputs(graph.types[0], torch.cat([torch.empty(0, outputs), *(logits for _, logits in found)]))
+    batches = logits_by_batches(model, view, SerialComm(), np.arange(graph.n), kept.scoring)
+    return TypeOutputs(graph.types[0], torch.cat([torch.empty(0, outputs), *(logits for _, logits in batches)]))
 
 
 def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int | None) -> list[TypeOutputs]:
@@ -142,7 +142,9 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
     `DataError` if the checkpoint does not say what it was trained on.
     """
     config, outputs = kept.config, kept.number("outputs", "which relations its model has", least=0)
-    trained = _schema(kept)
+    trained = kept.state.get("schema")
+    if not isinstance(trained, dict) or trained.keys() != {"relations", "target", "link_target"}:
+        raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
     _check_relations(trained, graph, kept.folder)
     backend = backends.make("auto", threads)
     found = []
@@ -173,14 +175,6 @@ def _times(config: TrainConfig, graph: Graph, kind: VertexType, at: int | None) 
     return None if rule is None else SeedTimes(np.full(kind.count, at, np.int64), rule)
 
 
-def _schema(kept: Checkpoint) -> dict[str, Any]:
-    """Return what the model was trained on, as `Schema.to_json` wrote it."""
-    schema = kept.state.get("schema")
-    if not isinstance(schema, dict) or schema.keys() != {"relations", "target", "link_target"}:
-        raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
-    return schema
-
-
 def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> None:
     here, there = [list(relation.key) for relation in graph.relations], trained["relations"]
     if here == there:
@@ -196,7 +190,7 @@ def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> Non
 @torch.no_grad()
 def _outputs_of(model: RelationalGnn, view: View, kept: Checkpoint) -> TypeOutputs:
     """Return the outputs of every vertex of the target type of a view."""
-    kind, asked = type_targets(view).kind, type_targets(view).times
+    kind, times = type_targets(view).kind, type_targets(view).times
     name, config, scoring, deep = kind.name, kept.config, kept.scoring, kept.config.layers > 1
     if fits_layers(model, view, SerialComm()):
         all_rows = infer_by_layers(model, view, SerialComm(), {name: np.arange(kind.count)})
@@ -209,8 +203,7 @@ def _outputs_of(model: RelationalGnn, view: View, kept: Checkpoint) -> TypeOutpu
             rows = as_index(minibatch.seed_rows)
             logits.append(after[name][rows])
             hidden.append(before[name][rows] if deep else hidden[0])
-    times = None if asked is None else asked.of_vertex
-    return TypeOutputs(kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, times)
+    return TypeOutputs(kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, None if times is None else times.of_vertex)
 
 
 def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> RelationalGnn:
@@ -232,11 +225,11 @@ def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> Relati
 
 def _take_weights(made: nn.Module, kept: Checkpoint, misfit: Callable[[str, torch.Size, torch.Size], str | None]) -> None:
     """Load the weights of a checkpoint; `misfit` tells why some have another shape, or None if the checkpoint is damaged."""
-    for name, own in made.state_dict().items():
+    for name, tensor in made.state_dict().items():
         stored = kept.weights.get(name)
-        if stored is not None and stored.shape == own.shape:
+        if stored is not None and stored.shape == tensor.shape:
             continue
-        if stored is None or (why := misfit(name, stored.shape, own.shape)) is None:
+        if stored is None or (why := misfit(name, stored.shape, tensor.shape)) is None:
             raise DataError(f"checkpoint {kept.folder} does not hold the weights {name} of its configuration")
         raise UsageError(why)
     made.load_state_dict(kept.weights)

@@ -20,23 +20,20 @@ OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_siz
 _OF_HIDDEN_LAYERS = ("hidden", "heads", "dropout", "batch_norm", "layer_norm")
 _LAYERED = ("full", "bns", "adaqp")
 _CHOSEN_BITS = ("uniform", "adaptive")
-_FLOATS = ("16", "32")  # bits that are not rounded to integers
 
 
 class Reader(NamedTuple):
-    """The runs that read an option.
-
-    Attributes
-    ----------
-    where : these runs, in words
-    reads : True for their configurations
-    beside : the options that decide it, which the message names
-    """
+    """The runs that read an option: `where` in words, `reads` of a configuration, and the options `beside` that decide, for the message."""
 
     where: str
     reads: Callable[[Run], bool]
     beside: tuple[str, ...] = ("method",)
 
+
+_SHARED_ROWS = Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING)
+_WEIGHED_BITS = Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",))
+_ROUNDED = Reader("rounded messages: bits below 16", lambda run: run.bits not in ("16", "32"), ("bits",))  # these are not rounded
+_WEIGHED_SEEDS = Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",))
 
 READERS = {
     "exchange": Reader(
@@ -51,8 +48,7 @@ READERS = {
         "messages that travel while a rank computes: methods full, bns, adaqp, grappa, or retexo with refine",
         lambda run: run.method in (*_LAYERED, "grappa") or run.refine > 0,
     ),
-    "grid_order": Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING),
-    "feature_replication": Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING),
+    "grid_order": _SHARED_ROWS, "feature_replication": _SHARED_ROWS,
     "heads": Reader("attention: models gat and hetero-gat", lambda run: run.model in ("gat", "hetero-gat"), ("model",)),
     "memory_budget": Reader(
         "bulks of a size to choose: bulk_size auto",
@@ -67,11 +63,8 @@ READERS = {
     "reassign_every": Reader(
         "bits that are chosen anew: bits random, uniform and adaptive", lambda run: run.bits in ("random", *_CHOSEN_BITS), ("bits",)
     ),
-    "variance_weight": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
-    "noise_weights": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
-    "links": Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",)),
-    "message_header": Reader("rounded messages: bits below 16", lambda run: run.bits not in _FLOATS, ("bits",)),
-    "message_rounding": Reader("rounded messages: bits below 16", lambda run: run.bits not in _FLOATS, ("bits",)),
+    "variance_weight": _WEIGHED_BITS, "noise_weights": _WEIGHED_BITS, "links": _WEIGHED_BITS,
+    "message_header": _ROUNDED, "message_rounding": _ROUNDED,
     "edge_masks": Reader("masks that leave out edges: drop_edge above 0", lambda run: run.drop_edge > 0, ("drop_edge",)),
     "view_chunks": Reader("views of several chunks: view strict and halo", lambda run: run.view != "base", ("view",)),
     "swap_every": Reader(
@@ -81,8 +74,7 @@ READERS = {
     "weight_hops": Reader(
         "weights by coverage: seed_weights node and batch", lambda run: run.seed_weights in ("node", "batch"), ("seed_weights",)
     ),
-    "weight_cap": Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",)),
-    "shrink": Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",)),
+    "weight_cap": _WEIGHED_SEEDS, "shrink": _WEIGHED_SEEDS,
     "clusters": Reader(
         "a partition that the method makes: partition block, or redivide_after",
         lambda run: run.partition == "block" or run.redivide_after is not None, ("partition",),
@@ -101,12 +93,9 @@ def check_read(run: Run) -> None:
     for name in unread(run):
         if (found := getattr(run, name)) != type(run).model_fields[name].default:
             reader = READERS[name]
-            beside = " and ".join(f"{one} {value!r}" if one == "method" else f"{one} {value}" for one, value in _values(run, reader.beside))
+            values = [(one, getattr(run, one)) for one in reader.beside]
+            beside = " and ".join(f"{one} {value!r}" if one == "method" else f"{one} {value}" for one, value in values)
             raise ValueError(f"{name} is for {reader.where}; got {name} {found} with {beside}: leave it out")
-
-
-def _values(run: Run, names: tuple[str, ...]) -> list[tuple[str, object]]:
-    return [(name, getattr(run, name)) for name in names]
 
 
 def unread_warning(run: Run, given: Mapping[str, str]) -> str:
@@ -115,7 +104,7 @@ def unread_warning(run: Run, given: Mapping[str, str]) -> str:
     These are options of sampling for a method that samples nothing, the numbers of fanouts for a sampler without any, and options of
     hidden layers for a model without such. `given` maps the names of the options that the user set to what the user wrote.
     """
-    return "; ".join(filter(None, (told(run, given) for told in (_without_samples, _without_fanouts, _without_hidden_layers))))
+    return "; ".join(filter(None, (warning(run, given) for warning in (_without_samples, _without_fanouts, _without_hidden_layers))))
 
 
 def _without_samples(run: Run, given: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -56,12 +56,11 @@ def train(
     share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph) else (None, graph)
     comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
 
-    def asked() -> _Asked:
-        placed = options if share is None else _placed_as(share, comm, options)
-        return _asked(callbacks, placed)._replace(given=list(options))
+    def checked() -> tuple[TrainConfig, list[Callback], nn.Module | None]:
+        return _checked(callbacks, options if share is None else _placed_as(share, comm, options))
 
-    config, _, given, callbacks, module = together(comm, asked)
-    if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in given})):
+    config, callbacks, module = together(comm, checked)
+    if comm.rank == 0 and (warning := unread_warning(config, {name: name for name in options})):
         warn(warning)
     lines, kept = lines_of(config), among_checkpoints(config, CONFIG)
     shown = [progress_shown()] if comm.rank == 0 and not options.get("quiet", True) else []
@@ -100,18 +99,8 @@ def _placed_as(share: RankGraph, comm: Comm, options: dict[str, Any]) -> dict[st
     return {**{name: value for name, value in options.items() if name != "graph"}, **opened}
 
 
-class _Asked(NamedTuple):
-    """The checked arguments of `train`."""
-
-    config: TrainConfig
-    options: dict[str, Any]
-    given: list[str]  # names of the options of the call; `options` also has those that a module determines
-    callbacks: list[Callback]
-    module: nn.Module | None
-
-
-def _asked(callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
-    """Check the arguments of `train`; raises `UsageError`."""
+def _checked(callbacks: Sequence[Callback], options: dict[str, Any]) -> tuple[TrainConfig, list[Callback], nn.Module | None]:
+    """Check the arguments of `train`; return the configuration, the callbacks, and the module to train; raises `UsageError`."""
     if not isinstance(callbacks, Iterable):
         raise UsageError(f"callbacks: got a {type(callbacks).__name__}; use a list of bulksample.Callback")
     callbacks = list(callbacks)
@@ -119,7 +108,7 @@ def _asked(callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
         missing = [event for event in ("begin", "step", "epoch", "end") if not callable(getattr(one, event, None))]
         if missing:
             raise UsageError(f"callbacks: {one!r} has no {', '.join(missing)}; derive its class from bulksample.Callback")
-    module, given = options.get("model"), list(options)
+    module = options.get("model")
     if isinstance(module, nn.Module):
         options = options_beside(module, options)
     elif module is not None and not isinstance(module, str):
@@ -128,7 +117,7 @@ def _asked(callbacks: Sequence[Callback], options: dict[str, Any]) -> _Asked:
         raise UsageError(f"model: got {found}; use a torch.nn.Module that has been made, the name of a model, or 'package.module:factory'")
     config = TrainConfig.of(**options)
     check_trackers(config.track)
-    return _Asked(config, options, given, callbacks, module if isinstance(module, nn.Module) else None)
+    return config, callbacks, module if isinstance(module, nn.Module) else None
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,9 @@ class BatchSource(ABC):
     def __iter__(self) -> Iterator[StepBatch]:
         """Yield the remaining steps of the epoch. A step is complete when the next one is requested."""
 
-    @abstractmethod
     def drop(self) -> None:
         """Discard the steps that were prepared ahead; all ranks call this after the same step. An iteration that began cannot go on."""
+        return
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -61,9 +61,9 @@ class BatchSource(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a position that `state_dict` returned; raises `UsageError` if it belongs to a run with other steps."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return the entries for the run's report."""
+        return {}
 
 
 class AskedWindow(NamedTuple):
@@ -227,9 +227,6 @@ class WholeGraphSource(BatchSource):
             yield EMPTY_BATCH
         self.epoch, self.step = self.epoch + 1, 0
 
-    def drop(self) -> None:
-        pass
-
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "step": self.step}
 
@@ -237,6 +234,3 @@ class WholeGraphSource(BatchSource):
         if state.keys() != {"epoch", "step"}:
             raise UsageError("the state belongs to training on mini-batches; this run trains on the whole graph")
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
-
-    def describe(self) -> dict[str, Any]:
-        return {}

@@ -158,11 +158,9 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
         raise DataError(f"checkpoint {folder} cannot be read: {error.strerror}") from error
     state = _state(folder)
     try:
-        data = _bytes(folder, _TENSORS)
-        if hashlib.sha256(data).hexdigest() != state["sha256"]:
-            raise Damaged(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
+        data = _hashed(folder, _TENSORS, state["sha256"])
         for place, sha256 in enumerate(state.get("shards", ())):
-            _shard(folder, place, sha256)
+            _hashed(folder, _SHARD.format(place), sha256)
         return from_bytes(data), state
     except (KeyError, TypeError, SafetensorError) as error:
         raise Damaged(f"checkpoint {folder} is incomplete or damaged: {error}") from error
@@ -173,14 +171,14 @@ def read_shards(folder: Path, state: dict[str, Any]) -> Iterator[dict[str, torch
     from safetensors.torch import load as from_bytes
 
     for place, sha256 in enumerate(state["shards"]):
-        yield from_bytes(_shard(folder, place, sha256))
+        yield from_bytes(_hashed(folder, _SHARD.format(place), sha256))
 
 
-def _shard(folder: Path, place: int, sha256: str) -> bytes:
-    """Read the file of a shard and compare it with its hash."""
-    data = _bytes(folder, _SHARD.format(place))
+def _hashed(folder: Path, name: str, sha256: str) -> bytes:
+    """Read a file of tensors and compare it with its hash; raises as `load`."""
+    data = _bytes(folder, name)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise Damaged(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
+        raise Damaged(f"checkpoint {folder} is damaged: the SHA-256 of {name} is not the one in {_STATE}")
     return data
 
 

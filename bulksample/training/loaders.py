@@ -31,9 +31,8 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
     """
     config, comm, view = context.config, context.comm, context.view
     groups = SeedGroups(config.seed_locality, view.part_order(view.seeds)) if config.seed_locality else None
-    loader = _loader_of(
-        context, view, context.sampler,
-        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=context.place, ranks=comm.size,
+    loader = private_loader(
+        context, view, context.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size, rank=context.place, ranks=comm.size,
         virtual_ranks=context.virtual_ranks, groups=groups, prefetch=context.threads.sample > 0,
     )  # fmt: skip
     sizes, grow = zip(*comm.gather_control([loader.bulk_size, loader.grows]), strict=True)
@@ -47,17 +46,12 @@ def part_loader(context: TrainingContext, part: int, batch_size: int, joined_in:
     return private_loader(context, context.view, context.sampler, PART_SEED * part + _ROUND_SEED * joined_in, **options)
 
 
-def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int, **options: Any) -> BulkLoader:
-    """Return a loader of the examples of a view, with the seed of the run plus an offset."""
-    return _loader_of(context, view, sampler, seed=(context.config.seed + seed_offset) % 2**64, **options)
-
-
-def _loader_of(context: TrainingContext, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
-    """Return a loader of the examples of the task: seeds, or edges."""
+def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int = 0, **options: Any) -> BulkLoader:
+    """Return a loader of the examples of the task, seeds or edges of a view, with the seed of the run plus an offset."""
     config = context.config
     if options["bulk_size"] == "auto":  # else a number of mini-batches bounds the bytes of a bulk
         options["memory_budget"] = config.memory_budget or context.compute.budget()
-    options["transform"] = view.stream_sync.bulk_sampled
+    options |= {"seed": (config.seed + seed_offset) % 2**64, "transform": view.stream_sync.bulk_sampled}
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)
@@ -75,15 +69,7 @@ def equal_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
     """
     needed = [-(-count // batch_size) for count in seeds]
     steps = max(needed)
-    return steps, [batch_size if own == steps else max(1, -(-count // steps)) for own, count in zip(needed, seeds, strict=True)]
-
-
-def _differs(key: str, before: Any, now: Any) -> str:
-    """Return what differs between a checkpoint and a run, and what to use instead."""
-    if key == "ranks":
-        return f"it is of {before} ranks, and there are {now} now; use {before}, or start a new run"
-    found = f", {before} steps an epoch and not {now}" if key == "steps" else ""  # a partition is named by a hash
-    return f"its ranks trained on other vertices{found}; use the partition of the run that saved it, or start a new run"
+    return steps, [batch_size if most == steps else max(1, -(-count // steps)) for most, count in zip(needed, seeds, strict=True)]
 
 
 class IsolatedBatches(BatchSource):
@@ -105,12 +91,12 @@ class IsolatedBatches(BatchSource):
             minibatches.load_state_dict(minibatches.state_dict() | position)
 
     def __iter__(self) -> Iterator[StepBatch]:
-        own = iter(self.minibatches or ())
+        remaining = iter(self.minibatches or ())
         while self.step < self.steps:
-            batch = next(own, EMPTY_BATCH)
+            batch = next(remaining, EMPTY_BATCH)
             self.step += 1
             yield batch
-        for _ in own:  # asking once more moves the loader on to the next epoch
+        for _ in remaining:  # asking once more moves the loader on to the next epoch
             raise UsageError(f"there are more than {self.steps} steps in epoch {self.epoch}")
         self.epoch, self.step = self.epoch + 1, 0
 
@@ -123,9 +109,15 @@ class IsolatedBatches(BatchSource):
         return {"version": VERSION, "epoch": self.epoch, "step": self.step, **self._fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for key, own in self._fixed.items():
-            if state.get(key) != own:
-                raise UsageError(f"the checkpoint does not fit this run: {_differs(key, state.get(key), own)}")
+        for key, now in self._fixed.items():
+            if (before := state.get(key)) == now:
+                continue
+            if key == "ranks":
+                differs = f"it is of {before} ranks, and there are {now} now; use {before}, or start a new run"
+            else:
+                steps = f", {before} steps an epoch and not {now}" if key == "steps" else ""  # a partition is named by a hash
+                differs = f"its ranks trained on other vertices{steps}; use the partition of the run that saved it, or start a new run"
+            raise UsageError(f"the checkpoint does not fit this run: {differs}")
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
         check_version(state, within=self.step not in (0, self.steps))  # on every rank, also where the own part is used up
         self.train_on(self.minibatches, self.steps)

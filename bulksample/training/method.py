@@ -45,12 +45,12 @@ from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
-from .link_batches import check_ranking, held_out, link_loss, links_of
+from .link_batches import check_ranking, held_out, link_loss
 from .loaders import shared_loader
 from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
 from .tensor_comm import TensorComm, add_over_ranks
-from .weights import combine_buffers
+from .weights import combine_buffers, gradients_of
 
 
 class Method:
@@ -123,17 +123,15 @@ class Method:
 
     def open(self, request: ViewRequest) -> View:
         """Open the graph as this rank sees it; collective."""
-        if self.config.task == "links":
-            self.links = held_out(request.source)
-            check_ranking(self.metric, self.links)
-        view = open_view(self.config, request)
-        if self.config.task == "links" and not self.config.is_relational:
-            found = links_of(view)
-            if found.rows is None:
-                self.links.check_absent(found.graph)
-            else:
-                together(request.comm, lambda: self.links.check_absent(found.graph, found.rows))
-        return view
+        return open_view(self.config, self._with_links(request))
+
+    def _with_links(self, request: ViewRequest) -> ViewRequest:
+        """Return a request with the held-out edges of the graph, if links are predicted."""
+        if self.config.task != "links":
+            return request
+        self.links = held_out(request.source)
+        check_ranking(self.metric, self.links)
+        return request._replace(links=self.links)
 
     def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
         """Return the communicator that carries the tensors of a training step between ranks. Collective."""
@@ -164,10 +162,12 @@ class Method:
 
     def _own_model(self, context: TrainingContext) -> OwnModel:
         """Return the user's module as a model, the same on every rank; collective."""
-        config, view, given = self.config, context.view, self.module
+        config, view = self.config, context.view
 
         def make() -> OwnModel:
-            module = make_module(config.model, view.num_features, view.num_classes, context.initial_seed()) if given is None else given
+            module = self.module
+            if module is None:
+                module = make_module(config.model, view.num_features, view.num_classes, context.initial_seed())
             return OwnModel(module, config.model, view.num_classes, config.layers)
 
         made = together(context.comm, make)
@@ -198,8 +198,8 @@ class Method:
         labelled = labelled_logits(context, batch)
         if labelled is None:
             return None, 0
-        given = None if batch.minibatch is None else batch.minibatch.seed_weights
-        weights = None if given is None else torch.from_numpy(given[labelled.rows])
+        seed_weights = None if batch.minibatch is None else batch.minibatch.seed_weights
+        weights = None if seed_weights is None else torch.from_numpy(seed_weights[labelled.rows])
         there = None if weights is None else context.compute.send(weights)
         return summed_loss(self.target, labelled.logits, labelled.labels, there), summed_shares(labelled.truth, weights)
 
@@ -223,13 +223,7 @@ class Method:
         Buffers are combined too (kind "model"), by the rule of `training.weights`. Learned rows that ranks divide are not in theta: their
         gradients go to their owners, see `distributed.matrix.learned_rows`.
         """
-        comm, over = context.comm, context.tensor_comm
-        shards = list(context.model.shards.values())
-        parameters = [own for own in context.model.replicated if own.requires_grad]
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        comm, over, gradients = context.comm, context.tensor_comm, gradients_of(context.model)
         if self.config.gradient_codec == "fp32":
             add_over_ranks([*gradients, sums], comm, "gradients", over=over)
         else:
@@ -240,11 +234,9 @@ class Method:
         divisor = torch.where(sums[0] > 0, sums[0], 1.0)  # the host does not wait for it
         for gradient in gradients:
             gradient.div_(divisor)
-        if shards:
-            on_host = divisor.cpu()
-            for shard in shards:
-                if shard.grad is not None:
-                    shard.grad.div_(on_host)
+        for shard in context.model.shards.values():
+            if shard.grad is not None:
+                shard.grad.div_(divisor.cpu())
         return sums
 
     def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
@@ -261,7 +253,9 @@ class Method:
         """Return the scores of a model on a view that the ranks of a communicator share; collective among them."""
         config, splits = self.config, self.config.eval_splits
         if config.task == "links":
-            return self._link_scores(cast(LinkModel, model), view, comm)
+            _, _, k = self.metric.partition("@")
+            at = sorted({10, int(k or 10)})
+            return evaluate_links(cast(LinkModel, model), view, self.links, comm, at, self._scoring(view), splits)
         if config.evaluation == "sampled" or isinstance(model, OwnModel | RelationalGnn):
             return evaluate_by_batches(model, view, comm, self.metric, self._scoring(view), splits)
         share = cast(InferenceShare, view.share)
@@ -270,17 +264,9 @@ class Method:
     def _scoring(self, view: View) -> BatchScoring:
         """Return the mini-batches of scores that are not computed layer by layer."""
         config = self.config
-        return (
-            sampled_scoring(config, view)
-            if config.evaluation == "sampled"
-            else BatchScoring(Full((-1,) * config.layers), config.batch_size, memory=config.eval_memory)
-        )
-
-    def _link_scores(self, model: LinkModel, view: View, comm: Comm) -> dict[str, float]:
-        """Return the scores of held-out edges."""
-        _, _, k = self.metric.partition("@")
-        at, splits = sorted({10, int(k or 10)}), self.config.eval_splits
-        return evaluate_links(model, view, self.links, comm, at, self._scoring(view), splits)
+        if config.evaluation == "sampled":
+            return sampled_scoring(config, view)
+        return BatchScoring(Full((-1,) * config.layers), config.batch_size, memory=config.eval_memory)
 
     # ---- checkpoints and the report
 
@@ -321,6 +307,6 @@ def labelled_logits(context: TrainingContext, batch: StepBatch) -> Labelled | No
     with context.compute.arithmetic():
         logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
     send, seed_rows = context.compute.send, as_index(minibatch.seed_rows)
-    own, truth = torch.from_numpy(rows), torch.from_numpy(labels[rows])
-    at = seed_rows[send(own)] if seed_rows.device == logits.device else send(seed_rows[own])
+    labelled, truth = torch.from_numpy(rows), torch.from_numpy(labels[rows])
+    at = seed_rows[send(labelled)] if seed_rows.device == logits.device else send(seed_rows[labelled])
     return Labelled(logits[at], send(truth), rows, truth)

@@ -21,6 +21,7 @@ from ..distributed.comm.ledger import Ledger, Sent, sent_by
 from ..distributed.comm.machines import ThreadBudget, divide_threads, fair_threads
 from ..distributed.matrix.grid import choose_order
 from ..distributed.matrix.placement import Placement
+from ..distributed.matrix.verify import verify_together
 from ..errors import BackendUnavailable, UsageError
 from ..graph import Graph
 from ..log import warn
@@ -32,7 +33,7 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
 from .setup import check_scores, make_sampler
-from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of, verify
+from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of
 from .state import read, restore
 from .weights import has_batch_norm
 
@@ -73,7 +74,8 @@ def open_run(
     config, own, placement = choices.config, choices.method, choices.placement
 
     mark = shared_fingerprint(source, comm)
-    verify(source, comm, config.check)
+    if not isinstance(source, Graph):
+        verify_together(source, comm, config.check)
     snapshot = read(config, comm)
     virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
     needs_store = own.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie

@@ -10,7 +10,6 @@ import numpy as np
 from .. import samplers
 from ..backends.base import Backend
 from ..config.train import TrainOptions
-from ..data.link_split import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.threads import SerialComm
 from ..distributed.matrix.layout import TypeLayouts
@@ -76,15 +75,14 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
 def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open the whole topology on this rank, and its features where the placement says: in block rows, or for this rank or its machine."""
     comm, backend, mark, sharded = request.comm, request.backend, request.fingerprint, request.placement.shards_features
-    graph = load_graph(request.source, config.label, config.target, features=not sharded)
-    links = config.task == "links"
-    split = "all" if links else config.seeds
-    if links:
+    graph = as_weighed(load_graph(request.source, config.label, config.target, features=not sharded), request.weighted)
+    split = "all" if request.links else config.seeds
+    if request.links:
+        request.links.check_absent(graph)
         graph = without_labels(graph)
     else:
         check_labels(graph.name, graph.labels, graph.num_classes)
     if sharded:
-        graph = as_weighed(graph, request.weighted)
         adjacency, targets = LocalAdjacency(graph.adjacency, backend), targets_of(graph, split)
 
         def references(members: np.ndarray) -> np.ndarray:
@@ -94,7 +92,7 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
         grid, features = remote_features(config, request, references, lambda: (adjacency, targets.seeds))
         return feature_block_view(graph, targets, adjacency, grid, features, mark, request.weighted)
     options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, request.shared_by)
-    places = None if links or isinstance(request.source, Graph) else part_places(request.source)
+    places = None if request.links or isinstance(request.source, Graph) else part_places(request.source)
     return whole_view(graph, comm, backend, mark, split, *options, places)
 
 
@@ -103,7 +101,7 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> View:
     source, comm, placement = directory_of(request.source), request.comm, request.placement
     same = placement.same_rows(comm)
     opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
-    opened, links = replace(opened, block=as_weighed(opened.block, request.weighted)), config.task == "links"
+    opened, links = replace(opened, block=as_weighed(opened.block, request.weighted)), request.links
     if links:
         none = np.full(len(opened.block.vertices), -1, np.int64)
         opened = replace(opened, block=replace(opened.block, labels=none, num_classes=0, masks={}))
@@ -115,22 +113,22 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> View:
     view = block_view(opened, grid, request.backend, features, request.fingerprint, seeds, request.weighted, uses_degrees)
     if links:
         rows = PlainRows(opened)
-        view.links = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
+        view.links = examples = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
+        together(comm, lambda: links.check_absent(rows.graph, examples.rows))
     return view
 
 
 def _type_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open a graph of relations on this rank: its topology and its features, each whole or in block rows; collective."""
-    graph, comm = cast(Graph, request.source), request.comm
-    if config.task == "links":
-        assert isinstance(graph, LinkGraph)
-        held, rule = together(comm, lambda: link_rule(config, graph))
+    graph, comm, links = cast(Graph, request.source), request.comm, request.links
+    if links:
+        rule = together(comm, lambda: link_rule(config, graph, links))
     else:
         kind, times = together(comm, lambda: _target(config, graph, request))
 
     def make(rows: PartitionedRelations | None = None) -> TypeTargets:
-        if config.task == "links":
-            return LinkTargets(graph, held.relation, rule, held.reverses, rows)
+        if links:
+            return LinkTargets(graph, links.relation, rule, links.reverses, rows)
         return TypeTargets(graph, kind, config.seeds, times, request.weighted)
 
     if request.placement.partitioned:
@@ -138,15 +136,15 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
         read = together(comm, lambda: read_blocks(graph, layouts))
         blocks = open_relations(request.placement, graph, request.backend, layouts, read)  # sampling has communicators of its own
         relations: LocalAdjacency | PartitionedRelations = blocks
-        if config.task == "links":
-            rows = {key: blocks.rows_of(graph.relation(key)) for key in (held.relation, *held.reverses)}
-            together(comm, lambda: held.check_absent(graph, rows))
+        if links:
+            rows = {key: blocks.rows_of(graph.relation(key)) for key in (links.relation, *links.reverses)}
+            together(comm, lambda: links.check_absent(graph, rows))
             targets = make(blocks)  # collective
         else:
             targets = together(comm, make)
     else:
         relations, targets = together(comm, lambda: (LocalAdjacency(graph, request.backend, by_type=True), make()))
-    if config.task == "nodes":
+    if not links:
         check_labels(targets.kind.name, targets.kind.labels, targets.num_classes)
         check_seeds(targets.kind.name, targets.seeds, targets.labels)
     features = features_by_type(config, request, targets, relations)

@@ -17,7 +17,7 @@ from ..config.train import TrainOptions
 from ..data import store
 from ..data.atomic import folder_of, temporary_folder
 from ..data.held_out_links import HeldOutLinks
-from ..data.link_split import LinkGraph, load_links
+from ..data.link_split import load_links
 from ..data.parts_manifest import graph_manifest, is_parts
 from ..data.store_files import open_array
 from ..distributed.comm.agree import fingerprint, made_alike, together
@@ -48,6 +48,7 @@ class ViewRequest(NamedTuple):
     gather_threads: int = 0  # threads that gather features ahead; 0: none
     virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
     folder: str | None = None  # of the store that the graph was given as; None for a graph in memory
+    links: HeldOutLinks | None = None  # the held-out edges to predict; None for vertices
 
     @property
     def weighted(self) -> bool:
@@ -63,10 +64,10 @@ class ViewRequest(NamedTuple):
 def open_source(source: Source, config: TrainOptions, comm: Comm, whole: bool = False) -> Source:
     """Open the store of a graph for a model of relations, and return other sources as they are; collective.
 
-    The ranks hash such a store together first. For link prediction the graph is a `LinkGraph`, with the held-out edges of its store. The
-    adjacency and the columns of a graph in memory are checked, and those of a store, unless ranks read and check their own rows; with
-    `whole` they never do. Raises `UsageError` on every rank if the model does not suit the graph, or
-    the store has no held-out edges to predict, and `DataError` if columns of a graph in memory are malformed.
+    The ranks hash such a store together first; `opening` does so for others. For link prediction the graph is a `LinkGraph`, with the
+    held-out edges of its store. The adjacency and the columns of a graph in memory are checked, and those of a store, unless ranks read and
+    check their own rows; with `whole` they never do. Raises `UsageError` on every rank if the model does not suit the graph, or the store
+    has no held-out edges to predict, and `DataError` if columns of a graph in memory are malformed.
     """
 
     def known() -> bool:
@@ -138,12 +139,6 @@ def relational_fingerprint(graph: Graph) -> str:
             if column is not None:
                 sha.update(f"{kind.name} {name} {column.dtype.str} {column.shape} {kind.num_classes}".encode() + spaced(np.asarray(column)))
     return sha.hexdigest()[:16]
-
-
-def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. `open_source` does so where the model is one of relations."""
-    if not isinstance(source, Graph):
-        verify_together(source, comm, check)
 
 
 def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
@@ -235,16 +230,15 @@ def _target(source: Source, config: TrainOptions) -> str | None:
     return None if entry is None else target_of(entry.dtype, len(entry.shape))
 
 
-def link_rule(config: TrainOptions, graph: LinkGraph) -> tuple[HeldOutLinks, TimeRule | None]:
-    """Return the held-out links of a graph and the rule of time; raises `UsageError` if they do not suit the options."""
+def link_rule(config: TrainOptions, graph: Graph, held_out: HeldOutLinks) -> TimeRule | None:
+    """Return the rule of time of a graph whose links are predicted; raises `UsageError` if they do not suit the options."""
     if (weighted := _weighted(graph)) and config.sampler == "labor":
         raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
-    held, rule = graph.held_out, rule_of(config, graph)
-    assert held is not None
-    if rule is not None and held.times is None:
-        found = f"{graph.relation(held.relation)} and its ends have none, so it is unknown when a link was asked about"
+    rule = rule_of(config, graph)
+    if rule is not None and held_out.times is None:
+        found = f"{graph.relation(held_out.relation)} and its ends have none, so it is unknown when a link was asked about"
         raise UsageError(f"graph {graph.name!r} has times, but {found}; use a relation with times, or a graph without any")
-    return held, rule
+    return rule
 
 
 def _weighted(graph: Graph) -> list[str]:

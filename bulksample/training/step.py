@@ -29,7 +29,7 @@ from .batches import EMPTY_BATCH, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
-from .weights import running_statistics
+from .weights import gradients_of, running_statistics
 
 STEPS = 8  # copied together; sums are read at most 2 * STEPS - 1 steps late
 
@@ -98,7 +98,7 @@ class SlotSums:
         """Add the gradients, the statistics and the counts of a slot, float32, shape (3,)."""
         if self._many:
             self._first = self._first or self._copies()
-            numbers = [*self._gradients(), *running_statistics(self._model), sums]
+            numbers = [*gradients_of(self._model), *running_statistics(self._model), sums]
             self._sums.add(torch.cat([tensor.detach().reshape(-1).to(numbers[0].device) for tensor in numbers]))
 
     def finish(self, sums: torch.Tensor) -> torch.Tensor:
@@ -106,19 +106,10 @@ class SlotSums:
         if not self._many:
             return sums
         self._restore(self._first)
-        tensors = [*self._gradients(), *running_statistics(self._model), sums]
+        tensors = [*gradients_of(self._model), *running_statistics(self._model), sums]
         for tensor, total in zip(tensors, torch.split(self._sums.total(), [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
         return sums
-
-    def _gradients(self) -> list[torch.Tensor]:
-        found = []
-        for parameter in self._model.replicated:  # owners add the gradients of shards
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                found.append(parameter.grad)
-        return found
 
     def _copies(self) -> list[torch.Tensor]:
         return [buffer.clone() for buffer in self._model.buffers()]

@@ -49,6 +49,17 @@ def combine_buffers(model: Model, comm: Comm, over: TensorComm, virtual_ranks: i
     copies_of_rank_0((buffer for buffer in model.buffers() if id(buffer) not in averaged), comm)
 
 
+def gradients_of(model: Model) -> list[torch.Tensor]:
+    """Return the gradients of all parameters but shards, whose owners add theirs; zeros for a parameter that has none yet."""
+    gradients = []
+    for parameter in model.replicated:
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+    return gradients
+
+
 def running_statistics(model: nn.Module) -> list[torch.Tensor]:
     """Return the running means and variances of all batch norms (and instance norms) of a model."""
     norms = [module for module in model.modules() if isinstance(module, _NormBase)]

@@ -61,8 +61,8 @@ class Assignment:
         if traced is None:
             return
         self._keys, self._due = sorted(self._rounded.widths), epoch + _LAG
-        own = np.concatenate([self._beta(traced, (key, peer)) for key in self._keys for peer in range(self._comm.size)])
-        received = self._comm.alltoall([own[: len(own) * (r == 0)] for r in range(self._comm.size)], "control")
+        betas = np.concatenate([self._beta(traced, (key, peer)) for key in self._keys for peer in range(self._comm.size)])
+        received = self._comm.alltoall([betas[: len(betas) * (r == 0)] for r in range(self._comm.size)], "control")
         if self._comm.rank == 0:
             solver = ThreadPoolExecutor(1)
             self._next = solver.submit(self._solve, received)
@@ -93,7 +93,7 @@ class Assignment:
 
     def _solve(self, received: list[np.ndarray]) -> Tables:
         """Solve one problem for each layer and direction; the betas of each rank stand in the order of `_channels`."""
-        found, first = Tables(), [0] * len(received)
+        tables, first = Tables(), [0] * len(received)
         for key in self._keys:
             betas = dict[Pair, np.ndarray]()
             for pair, count in self._channels(key):
@@ -101,8 +101,8 @@ class Assignment:
                 first[pair[0]] += count
             two, four, eight = (self._rounded.record_bytes(self._rounded.widths[key], bits) for bits in CLASSES)
             problem = Problem(betas, (two, four, eight), self._links, self._trade)
-            found[key] = problem.best_uniform() if self._uniform else problem.solve()
-        return found
+            tables[key] = problem.best_uniform() if self._uniform else problem.solve()
+        return tables
 
     def _channels(self, key: str) -> list[tuple[Pair, int]]:
         """List the pairs of ranks that exchange rows: ((sender, receiver), number of rows), sorted by sender."""

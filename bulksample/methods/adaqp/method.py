@@ -68,10 +68,9 @@ class AdaQP(FullGraphMethod):
         config, comm = self.config, context.comm
         if self._rounded is None:
             return
-        halo, own = self.rows.halo, self.rows.vertices
-        self._rounded.names = RowNames(
-            [own[requested] for requested in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
-        )
+        halo = self.rows.halo
+        requested = [self.rows.vertices[rows] for rows in halo.requested]
+        self._rounded.names = RowNames(requested, np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
         if config.bits in ("uniform", "adaptive"):
             weights = coefficients(self.rows, config.model == "gcn", config.noise_weights, comm)
             links, uniform = links_of(config.links, comm), config.bits == "uniform"

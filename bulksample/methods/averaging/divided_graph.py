@@ -13,13 +13,12 @@ import numpy as np
 
 from ...config.train import TrainOptions
 from ...data.link_examples import LinkExamples
-from ...data.link_split import LinkGraph
 from ...distributed.comm.threads import SerialComm
 from ...graph import Graph, VertexType
 from ...graph.induced import induced
 from ...local_adjacency import LocalAdjacency, union_of
 from ...sparse import CSR
-from ...training.link_batches import held_out, without_labels
+from ...training.link_batches import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view
 from ...training.source import ViewRequest, link_rule, load_graph, seed_times_of, target_of_run
 from ...views.local import local_graph, part_of
@@ -42,7 +41,7 @@ class DividedGraph(ABC):
     _graph: Graph
 
     def __init__(self, config: TrainOptions, request: ViewRequest) -> None:
-        self._config, self._request, self._links = config, request, config.task == "links"
+        self._config, self._request, self._links = config, request, request.links
 
     @abstractmethod
     def load(self) -> None:
@@ -84,7 +83,7 @@ class _OneType(DividedGraph):
         config = self._config
         graph = as_weighed(load_graph(self._request.source, config.label, config.target), self._request.weighted)
         if self._links:
-            held_out(self._request.source).check_absent(Graph(graph.adjacency))
+            self._links.check_absent(Graph(graph.adjacency))
         else:
             check_labels(graph.name, graph.labels, graph.num_classes)
             self.split = config.seeds or graph.default_split(training=True)
@@ -116,10 +115,8 @@ class _Relations(DividedGraph):
         graph = request.source
         assert isinstance(graph, Graph)
         if self._links:
-            assert isinstance(graph, LinkGraph)
-            self._held, self._rule = link_rule(config, graph)
-            self._target, _, self._link_target = self._held.relation
-            self._graph = graph
+            self._graph, self._rule = graph, link_rule(config, graph, self._links)
+            self._target, _, self._link_target = self._links.relation
         else:
             kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
             types = tuple(kind if one.name == kind.name else one for one in graph.types)
@@ -149,7 +146,7 @@ class _Relations(DividedGraph):
     def count_examples(self, vertices: np.ndarray) -> int:
         if self._links:
             part = self._part(vertices)
-            return len(LinkExamples(part, part.relation(self._held.relation), self._rule is not None).edges)
+            return len(LinkExamples(part, part.relation(self._links.relation), self._rule is not None).edges)
         return len(np.intersect1d(self._seeds, vertices))
 
     def _part(self, vertices: np.ndarray) -> Graph:
@@ -158,7 +155,7 @@ class _Relations(DividedGraph):
     def _view(self, graph: Graph, split: str) -> View:
         config, request, kind = self._config, self._request, graph.type(self._target)
         targets = (
-            LinkTargets(graph, self._held.relation, self._rule, self._held.reverses)
+            LinkTargets(graph, self._links.relation, self._rule, self._links.reverses)
             if self._links
             else TypeTargets(graph, kind, split, seed_times_of(config, graph, kind), request.weighted)
         )

@@ -233,7 +233,7 @@ class FrameServer:
             peer.connection.close()
         for descriptor in self._reserve:
             os.close(descriptor)
-        for held in (self._peers, self._strangers, self._reserve):
-            held.clear()
+        for collection in (self._peers, self._strangers, self._reserve):
+            collection.clear()
         self._selector.close()
         self._listener.close()

@@ -217,16 +217,14 @@ class Connection:
                 raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
             if not piece:
                 raise PeerLost(f"{self.name} is gone" + (f", {self.reader.received} bytes into a frame" if self.reader.received else ""))
-            if (frame := self._feed(piece)) is not None:
+            try:
+                frame = self.reader.feed(piece)
+            except BadFrame as error:
+                raise BadFrame(f"{self.name}: {error}") from None
+            if frame is not None:
                 return frame
             most -= len(piece)
         return None
-
-    def _feed(self, piece: bytes) -> Frame | None:
-        try:
-            return self.reader.feed(piece)
-        except BadFrame as error:
-            raise BadFrame(f"{self.name}: {error}") from None
 
     def _wait(self, event: int, deadline: float, what: str) -> None:
         left = deadline - time.monotonic()

@@ -35,11 +35,11 @@ class Lockstep(Participant):
 
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
         """Broadcast the part of each vertex: 4 n bytes to every trainer (kind "topology"); collective."""
-        own = partitioning or Partitioning()
-        n, split, fault, damaged = self._comm.gather_control([len(own.assignment), own.split, own.fault, own.damaged])[0]
+        made = partitioning or Partitioning()
+        n, split, fault, damaged = self._comm.gather_control([len(made.assignment), made.split, made.fault, made.damaged])[0]
         if fault:
             raise DataError(fault) if damaged else UsageError(fault)
-        assignment = own.assignment.copy() if self.serves else np.empty(n, np.int32)
+        assignment = made.assignment.copy() if self.serves else np.empty(n, np.int32)
         assignment = self._comm.broadcast(assignment, "topology")
         whole = self.part is None or (self._comm.size == 1 and not assignment.any())
         return None if whole else np.flatnonzero(assignment == self.part).astype(np.int32), split
@@ -81,18 +81,17 @@ class Lockstep(Participant):
 
     def _average(self, context: TrainingContext, rule: AveragingRule) -> torch.Tensor:
         weight = np.float32(rule.weight(context, self._steps_made))
-        own = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight)
-        vectors = self._to_server(own.astype(np.float32))
-        average = rule.average(context, vectors) if self.serves else np.empty_like(own, np.float32)
-        average = self._comm.broadcast(average, _KIND)
+        vector = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight).astype(np.float32)
+        vectors = self._to_server(vector)
+        average = self._comm.broadcast(rule.average(context, vectors) if self.serves else np.empty_like(vector), _KIND)
         if not self.serves:
             load_vector(context.model, average[:-SCALARS])
         return torch.from_numpy(average[-SCALARS:-1].copy())
 
-    def _to_server(self, own: np.ndarray) -> list[np.ndarray]:
+    def _to_server(self, vector: np.ndarray) -> list[np.ndarray]:
         """Send a vector from every trainer to rank 0."""
         nothing = np.empty(0, np.float32)
-        first = nothing if self.part is None else own
+        first = nothing if self.part is None else vector
         return self._comm.alltoall([first, *[nothing] * (self._comm.size - 1)], _KIND)[1:]
 
     def share_scores(self, scores: dict[str, float]) -> dict[str, float]:
@@ -108,8 +107,8 @@ class Lockstep(Participant):
         """
         if self._comm.size > 1:
             moments = [tensor.reshape(-1).cpu() for tensor in _moments(context)]
-            own = [torch.from_numpy(vector_of(context.model)), *moments, self._sums, torch.tensor([float(self._steps_made)])]
-            vectors = self._to_server(torch.cat(own).numpy())
+            tensors = [torch.from_numpy(vector_of(context.model)), *moments, self._sums, torch.tensor([float(self._steps_made)])]
+            vectors = self._to_server(torch.cat(tensors).numpy())
             self._saved = np.stack(vectors) if self.serves else None
 
     def begin_round(self, context: TrainingContext) -> None:

@@ -32,7 +32,6 @@ from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
-from ...training.link_batches import check_ranking, held_out
 from ...training.method import Method
 from ...training.source import ViewRequest
 from ...training.tensor_comm import HostTensorComm, TensorComm
@@ -85,10 +84,7 @@ class Averaging(Method):
     def open(self, request: ViewRequest) -> View:
         """Open the whole graph on the server, which partitions it; on a trainer open its part."""
         config = self.config
-        if config.task == "links":
-            self.links = held_out(request.source)
-            check_ranking(self.metric, self.links)
-        self.graph = divided_graph(config, request)
+        self.graph = divided_graph(config, self._with_links(request))
         if config.join:
             self.participant: Participant = RemoteTrainer(config, request.fingerprint)
         elif config.tolerate_failures:

@@ -34,18 +34,10 @@ SplitPart = Callable[[int, np.ndarray, int], np.ndarray]  # from a part, its ver
 
 @dataclass(frozen=True, eq=False)
 class Partitioning:
-    """The server's partition of the graph. If there is none, `fault` says why: bad data if `damaged`, else bad use.
+    """The server's partition of the graph. If there is none, `fault` says why: bad data if `damaged`, else bad use."""
 
-    Attributes
-    ----------
-    assignment : int32, shape (n,)
-        The part of each vertex.
-    split : str
-        The name of the training split.
-    """
-
-    assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
-    split: str = ""
+    assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # int32, shape (n,): the part of each vertex
+    split: str = ""  # the name of the training split
     fault: str = ""
     damaged: bool = False
     split_part: SplitPart | None = None  # divides the vertices of one part again

@@ -39,10 +39,10 @@ def invited_config(address: str, timeout: float, token_file: str | None = None) 
         config = expect(connection, connection.receive(timeout), Kind.INVITE).json()
     finally:
         connection.close()
-    own = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # a trainer writes no files
-    own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
-    own |= {"device": "cpu" if config["device"] == "cpu" else "auto"}  # the device of the trainer's machine
-    return TrainConfig.of(**{**config, **own, "join": address, "token_file": token_file, "timeout": timeout})
+    of_trainer = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # a trainer writes no files
+    of_trainer |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
+    of_trainer |= {"device": "cpu" if config["device"] == "cpu" else "auto"}  # the device of the trainer's machine
+    return TrainConfig.of(**{**config, **of_trainer, "join": address, "token_file": token_file, "timeout": timeout})
 
 
 class RemoteTrainer(Participant):
@@ -122,8 +122,8 @@ class RemoteTrainer(Participant):
     def _answer(self, context: TrainingContext, number: int) -> None:
         """Send this trainer's weights to the server as its answer in a round, and train on from the average that it returns."""
         vertices = np.array([self._members.round], np.float32)  # the number of their list, from which the server knows the weight
-        own = np.concatenate([vector_of(context.model), self._sums.numpy(), vertices])
-        self._connection.send(vector_frame(Kind.ANSWER, own, number, self._steps_made), self._config.timeout)
+        vector = np.concatenate([vector_of(context.model), self._sums.numpy(), vertices])
+        self._connection.send(vector_frame(Kind.ANSWER, vector, number, self._steps_made), self._config.timeout)
         while True:
             frame = self._connection.receive(self._config.timeout)
             if frame.kind == Kind.END:

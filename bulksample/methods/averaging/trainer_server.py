@@ -233,8 +233,8 @@ class TrainerServer(Participant):
         environment[TOKEN] = os.fsdecode(self._token)  # not in the command, which all users of the machine can see
         command = [sys.executable, "-m", "bulksample", "train", str(self._directory), "--join", self.address, "--quiet"]
         for number in range(1, self.trainers + 1):  # trainers take the devices of the machine in turn, after this process
-            own = environment | {"LOCAL_RANK": str(number)}
-            self._children.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
+            of_child = environment | {"LOCAL_RANK": str(number)}
+            self._children.append(subprocess.Popen(command, env=of_child, stdin=subprocess.DEVNULL))
 
     def describe(self) -> dict[str, Any]:
         counts = {name: getattr(self._registry, name, 0) for name in ("joined", "lost", "late", "refused")}

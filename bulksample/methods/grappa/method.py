@@ -73,7 +73,6 @@ class Grappa(PartMethod):
         self._sent = {"initial": 0, "repartition": 0}
         if config.full_graph:
             require_single_precision(config)
-        if config.full_graph:
             self.in_time = "gives each vertex one row in a pass over the view, and in time it has one for each seed's time", _UNWEIGHTED
         elif config.seed_weights != "none":
             self.in_time = "weighs seeds by all their neighbors, and in time they draw from those before", "seed_weights none"
@@ -134,8 +133,8 @@ class Grappa(PartMethod):
         coming = WeakMethod(self._drop_coming)  # no circle, which would keep the files of a store open
 
         def drop() -> None:
-            if (own := coming()) is not None:
-                own()
+            if (drop_coming := coming()) is not None:
+                drop_coming()
 
         self._batches = IsolatedBatches(fixed, drop)
         self._use_view(context)
@@ -196,8 +195,8 @@ class Grappa(PartMethod):
         if config.seed_weights in ("node", "batch"):
             covered = walk_coverage(local.relations, config.weight_hops or config.layers)
             raw = covered[local.target][seeds] if local.target in covered else raw
-            own = raw[linked]
-            n, total, squares = self.comm.allreduce(np.array([len(own), own.sum(), np.square(own).sum()]), "control")
+            some = raw[linked]
+            n, total, squares = self.comm.allreduce(np.array([len(some), some.sum(), np.square(some).sum()]), "control")
             raw = np.where(linked, raw * (n / total if total else 1.0), raw)
             amount = effective_share(n, total, squares) if config.shrink in (None, "ess") else amount
         return raw, amount

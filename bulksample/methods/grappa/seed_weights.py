@@ -89,15 +89,15 @@ def tree_weights(
     c / m, and `halo` is True if the view holds the sources outside its chunks.
     """
     rows, seeds, seed_rows = minibatch.rows, minibatch.num_seeds, minibatch.rows[target].seed_rows
-    needs = {name: np.full(len(own.vertices), not halo) for name, own in rows.items()}
+    needs = {name: np.full(len(of_type.vertices), not halo) for name, of_type in rows.items()}
     for (_, _, name), _, degrees in relations:
         needs[name] |= degrees[rows[name].vertices] > 0
     empty = scipy.sparse.csr_array((seeds, 0))
-    reach = {name: _widened(empty, int(own.sizes[0])) for name, own in rows.items()}
+    reach = {name: _widened(empty, int(of_type.sizes[0])) for name, of_type in rows.items()}
     reach[target] = scipy.sparse.csr_array((np.ones(seeds), seed_rows, np.arange(seeds + 1)), shape=(seeds, int(rows[target].sizes[0])))
     log_weight = np.zeros(seeds)
     for hop, (fanout, layer) in enumerate(zip(fanouts, reversed(minibatch.layers), strict=True)):
-        drew, reach = reach, {name: _widened(reach[name], int(own.sizes[hop + 1])) for name, own in rows.items()}
+        drew, reach = reach, {name: _widened(reach[name], int(of_type.sizes[hop + 1])) for name, of_type in rows.items()}
         for key, matrix, degrees in relations:
             source, _, name = key
             block, drawing = layer[key], rows[name].vertices[: drew[name].shape[1]]

@@ -100,8 +100,8 @@ class FederatedRETEXO(RETEXO):
 
     def _best_stage(self) -> int:
         def rank(stage: int) -> tuple[float, int]:
-            found = self._finished[stage].get(f"val_{self.metric}")
-            return (-math.inf if found is None or math.isnan(found) else goodness(self.metric, found), stage)
+            score = self._finished[stage].get(f"val_{self.metric}", math.nan)
+            return (-math.inf if math.isnan(score) else goodness(self.metric, score), stage)
 
         return max(range(len(self._finished)), key=rank, default=-1)
 
@@ -123,14 +123,14 @@ class FederatedRETEXO(RETEXO):
         return [cast(Linear, cast(SingleLayerModel, part).head).out_features for part in self.parts]
 
 
-def _count_clients(own: HaloRows, trained: np.ndarray, vertices: int) -> dict[str, int]:
+def _count_clients(rows: HaloRows, trained: np.ndarray, vertices: int) -> dict[str, int]:
     """Count the clients of this rank's rows (`vertices` rows each), their pairs, and the clients with training or validation rows."""
-    place = np.empty(own.rows, np.int64)
-    place[np.argsort(own.vertices)] = np.arange(own.rows)
+    place = np.empty(rows.rows, np.int64)
+    place[np.argsort(rows.vertices)] = np.arange(rows.rows)
     client = place // vertices
-    row, source = np.repeat(np.arange(own.rows), np.diff(own.structure.indptr)), own.structure.indices.astype(np.int64)
-    away = source >= own.rows
+    row, source = np.repeat(np.arange(rows.rows), np.diff(rows.structure.indptr)), rows.structure.indices.astype(np.int64)
+    away = source >= rows.rows
     away[~away] = client[source[~away]] != client[row[~away]]
-    pairs = np.unique(source[away] * max(1, own.rows) + client[row[away]])
-    masks = {"training": trained, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
+    pairs = np.unique(source[away] * max(1, rows.rows) + client[row[away]])
+    masks = {"training": trained, "validation": rows.masks.get("val", np.zeros(rows.rows, bool))}
     return {"clients": len(np.unique(client)), "pairs": len(pairs), **{name: len(np.unique(client[mask])) for name, mask in masks.items()}}

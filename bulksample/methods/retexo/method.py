@@ -107,9 +107,9 @@ class RETEXO(FullGraphMethod):
     def _after(self, part: SingleLayerModel) -> FrozenInput:
         """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
         with evaluation_mode(part):
-            own = self.export(part, part.rows(self.input))
-        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), MessageFormat(), "export").wait()
-        return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
+            rows = self.export(part, part.rows(self.input))
+        halo = self.rows.halo.start(rows.contiguous().cpu().numpy(), MessageFormat(), "export").wait()
+        return FrozenInput(self.rows, torch.cat([rows, torch.from_numpy(halo).to(rows.device)]))
 
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         """Return the rows that the next stage is trained on."""
@@ -138,11 +138,11 @@ class RETEXO(FullGraphMethod):
         """Return the scores of the current stage. Every rank has the logits of its rows, so accuracy needs only sums of counts."""
         with evaluation_mode(context.model), torch.no_grad():
             logits = self.logits(context)
-        own, metric = self.rows, self.metric
-        masks = scored_masks(own.masks, self.config.eval_splits)
+        labels, metric = self.rows.labels, self.metric
+        masks = scored_masks(self.rows.masks, self.config.eval_splits)
         if metric == "accuracy":
-            return accuracies(logits, own.labels, masks, context.comm)
-        return score_logits(logits, own.labels, masks, context.view.name, context.comm, metric)
+            return accuracies(logits, labels, masks, context.comm)
+        return score_logits(logits, labels, masks, context.view.name, context.comm, metric)
 
     # ---- state and report
 
