@@ -74,11 +74,12 @@ class Outputs:
             return False
         if place in known and b"\n" not in data and (data.startswith(LINE) or LINE.startswith(data)):
             return True
-        return any(_begins(data, one) for noted, own in known.items() if noted == place or self._moved(noted, place) for one in own)
-
-    def _moved(self, noted: str, place: str) -> bool:
-        """Return True if the file that was noted at one place may lie at another: the names agree, and nothing lies at the first."""
-        return os.path.basename(noted) == os.path.basename(place) and not os.path.lexists(os.path.join(self._folder or "", noted))
+        for noted, beginnings in known.items():
+            same_name = os.path.basename(noted) == os.path.basename(place)
+            moved = same_name and not os.path.lexists(os.path.join(self._folder or "", noted))  # nothing lies where it was noted
+            if (noted == place or moved) and any(_begins(data, one) for one in beginnings):
+                return True
+        return False
 
     def _place(self, file: Path) -> str:
         return os.path.relpath(os.path.realpath(file), os.path.realpath(self._folder or ""))
@@ -105,15 +106,15 @@ def _begins(data: bytes, beginning: tuple[int, str]) -> bool:
 def _read(record: Path) -> dict[str, list[tuple[int, str]]] | None:
     """Return the record of a folder; None if there is none."""
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-        pairs = [one for own in found.values() for one in own] if isinstance(found, dict) else [None]
+        files = json.loads(record.read_text(encoding="utf-8"))
+        pairs = [one for beginnings in files.values() for one in beginnings] if isinstance(files, dict) else [None]
         if not all(isinstance(one, list) and [type(part) for part in one] == [int, str] for one in pairs):
             raise ValueError("is damaged")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{record}, the outputs of the run, cannot be read: {error}; remove it if they may be replaced") from error
-    return {place: [(size, digest) for size, digest in own] for place, own in found.items()}
+    return {place: [(size, digest) for size, digest in beginnings] for place, beginnings in files.items()}
 
 
 @contextmanager
@@ -137,7 +138,10 @@ def owned(
         check_ending("metrics", lines, ".jsonl", ".ndjson")
         check_ending("checkpoint", folder)
         check_checkpoints(config, overwrite)
-        goes_on = _goes_on_in_place(config)
+        goes_on = False  # the run continues a checkpoint in its own folder
+        if folder is not None and config.resume:
+            resumed = Path(config.resume).resolve()
+            goes_on = bool(checkpoint.listed(folder)) and (config.resume == "auto" or folder.resolve() in (resumed, resumed.parent))
         check_outputs(True, *results)  # together, since two results need two files
         # killed before its first checkpoint: the run to resume has kept its configuration alone
         begun = not goes_on and config.resume == "auto" and beside[0] is not None and beside[0].exists()
@@ -147,20 +151,20 @@ def owned(
             if not (goes_on or begun) or (outputs.recorded and not outputs.hold(file) and file not in beside):
                 return False
             # a run that was killed before its first checkpoint has no report, and at most the line of its first epoch
-            return goes_on or file in configs or (file == lines and of_first_epoch(file))
+            return goes_on or file in configs or (file == lines and _of_first_epoch(file))
 
         for file in filter(None, results):
             check_outputs(overwrite or is_own(file), file)
 
     def take() -> None:
         check()
-        held.enter_context(holding(*results, inside=folder))
+        locks.enter_context(holding(*results, inside=folder))
         check()  # nobody else changes it from now on
         for file in filter(None, results):
             if file.is_file() and not outputs.hold(file):  # the run may replace it, also when it goes on after it was killed
                 outputs.take_over(file, file.read_bytes())
 
-    with ExitStack() as held:
+    with ExitStack() as locks:
         checked_on_rank_0(comm, take)
         yield outputs
 
@@ -188,15 +192,7 @@ def check_checkpoints(config: TrainOptions, overwrite: bool) -> None:
         raise UsageError(f"{folder} holds {later}, after {config.resume}; {fits}")
 
 
-def _goes_on_in_place(config: TrainOptions) -> bool:
-    """Return True if a run continues a checkpoint in its own folder."""
-    if not (config.checkpoint and config.resume):
-        return False
-    folder, resumed = Path(config.checkpoint), Path(config.resume).resolve()
-    return bool(checkpoint.listed(folder)) and (config.resume == "auto" or folder.resolve() in (resumed, resumed.parent))
-
-
-def of_first_epoch(path: Path) -> bool:
+def _of_first_epoch(path: Path) -> bool:
     """Return True if a file holds at most the line of epoch 0, which a crash may have cut short; a run that goes on writes it again."""
     if not path.is_file():
         return True

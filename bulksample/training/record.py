@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -104,8 +104,8 @@ class RunRecord:
         """Keep the weights of the best validation score; without one, or if none is defined, the newest."""
         context, progress, metric = self._context, self._context.progress, self._method.metric
         key = f"val_{metric}"
-        kept = progress.best_scores if progress.best_epoch >= 0 else {}
-        if key in scores and not math.isnan(kept.get(key, math.nan)) and not is_better(metric, scores[key], kept[key]):
+        best = progress.best_scores.get(key, math.nan) if progress.best_epoch >= 0 else math.nan
+        if key in scores and not math.isnan(best) and not is_better(metric, scores[key], best):
             progress.since_best += 1
             progress.finished = 0 < context.config.patience <= progress.since_best
             return
@@ -130,19 +130,15 @@ class RunRecord:
             self._method.before_save(context)
             shards = shards_to_rank_0(context)
             if not context.comm.rank:
-                self._write(self._folder, shards)
+                steps = context.progress.steps
+                try:
+                    checkpoint.save(self._folder, steps, *capture(context, self._method), shards)
+                except OSError as error:
+                    if not self.failed_saves:
+                        print(f"bulksample: no checkpoint at step {steps}, going on: {error}", file=sys.stderr)
+                    self.failed_saves += 1
             for _ in shards:  # on other ranks, and those that rank 0 could not write
                 pass
-
-    def _write(self, folder: str, shards: Iterator[dict[str, torch.Tensor]]) -> None:
-        """Write a checkpoint; `shards` may be taken in part if it fails."""
-        steps = self._context.progress.steps
-        try:
-            checkpoint.save(folder, steps, *capture(self._context, self._method), shards)
-        except OSError as error:
-            if not self.failed_saves:
-                print(f"bulksample: no checkpoint at step {steps}, going on: {error}", file=sys.stderr)
-            self.failed_saves += 1
 
 
 def none_for_nan(scores: dict[str, float]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal, cast
 
 import numpy as np
@@ -123,14 +125,10 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
     graph, comm, links = cast(Graph, request.source), request.comm, request.links
     if links:
         rule = together(comm, lambda: link_rule(config, graph, links))
+        make: Callable[..., TypeTargets] = partial(LinkTargets, graph, links.relation, rule, links.reverses)
     else:
         kind, times = together(comm, lambda: _target(config, graph, request))
-
-    def make(rows: PartitionedRelations | None = None) -> TypeTargets:
-        if links:
-            return LinkTargets(graph, links.relation, rule, links.reverses, rows)
-        return TypeTargets(graph, kind, config.seeds, times, request.weighted)
-
+        make = partial(TypeTargets, graph, kind, config.seeds, times, request.weighted)
     if request.placement.partitioned:
         layouts = TypeLayouts.open(graph, request.placement, request.placement.topology_grid(comm.duplicate()), config.seed)
         read = together(comm, lambda: read_blocks(graph, layouts))

@@ -21,7 +21,7 @@ import torch
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import Halo
 from ...views.full_graph import HaloRows
-from .rounded_messages import Key, RoundedMessages, is_backward
+from .rounded_messages import RoundedMessages, is_backward
 from .widths import CLASSES, LinkSpeeds, Pair, Problem, Widths
 
 Tables = dict[str, Widths]  # by layer and direction
@@ -61,7 +61,8 @@ class Assignment:
         if traced is None:
             return
         self._keys, self._due = sorted(self._rounded.widths), epoch + _LAG
-        betas = np.concatenate([self._beta(traced, (key, peer)) for key in self._keys for peer in range(self._comm.size)])
+        channels = [(key, peer) for key in self._keys for peer in range(self._comm.size)]
+        betas = np.concatenate([(traced[at] * self._weights[is_backward(at[0])][at[1]]).astype(np.float32) for at in channels])
         received = self._comm.alltoall([betas[: len(betas) * (r == 0)] for r in range(self._comm.size)], "control")
         if self._comm.rank == 0:
             solver = ThreadPoolExecutor(1)
@@ -87,9 +88,6 @@ class Assignment:
         if "due" in tensors:
             self._due, self._keys, self._next = int(tensors["due"]), sorted(following), Future()
             self._next.set_result(following)
-
-    def _beta(self, traced: dict[Key, np.ndarray], at: Key) -> np.ndarray:
-        return (traced[at] * self._weights[is_backward(at[0])][at[1]]).astype(np.float32)
 
     def _solve(self, received: list[np.ndarray]) -> Tables:
         """Solve one problem for each layer and direction; the betas of each rank stand in the order of `_channels`."""
@@ -165,15 +163,13 @@ def coefficients(rows: HaloRows, normalised: bool, weights: str, comm: Comm) -> 
 
 def _packed(bits: np.ndarray) -> np.ndarray:
     """Pack m widths, each as its 2-bit index in `CLASSES`, four to a byte: uint8, shape (ceil(m / 4),)."""
-    classes = np.zeros(-(-len(bits) // 4) * 4, np.uint8)
-    classes[: len(bits)] = np.searchsorted(CLASSES, bits)
-    packed: np.ndarray = np.bitwise_or.reduce(classes.reshape(-1, 4) << np.arange(0, 8, 2, dtype=np.uint8), axis=1)
-    return packed
+    classes = np.searchsorted(CLASSES, bits)[:, None] >> np.arange(2) & 1
+    return np.packbits(classes.astype(np.uint8), bitorder="little")
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
     """Unpack widths packed by `_packed`; the last byte may yield up to three more, which the caller drops."""
-    widths: np.ndarray = np.array(CLASSES, np.uint8)[(packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)).reshape(-1)]
+    widths: np.ndarray = np.array(CLASSES, np.uint8)[np.unpackbits(packed, bitorder="little").reshape(-1, 2) @ np.array([1, 2])]
     return widths
 
 

@@ -60,24 +60,20 @@ def join(address: str, token: bytes, seconds: float) -> Connection:
     """
     connection = connect(address, seconds)
     try:
-        _prove(connection, token, seconds)
+        connection.reader.max_bytes = TEXT_BYTES
+        knock = Frame(Kind.KNOCK, nonce())
+        connection.send(knock, seconds)
+        challenge = expect(connection, connection.receive(seconds), Kind.CHALLENGE)
+        handshake = Handshake(knock.payload, challenge.payload)
+        connection.send(Frame(Kind.PROOF, handshake.proof(token, "trainer")), seconds)
+        answer = expect(connection, connection.receive(seconds), Kind.PROOF)
+        if len(challenge.payload) != NONCE_BYTES or not handshake.is_proved(token, "server", answer):
+            raise UsageError(f"{connection.name} does not know the token of the run; check the address, and the token on both sides")
+        connection.reader.max_bytes = MAX_BYTES
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _prove(connection: Connection, token: bytes, seconds: float) -> None:
-    connection.reader.max_bytes = TEXT_BYTES
-    knock = Frame(Kind.KNOCK, nonce())
-    connection.send(knock, seconds)
-    challenge = expect(connection, connection.receive(seconds), Kind.CHALLENGE)
-    handshake = Handshake(knock.payload, challenge.payload)
-    connection.send(Frame(Kind.PROOF, handshake.proof(token, "trainer")), seconds)
-    answer = expect(connection, connection.receive(seconds), Kind.PROOF)
-    if len(challenge.payload) != NONCE_BYTES or not handshake.is_proved(token, "server", answer):
-        raise UsageError(f"{connection.name} does not know the token of the run; check the address, and the token on both sides")
-    connection.reader.max_bytes = MAX_BYTES
 
 
 def expect(connection: Connection, frame: Frame, kind: Kind) -> Frame:

@@ -80,7 +80,8 @@ class Lockstep(Participant):
         return step in (self._next, last)
 
     def _average(self, context: TrainingContext, rule: AveragingRule) -> torch.Tensor:
-        weight = np.float32(rule.weight(context, self._steps_made))
+        weights = {"responders": 1.0, "steps": float(self._steps_made), "vertices": float(context.view.adjacency.n)}  # a_m
+        weight = weights[self._config.average_by]
         vector = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight).astype(np.float32)
         vectors = self._to_server(vector)
         average = self._comm.broadcast(rule.average(context, vectors) if self.serves else np.empty_like(vector), _KIND)

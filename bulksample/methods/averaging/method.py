@@ -168,10 +168,6 @@ class Averaging(Method):
         self.correct(context)
         return np.concatenate([vector_of(context.model), totals.astype(np.float32)])
 
-    def weight(self, context: TrainingContext, steps: int) -> float:
-        """Return a_m, given the steps of this trainer since the last average."""
-        return {"responders": 1.0, "steps": float(steps), "vertices": float(context.view.adjacency.n)}[self.config.average_by]
-
     # ---- after a round
 
     def evaluate(self, context: TrainingContext) -> dict[str, float]:

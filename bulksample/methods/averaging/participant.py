@@ -53,9 +53,6 @@ class AveragingRule(Protocol):
     def correct(self, context: TrainingContext) -> None:
         """Improve the average that the server's model holds."""
 
-    def weight(self, context: TrainingContext, steps: int) -> float:
-        """Return the weight of this trainer in an average, given its steps since the last one."""
-
 
 class Participant(ABC):
     """One process of model averaging.

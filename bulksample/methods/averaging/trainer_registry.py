@@ -119,7 +119,7 @@ class TrainerRegistry:
             if pull:
                 self.send(member, Frame(Kind.PULL, round=number))
         until = time.monotonic() + self.grace if pull else None
-        while any(self._is_awaited(member) for member in awaited):
+        while any(member.peer in self._members and member.owes_answer and member.answer is None for member in awaited):
             self.attend(_TICK)  # first: an answer that has arrived is in time, however busy this machine was
             if until is None and any(member.answer is not None for member in awaited):
                 until = time.monotonic() + self.grace
@@ -127,9 +127,6 @@ class TrainerRegistry:
                 break
         self.late += sum(member.peer in self._members and member.answer is None for member in awaited)
         return [member for member in self.present if member.answer is not None]
-
-    def _is_awaited(self, member: Member) -> bool:
-        return member.peer in self._members and member.owes_answer and member.answer is None
 
     def push(self, frame: Frame, members: list[Member]) -> None:
         """Send members the average of their answers."""

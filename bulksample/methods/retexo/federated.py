@@ -100,8 +100,8 @@ class FederatedRETEXO(RETEXO):
 
     def _best_stage(self) -> int:
         def rank(stage: int) -> tuple[float, int]:
-            score = self._finished[stage].get(f"val_{self.metric}", math.nan)
-            return (-math.inf if math.isnan(score) else goodness(self.metric, score), stage)
+            score = self._finished[stage].get(f"val_{self.metric}")
+            return (-math.inf if score is None or math.isnan(score) else goodness(self.metric, score), stage)
 
         return max(range(len(self._finished)), key=rank, default=-1)
 
