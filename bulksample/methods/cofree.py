@@ -48,8 +48,8 @@ from ..sparse import CSR
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..views.full_graph import FullGraph
-from ..views.local import BlockParts, LocalPart, LocalRows, check_replication, local_part
-from ..views.type_part import TypePart, TypeParts, TypePass, part_of_relations
+from ..views.local import BlockParts, LocalPart, LocalRows, Pass, check_replication, local_part
+from ..views.type_part import TypeParts, start_part
 from ..views.type_view import type_targets
 from .config import TrainConfig
 from .full import require_single_precision
@@ -138,9 +138,9 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
 class EdgePart(NamedTuple):
     """A rank's part of the edges."""
 
-    part: LocalPart | TypePart
+    part: LocalPart
     weights: np.ndarray  # float64, of each seed of the part
-    full_pass: Callable[[int | None], FullGraph | TypePass]  # over all rows, without the edges that a mask drops
+    full_pass: Callable[[int | None], Pass]  # over all rows, without the edges that a mask drops
 
 
 def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
@@ -149,8 +149,8 @@ def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
     Raises `UsageError` if the grid replicates the graph c > 1 times.
     """
     whole, degrees = parts.whole, parts.degrees
-    check_replication(own := whole.own_rows())
-    block = own.block
+    check_replication(block_rows := whole.own_rows())
+    block = block_rows.block
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
     part = part_of_edges(config.vertex_cut, config.seed, rows, columns, degrees, comm.size)
     edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]
@@ -172,9 +172,9 @@ def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
     if len(vertices):
         has_copy = (vertices[at] == whole.seeds) & (share[at] > 0)
     x = whole.features.start(vertices).wait()
-    local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy, whole.adjacency.backend)
+    local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy)
 
-    def full_pass(mask: int | None) -> FullGraph:
+    def full_pass(mask: int | None) -> Pass:
         kept = matrix if mask is None else thinned(matrix, vertices, config.drop_edge, config.seed, mask)
         return FullGraph(LocalRows(local, kept), config.form == "strong")
 
@@ -191,20 +191,21 @@ def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
     alone, relations = (degrees == 0) & (parts.blocks.part == comm.rank), []
     inside = alone.copy()
     for relation in graph.relations:
-        matrix, own = relation.adjacency, rows_of[relation.destination]
+        matrix, rows = relation.adjacency, rows_of[relation.destination]
         ends = offset[relation.destination] + matrix.row_of_entry(), offset[relation.source] + matrix.indices
         here = part_of_edges(config.vertex_cut, config.seed, *ends, degrees, comm.size) == comm.rank
         kept = matrix.keep(here)
         inside[ends[0][here]] = inside[ends[1][here]] = True
-        total[own] += np.divide(kept.degrees, matrix.degrees, out=np.zeros(len(matrix.degrees)), where=matrix.degrees > 0)
-        linked[own] += matrix.degrees > 0
+        total[rows] += np.divide(kept.degrees, matrix.degrees, out=np.zeros(len(matrix.degrees)), where=matrix.degrees > 0)
+        linked[rows] += matrix.degrees > 0
         relations.append(replace(relation, adjacency=kept))
     weights = np.divide(total, linked, out=alone.astype(np.float64), where=linked > 0)
     vertices = np.flatnonzero(inside).astype(np.int32)
-    part = part_of_relations(parts.whole, relations, vertices, weights[parts.seeds] > 0)
+    seed_weights, everything = weights[parts.seeds], np.ones(len(vertices), bool)
+    part = start_part(parts.whole, replace(graph, relations=tuple(relations)), vertices, everything, seed_weights > 0)()
     names = by_type(graph, vertices)
 
-    def full_pass(mask: int | None) -> TypePass:
+    def full_pass(mask: int | None) -> Pass:
         means = []
         for (source, _, name), matrix, of_whole in part.relations:
             rows, at = matrix.row_of_entry(), offset[name] + names[name]
@@ -216,5 +217,4 @@ def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
             means.append(np.where(kept, scale[rows], 0).astype(np.float32))
         return part.full_pass(weights=means)
 
-    own_weights = weights[parts.seeds]
-    return EdgePart(part, own_weights[own_weights > 0], full_pass)
+    return EdgePart(part, seed_weights[seed_weights > 0], full_pass)

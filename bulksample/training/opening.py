@@ -73,9 +73,9 @@ def open_run(
     choices = _choose(config, source, comm, compute, method, module)
     config, own, placement = choices.config, choices.method, choices.placement
 
-    mark = shared_fingerprint(source, comm)
+    mark, check = shared_fingerprint(source, comm), config.check
     if not isinstance(source, Graph):
-        verify_together(source, comm, config.check)
+        verify_together(source, comm, check)
     snapshot = read(config, comm)
     virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
     needs_store = own.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie

@@ -10,23 +10,25 @@ Exact evaluation still runs on the whole graph in block rows.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ..backends.base import Backend
 from ..distributed.matrix.graph_block import GraphBlock, load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import EDGE, NODE, Graph, Key
+from ..graph.induced import induced
 from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer
+from ..nn.model import Model
 from ..sparse import CSR, row_pointers
-from .features import Features, Fetching
+from .features import Features
 from .full_graph import FullGraph
 from .view import BlockRows, Targets, View, mean_weights
 
@@ -50,10 +52,12 @@ class VisibleParts:
 
 def allgather_degrees(rows: BlockRows) -> np.ndarray:
     """Gather the in-degree of every vertex of the whole graph: int32, shape (n,). Collective: 4 n (p - 1) bytes over all ranks."""
-    own, layout = rows.block.adjacency.degrees.astype(np.int32), rows.layout
-    by_row = rows.grid.column_comm.allgather_rows(own, np.diff(layout.bounds), "topology")
-    degrees: np.ndarray = by_row[layout.places(np.arange(layout.n, dtype=np.int32))]
-    return degrees
+    local_degrees, layout = rows.block.adjacency.degrees.astype(np.int32), rows.layout
+    by_row = rows.grid.column_comm.allgather_rows(local_degrees, np.diff(layout.bounds), "topology")
+    return np.asarray(by_row[layout.places(np.arange(layout.n, dtype=np.int32))])
+
+
+Pass = Callable[[Model], torch.Tensor]  # of a model over all rows of a part; returns their outputs
 
 
 class PartRelation(NamedTuple):
@@ -64,99 +68,75 @@ class PartRelation(NamedTuple):
     degrees: np.ndarray  # int32
 
 
-class LocalPart(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LocalPart:
     """The part of a graph that a rank sees, renumbered, and its view, whose seeds are row numbers."""
 
     view: View
-    whole: BlockRows  # this rank's rows of the whole graph
-    vertices: np.ndarray  # int32, shape (m + h,): the vertex of each row, S, then H
+    vertices: np.ndarray  # int32, shape (m + h,): the vertex of each row
     rows: int  # m
-    matrix: CSR  # shape (m + h, m + h); the rows of H are empty
-    degrees: np.ndarray  # int32, shape (m + h,): in-degrees in the whole graph
+    relations: tuple[PartRelation, ...]  # the edges; a plain graph has one relation, of shape (m + h, m + h), and the rows of H are empty
 
     @property
     def target(self) -> str:
         """The type of the seeds."""
-        return NODE
-
-    @property
-    def relations(self) -> tuple[PartRelation, ...]:
-        """The edges by relation; a plain graph has one."""
-        return (PartRelation((NODE, EDGE, NODE), self.matrix, self.degrees),)
+        schema = self.view.targets.schema
+        return NODE if schema is None else schema.target
 
     @property
     def edges(self) -> int:
-        """The number of edges."""
-        return self.matrix.nnz
+        """The number of edges of all relations."""
+        return sum(matrix.nnz for _, matrix, _ in self.relations)
 
-    def full_pass(self, strong: bool = True) -> FullGraph:
+    def full_pass(self, strong: bool = True) -> Pass:
         """Return a pass of a model over all rows, which exchanges nothing; see `FullGraph`."""
         return FullGraph(LocalRows(self), strong)
 
 
 def local_part(
-    whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, own_seeds: np.ndarray, backend: Backend
+    whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, is_seed: np.ndarray
 ) -> LocalPart:  # fmt: skip
-    """Make the part of a graph in block rows that has these arrays; `own_seeds` is True for the seeds that this rank trains on."""
+    """Make the part of a graph in block rows that has these arrays; `is_seed` is True for the seeds that this rank trains on."""
     features = Features(Graph(matrix, features=stored(x), name=whole.name))
-    seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
+    seeds = np.searchsorted(vertices[:rows], whole.seeds[is_seed]).astype(np.int32)
     more = {"adjacency": matrix.nbytes(), "features": features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
     made = View(
-        whole.name, whole.fingerprint, LocalAdjacency(matrix, backend), features,
-        Targets(seeds, whole.labels[own_seeds], whole.num_classes), whole.share,
-        {name: held + more[name] for name, held in whole.memory.items()}, whole=whole,
+        whole.name, whole.fingerprint, LocalAdjacency(matrix, whole.adjacency.backend), features,
+        Targets(seeds, whole.labels[is_seed], whole.num_classes), whole.share,
+        {name: size + more[name] for name, size in whole.memory.items()}, whole=whole,
     )  # fmt: skip
     if whole.all_degrees is not None:
         made.all_degrees = whole.all_degrees[torch.from_numpy(vertices.astype(np.int64))]
-    return LocalPart(made, whole.own_rows(), vertices, rows, matrix, degrees)
-
-
-class PendingLocalView:
-    """A local part whose rows have arrived and whose features are on their way. Every one must be waited for.
-
-    `whole` lies in block rows, on a grid without replication, `degrees` are those of `allgather_degrees`, and `halo` is that of
-    `local_graph`; 0 keeps no halo. Collective. Owners know from `parts` who sees which of their rows, so only features are requested. For
-    each row that a rank sees and does not own, 4 bytes travel, and 4 for every edge (12 with weights) that it keeps or chooses from. For
-    the features of these rows and of halo rows, `RowExchange` states the bytes.
-    """
-
-    def __init__(self, whole: View, parts: VisibleParts, degrees: np.ndarray, backend: Backend, halo: int | None = None) -> None:
-        check_replication(own := whole.own_rows())
-        self._whole, self._backend = whole, backend
-        self._own_seeds = parts.part[whole.seeds] == own.grid.comm.rank
-        seen, rows = _exchange_rows(own, parts, outside=halo != 0)
-        self.vertices, self._matrix = local_graph(seen, rows, halo)
-        self._rows, self._degrees = len(seen), degrees[self.vertices]
-        self._fetching: Fetching = whole.features.start(self.vertices)
-
-    def wait(self) -> LocalPart:
-        """Wait for the features and return the part."""
-        x = self._fetching.wait()
-        return local_part(self._whole, self.vertices, self._rows, self._matrix, x, self._degrees, self._own_seeds, self._backend)
+    return LocalPart(made, vertices, rows, (PartRelation((NODE, EDGE, NODE), matrix, degrees),))
 
 
 class BlockParts:
-    """Fetches parts of a plain graph in block rows, which are the chunks that stay; making one is collective, see `allgather_degrees`."""
+    """Fetches parts of a plain graph in block rows, which are the chunks that stay; making one is collective, see `allgather_degrees`.
+
+    `mark` has numbers that tell these chunks from others: int64.
+    """
 
     def __init__(self, whole: View) -> None:
-        own = whole.own_rows()
-        self.whole, self.degrees = whole, allgather_degrees(own)
-        self.n, self.layout, self.blocks = own.layout.n, own.layout, VisibleParts.of_blocks(own.layout)
+        rows = whole.own_rows()
+        self.whole, self.seeds, self.degrees = whole, whole.seeds, allgather_degrees(rows)
+        self.n, self.layout, self.blocks = rows.layout.n, rows.layout, VisibleParts.of_blocks(rows.layout)
+        order = np.empty(0, np.int64) if self.layout.order is None else self.layout.order
+        self.mark = np.concatenate([self.layout.bounds, order]).astype(np.int64)
 
-    @property
-    def mark(self) -> np.ndarray:
-        """Numbers that tell the chunks of this partition from others: int64."""
-        layout = self.layout
-        order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
-        return order.astype(np.int64)
+    def start(self, parts: VisibleParts, halo: int | None = None) -> Callable[[], LocalPart]:
+        """Start to fetch the part that this rank sees; return what waits for its features, and must be called. Collective.
 
-    def parts_of_seeds(self, parts: VisibleParts) -> np.ndarray:
-        """Return the part of each seed of the whole graph."""
-        return np.asarray(parts.part[self.whole.seeds])
-
-    def start(self, parts: VisibleParts, halo: int | None = None) -> PendingLocalView:
-        """Start to fetch the part that this rank sees; collective, see `PendingLocalView`."""
-        return PendingLocalView(self.whole, parts, self.degrees, self.whole.adjacency.backend, halo)
+        The graph lies on a grid without replication, and `halo` is that of `local_graph`; 0 keeps no halo. Owners know from `parts` who
+        sees which of their rows, so only features are requested. For each row that a rank sees and does not own, 4 bytes travel, and 4 for
+        every edge (12 with weights) that it keeps or chooses from. For the features of these rows and of halo rows, `RowExchange` states
+        the bytes.
+        """
+        whole, block_rows = self.whole, self.whole.own_rows()
+        check_replication(block_rows)
+        seen, rows = _exchange_rows(block_rows, parts, outside=halo != 0)
+        vertices, matrix = local_graph(seen, rows, halo)
+        fetching, is_seed = whole.features.start(vertices), parts.part[self.seeds] == block_rows.grid.comm.rank
+        return lambda: local_part(whole, vertices, len(seen), matrix, fetching.wait(), self.degrees[vertices], is_seed)
 
 
 def check_replication(rows: BlockRows) -> None:
@@ -200,7 +180,8 @@ class LocalRows:
     """All rows of a local part for a pass of `views.full_graph.FullGraph`, which exchanges nothing; `matrix` has other edges to use."""
 
     def __init__(self, part: LocalPart, matrix: CSR | None = None) -> None:
-        matrix, everything, view, whole = matrix or part.matrix, np.arange(len(part.vertices)), part.view, part.whole
+        matrix, everything, view = matrix or part.relations[0].matrix, np.arange(len(part.vertices)), part.view
+        whole = view.all_rows().own_rows()
         weights = mean_weights(matrix.indptr, matrix.values, whole.block.weight_unit, whole.weights is not None)[1]
         self.n = self.rows = len(everything)  # m + h
         self.edges = matrix.nnz
@@ -220,13 +201,10 @@ def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label:
     column to use as the label, and `target` the target that it shall be.
     """
     if isinstance(source, Graph):
-        x, rows = source.features, rows_of_graph(source.with_label(label, target), vertices)
-        features = x.take(vertices) if isinstance(x, CSR) else None if x is None else np.asarray(x[vertices])
-    else:
-        rows = load_block(source, vertices, label=label, target=target)
-        features = rows.features
+        return induced(source.with_label(label, target), vertices)
+    rows = load_block(source, vertices, label=label, target=target)
     _, matrix = local_graph(vertices, rows.adjacency, 0)
-    return Graph(matrix, rows.weight_unit, features, rows.labels, rows.num_classes, rows.masks, {}, rows.name)
+    return Graph(matrix, rows.weight_unit, rows.features, rows.labels, rows.num_classes, rows.masks, {}, rows.name)
 
 
 def rows_of_graph(graph: Graph, vertices: np.ndarray) -> GraphBlock:

@@ -56,7 +56,8 @@ def test_every_edge_lies_in_one_part_and_the_weights_of_copies_add_up_to_one(sto
 
     edges, weight = np.zeros((graph.n, graph.n)), np.zeros(graph.n)
     for local, weights in on_threads(p, rank):
-        held = local.matrix.validate().to_scipy().toarray() * (graph.weight_unit if local.matrix.values is not None else 1)
+        matrix = local.relations[0].matrix
+        held = matrix.validate().to_scipy().toarray() * (graph.weight_unit if matrix.values is not None else 1)
         edges[np.ix_(local.vertices, local.vertices)] += held
         np.add.at(weight, local.vertices[local.view.seeds], weights)
         np.testing.assert_array_equal(local.view.features.fetch(np.arange(len(local.vertices))).numpy(), graph.features[local.vertices])
@@ -135,7 +136,7 @@ def test_bytes_before_the_first_epoch_are_those_of_the_formula(stored, name, edg
         return sent, opened_bytes, trainer.method.local
 
     found = on_threads(p, rank)
-    owner = found[0][2].whole.layout.blocks_of(np.arange(graph.n))
+    owner = found[0][2].view.whole.own_rows().layout.blocks_of(np.arange(graph.n))
     rows = a.row_of_entry()
     part = part_of_edges("degree", 0, rows.astype(np.int32), a.indices, a.degrees, p)
     away = int((part != owner[rows]).sum())

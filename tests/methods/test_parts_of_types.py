@@ -305,7 +305,7 @@ def test_masks_drop_pairs_and_keep_the_mean_of_the_rest():
     def means(comm):
         method = made(planted(), comm, **COFREE, drop_edge=0.4, edge_masks=2).method
         relations = [relation for relation in method.local.relations if relation.matrix.nnz]
-        return [(one.layer.relations[relation.key], relation) for one in method._passes for relation in relations]
+        return [(one.args[0].relations[relation.key], relation) for one in method._passes for relation in relations]
 
     for block, relation in on_threads(1, means)[0]:
         row = relation.matrix.row_of_entry()

@@ -11,7 +11,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
-from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
+from bulksample.views.local import BlockParts, VisibleParts
 from bulksample.views.plain_view import block_view, features_of_block
 
 
@@ -35,8 +35,8 @@ def views(directory, p, deal_of, halo, partition="random"):
     def rank(comm):
         whole = opened(directory, comm, partition)
         rows = whole.own_rows()
-        degrees, before = allgather_degrees(rows), dict(comm.tally)
-        part = PendingLocalView(whole, deal_of(rows), degrees, backends.make(), halo).wait()
+        parts, before = BlockParts(whole), dict(comm.tally)
+        part = parts.start(deal_of(rows), halo)()
         return part, {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
 
     found = on_threads(p, rank)
@@ -65,20 +65,20 @@ def test_a_view_is_the_part_of_the_dense_matrix(stored, name, halo, deal_of, p, 
     everyone, _ = views(stored / name, p, deal_of, halo, partition)
     seeds = []
     for rank, part in enumerate(everyone):
-        view, deal, ids = part.view, deal_of(part.whole), part.vertices
+        view, deal, ids, matrix = part.view, deal_of(part.view.whole.own_rows()), part.vertices, part.relations[0].matrix
         seen = np.flatnonzero(deal.sees(rank, np.arange(graph.n)))
         assert (ids[: part.rows] == seen).all()
         outside = np.setdiff1d(np.flatnonzero((a[seen] != 0).any(0)), seen)
         assert len(ids) - part.rows == min(len(outside), len(outside) if halo is None else halo)
         assert np.isin(ids[part.rows :], outside).all()
-        held = part.matrix.validate().to_scipy().toarray() * (graph.weight_unit if part.matrix.values is not None else 1)
+        held = matrix.validate().to_scipy().toarray() * (graph.weight_unit if matrix.values is not None else 1)
         expected = a[np.ix_(ids, ids)]
         expected[part.rows :] = 0
         np.testing.assert_allclose(held, expected, rtol=1e-12)
         fetched = view.features.fetch(np.arange(len(ids)))
         dense = fetched.numpy() if name != "sparse" else dense_of(fetched)
         np.testing.assert_array_equal(dense, x[ids])
-        np.testing.assert_array_equal(part.degrees, graph.adjacency.degrees[ids])
+        np.testing.assert_array_equal(part.relations[0].degrees, graph.adjacency.degrees[ids])
         np.testing.assert_array_equal(view.degrees(np.arange(len(ids))), view.whole.degrees(ids))
         np.testing.assert_array_equal(view.labels, graph.labels[ids[view.seeds]])
         seeds.append(ids[view.seeds])
@@ -99,11 +99,11 @@ def test_only_rows_of_other_ranks_cost_bytes(stored, halo, deal_of):
     everyone, sent = views(stored / "plain", 4, deal_of, halo)
     topology = features = 0
     for rank, part in enumerate(everyone):
-        seen = part.vertices[: part.rows]
-        foreign = part.whole.layout.blocks_of(seen) != rank
+        seen, layout = part.vertices[: part.rows], part.view.whole.own_rows().layout
+        foreign = layout.blocks_of(seen) != rank
         kept = graph.adjacency.take(seen[foreign])
         edges = kept.nnz if halo is None else int(np.isin(kept.indices, seen).sum())
-        fetched = int((part.whole.layout.blocks_of(part.vertices) != rank).sum())
+        fetched = int((layout.blocks_of(part.vertices) != rank).sum())
         topology += 4 * len(kept.degrees) + 4 * edges + 4 * fetched
         features += 4 * 8 * fetched
     assert sent == {"topology": topology, "features": features}
@@ -130,6 +130,6 @@ def test_replication_is_refused(stored):
     def rank(comm):
         rows = (whole := opened(stored / "plain", comm, replication=2)).own_rows()
         with pytest.raises(UsageError, match="got replication 2: use 1"):
-            PendingLocalView(whole, VisibleParts.of_blocks(rows.layout), rows.block.adjacency.degrees, backends.make())
+            BlockParts(whole).start(VisibleParts.of_blocks(rows.layout))
 
     on_threads(4, rank)

@@ -32,6 +32,7 @@ arXiv 2602.01872.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any, ClassVar
 from weakref import WeakMethod
 
@@ -48,9 +49,7 @@ from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import IsolatedBatches, equal_steps, part_loader
 from ...training.method import Labelled, labelled_logits
-from ...views.full_graph import FullGraph
-from ...views.local import LocalPart, PendingLocalView, VisibleParts
-from ...views.type_part import PendingTypePart, TypePart, TypePass
+from ...views.local import LocalPart, Pass, VisibleParts
 from ..config import TrainConfig
 from ..full import require_single_precision
 from ..part_method import PartMethod
@@ -67,8 +66,8 @@ class Grappa(PartMethod):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
-        self._coming: tuple[int, PendingLocalView | PendingTypePart] | None = None  # a later super-epoch, and its view on the way
-        self._pass: FullGraph | TypePass | None = None  # the pass over all rows of the view
+        self._coming: tuple[int, Callable[[], LocalPart]] | None = None  # a later super-epoch, and what waits for its view
+        self._pass: Pass | None = None  # the pass over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # over all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
         if config.full_graph:
@@ -102,7 +101,7 @@ class Grappa(PartMethod):
         """Fetch the view of the first super-epoch; collective."""
         self.parts, self.comm = self.make_parts(context.view), context.comm
         self._turn = 0
-        self.local = self._start_view(0).wait()
+        self.local = self._start_view(0)()
         self._sent["initial"] = context.ledger.run_bytes
         context.replace_view(self.local.view)
 
@@ -120,7 +119,7 @@ class Grappa(PartMethod):
         constant = self.comm.size == 1 or (self.config.chunking == "static" and (self.chunks == 1 or self.chunks >= self.comm.size))
         return 0 if constant or not every else epoch // every
 
-    def _start_view(self, turn: int) -> PendingLocalView | PendingTypePart:
+    def _start_view(self, turn: int) -> Callable[[], LocalPart]:
         """Start to fetch the view of a super-epoch; collective."""
         halo = self.config.halo_rows if self.config.view == "halo" else 0
         return self.parts.start(self.visible_parts(turn), halo)
@@ -156,24 +155,24 @@ class Grappa(PartMethod):
                 self._coming = following, self._start_view(following)
         self._sent["repartition"] += self._sent_so_far() - before
 
-    def _view_of(self, turn: int) -> LocalPart | TypePart:
+    def _view_of(self, turn: int) -> LocalPart:
         """Return the view of a super-epoch; collective."""
         if self._coming is None or self._coming[0] != turn:
             self._drop_coming()
-            return self._start_view(turn).wait()
-        coming, self._coming = self._coming[1], None
-        return coming.wait()
+            return self._start_view(turn)()
+        (_, wait), self._coming = self._coming, None
+        return wait()
 
     def _drop_coming(self) -> None:
         """Wait for the view that is being fetched, if there is one, and release it."""
         if self._coming is not None:
-            self._coming[1].wait()
+            self._coming[1]()
             self._coming = None
 
     def _use_view(self, context: TrainingContext) -> None:
         """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
         config, local = self.config, self.local
-        counts = np.bincount(self.parts.parts_of_seeds(self.visible_parts(self._turn)), minlength=self.comm.size)
+        counts = np.bincount(self.visible_parts(self._turn).part[self.parts.seeds], minlength=self.comm.size)
         steps, sizes = equal_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
             self._pass = local.full_pass(config.form == "strong")
