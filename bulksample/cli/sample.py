@@ -116,7 +116,7 @@ def _sampled(
         begun = perf_counter()
         fetches = [] if rows is None else rows.ask([rows.joined([] if one is None else [one.vertices]) for one in bulk])
         for begin in fetches:  # collective: a rank without a mini-batch takes part
-            begin().wait()
+            begin()()
         fetching += perf_counter() - begun
         for minibatch in bulk:
             if minibatch is None:

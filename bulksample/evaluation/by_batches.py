@@ -79,7 +79,7 @@ def with_rows(loader: BulkLoader, view: View, model: Model) -> Iterator[tuple[An
         view.stream_sync.before_use(bulk)
         fetches = view.features.ask([view.features.joined([] if one is None else [one.vertices]) for one in bulk])
         for minibatch, begin in zip(bulk, fetches, strict=True):
-            x = model.look_up(begin().wait())
+            x = model.look_up(begin()())
             if minibatch is not None:
                 yield minibatch, x
                 view.stream_sync.after_use(minibatch)

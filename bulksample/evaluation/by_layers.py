@@ -85,7 +85,7 @@ def _input_rows(model: RelationalGnn, view: View, comm: Comm, ids: Ids) -> Rows:
     pieces = 1 + numbers // (comm.size * _FEATURES)
     shares = {name: np.array_split(_share(ids[name], comm), pieces) for name in model.types[0]}
     asked: list[Any] = [{name: parts[i] for name, parts in shares.items()} for i in range(pieces)]
-    found = [model.input_rows(model.look_up(begin().wait())) for begin in view.features.ask(asked)]
+    found = [model.input_rows(model.look_up(begin()())) for begin in view.features.ask(asked)]
     return {name: torch.cat([part[name] for part in found]) for name in model.types[0]}
 
 

@@ -171,7 +171,7 @@ def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
     has_copy = np.zeros(len(whole.seeds), bool)
     if len(vertices):
         has_copy = (vertices[at] == whole.seeds) & (share[at] > 0)
-    x = whole.features.start(vertices).wait()
+    x = whole.features.fetch(vertices)
     local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy)
 
     def full_pass(mask: int | None) -> Pass:

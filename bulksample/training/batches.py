@@ -78,7 +78,7 @@ class AskedWindow(NamedTuple):
         """Start to fetch, collective if rows are; return what waits for the input rows and, if they are fetched, those of the edges."""
         view.meeting.at(self.positions[0])
         fetching, edges = self.begin(), None if self.begin_edges is None else self.begin_edges()
-        return lambda: (fetching.wait(), None if edges is None else edges())
+        return lambda: (fetching(), None if edges is None else edges())
 
 
 class MiniBatchSource(BatchSource):

@@ -2,7 +2,7 @@
 
     X_batch = Q D X        Q selects the vertices of a mini-batch, D scales each row to unit norm
 
-Sparse features stay sparse; the first layer multiplies with them. `start` begins a fetch and `wait` ends it, so that rows travel
+Sparse features stay sparse; the first layer multiplies with them. `start` begins a fetch and returns what waits for it, so that rows travel
 while the rank computes. `views.type_features` fetches features that other ranks hold, and those of several types.
 """
 
@@ -36,15 +36,8 @@ Ids = Any  # of vertices: an int32 array or a tensor on a device, or a dict of t
 _CHUNK_NUMBERS = 2**24  # read at once, since features may be larger than memory
 
 
-class Fetching:
-    """A fetch under way, which `finish` completes."""
-
-    def __init__(self, finish: Callable[[], Any]) -> None:
-        self._finish = finish
-
-    def wait(self) -> Any:
-        """Return the rows in the requested order: float32, shape (N, f); sparse if the features are, and a dict if ids are by type."""
-        return self._finish()
+# Waits for a fetch, and returns rows in the order of the ids: float32, shape (N, f); sparse if features are, a dict if ids are by type.
+Fetching = Callable[[], Any]
 
 
 class FeatureSource(ABC):
@@ -84,7 +77,7 @@ class FeatureSource(ABC):
 
     def fetch(self, vertices: Ids) -> Any:
         """Start a fetch and wait for it."""
-        return self.start(vertices).wait()
+        return self.start(vertices)()
 
     def now(self, vertices: Ids) -> Any:
         """Fetch rows that the caller computes with at once."""
@@ -97,7 +90,7 @@ class NoFeatures(FeatureSource):
     width = 0
 
     def start(self, vertices: np.ndarray) -> Fetching:
-        return Fetching(lambda: torch.empty(len(vertices), 0))
+        return lambda: torch.empty(len(vertices), 0)
 
     def nbytes(self) -> int:
         return 0
@@ -107,7 +100,7 @@ class Features(FeatureSource):
     """The features of a graph that this rank holds whole, in memory or mapped from a file. Rows are scaled as they are fetched.
 
     `norm` divides each row by its l1 or l2 norm; rows of zeros stay. `storage` is the dtype of dense features: half precision halves the
-    memory and the bytes that a gather reads. With 0 `threads`, rows are gathered in `wait`, with as many threads as torch has; otherwise
+    memory and the bytes that a gather reads. With 0 `threads`, rows are gathered at the wait, with as many threads as torch has; otherwise
     this many extra threads gather in the background. `shared_by` are all ranks, if those of a machine are to share one copy of what is
     converted, norms included; collective then. What is not converted is mapped from the store, and shared anyway. Devices are not to copy
     what is `shared` to other memory of the host.
@@ -138,8 +131,8 @@ class Features(FeatureSource):
 
     def start(self, vertices: np.ndarray) -> Fetching:
         if self._thread is None or isinstance(self._x, CSR):
-            return Fetching(partial(self.now, vertices))
-        return Fetching(self._thread.submit(self._fetch_dense, vertices, self._threads))
+            return partial(self.now, vertices)
+        return self._thread.submit(self._fetch_dense, vertices, self._threads)
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)

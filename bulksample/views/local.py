@@ -136,7 +136,7 @@ class BlockParts:
         seen, rows = _exchange_rows(block_rows, parts, outside=halo != 0)
         vertices, matrix = local_graph(seen, rows, halo)
         fetching, is_seed = whole.features.start(vertices), parts.part[self.seeds] == block_rows.grid.comm.rank
-        return lambda: local_part(whole, vertices, len(seen), matrix, fetching.wait(), self.degrees[vertices], is_seed)
+        return lambda: local_part(whole, vertices, len(seen), matrix, fetching(), self.degrees[vertices], is_seed)
 
 
 def check_replication(rows: BlockRows) -> None:

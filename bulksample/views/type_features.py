@@ -64,7 +64,7 @@ class RemoteFeatures(FeatureSource):
 
 def _started(begin: Callable[[], Fetch] | Callable[[], Pending[CSR]]) -> Fetching:
     under_way = begin()
-    return Fetching(lambda: as_input(under_way.wait()))
+    return lambda: as_input(under_way.wait())
 
 
 def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:
@@ -113,11 +113,11 @@ class TypeFeatures(FeatureSource):
         return ask_for_rows(self.blocks.grid, self.blocks.of[name], lists) if self.learned and self.blocks else lists
 
     def _known(self, vertices: Any) -> Fetching:
-        return Fetching(lambda: vertices if self.learned else self.ids(vertices))
+        return lambda: vertices if self.learned else self.ids(vertices)
 
     def _started(self, begin: Mapping[str, Callable[[], Fetching]]) -> Fetching:
         under_way = {name: own() for name, own in begin.items()}
-        return Fetching(lambda: {name: under_way[name].wait() for name in self.needed})
+        return lambda: {name: under_way[name]() for name in self.needed}
 
     def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return the ids of vertices of a type without features, int64, where the model computes."""

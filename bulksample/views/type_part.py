@@ -70,7 +70,7 @@ def start_part(whole: View, graph: Graph, vertices: np.ndarray, drawing: np.ndar
     fetching, here = whole.features.start(inside), inside[targets.kind.name]
 
     def wait() -> TypePart:
-        x, is_target = fetching.wait(), np.zeros(targets.kind.count, bool)
+        x, is_target = fetching(), np.zeros(targets.kind.count, bool)
         is_target[targets.seeds[is_seed]] = True
         types = []
         for kind in part.types:

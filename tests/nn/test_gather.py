@@ -71,7 +71,7 @@ def test_background_gathering_gives_the_same_rows():
     asked = [np.arange(0, 30), np.arange(30, 31), np.arange(7, 99)]
     flights = [ahead.start(vertices) for vertices in asked]
     for vertices, flight in zip(asked, flights, strict=True):
-        assert torch.equal(flight.wait(), now.fetch(vertices))
+        assert torch.equal(flight(), now.fetch(vertices))
 
 
 @pytest.mark.parametrize("storage", ["fp16", "bf16"])

@@ -9,7 +9,7 @@ from bulksample import UsageError
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
-from bulksample.views.features import Fetching, NoFeatures
+from bulksample.views.features import NoFeatures
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 16, "bulk_size": 3, "threads": 1}
 
@@ -38,7 +38,7 @@ def test_the_rows_of_a_bulk_are_asked_for_at_once(together, k, asks):
     class Source(NoFeatures):
         def ask(self, fetches):
             seen.append(len(fetches))
-            return [lambda ids=ids: Fetching(lambda: torch.zeros(len(ids), 1)) for ids in fetches]
+            return [lambda ids=ids: lambda: torch.zeros(len(ids), 1) for ids in fetches]
 
     trainer = make_trainer(TrainConfig.of(**{**OPTIONS, "batch_size": 22, "bulk_size": k}), community_graph())
     context = trainer.context
@@ -59,7 +59,7 @@ def test_a_rank_that_leaves_early_fetches_what_it_has_asked_for(together, left):
 
     class Source(NoFeatures):
         def ask(self, fetches):
-            return [lambda ids=ids: Fetching(lambda: waited.append(len(ids)) or torch.zeros(len(ids), 1)) for ids in fetches]
+            return [lambda ids=ids: lambda: waited.append(len(ids)) or torch.zeros(len(ids), 1) for ids in fetches]
 
     context.view.features, context.batches.loader.grows = Source(), False
     made = MiniBatchSource(context.batches.loader, context.view, context.ledger, together, leave_together=False)

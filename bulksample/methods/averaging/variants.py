@@ -89,7 +89,7 @@ class LLCG(PSGDPA):
             minibatch = next(self._minibatches)
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
-            batch = StepBatch(minibatch, view.features.start(minibatch.vertices).wait())  # lives until fetches wait for the step
+            batch = StepBatch(minibatch, view.features.fetch(minibatch.vertices))  # lives until fetches wait for the step
             loss, count = self.loss(context, batch)
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]

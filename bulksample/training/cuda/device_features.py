@@ -104,7 +104,7 @@ class DeviceFeatures(FeatureSource):
             streams.train.wait(event)
             return rows
 
-        return Fetching(finish)
+        return finish
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Gather rows on the stream that trains."""
@@ -132,7 +132,7 @@ class HostFetchedFeatures(FeatureSource):
 
     def _started(self, begin: Callable[[], Fetching]) -> Fetching:
         fetching = begin()
-        return Fetching(lambda: rows_on_device(self._cuda, fetching.wait()))
+        return lambda: rows_on_device(self._cuda, fetching())
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor | SparseRows:
         return rows_on_device(self._cuda, self._source.fetch(on_host(vertices)))

@@ -120,7 +120,7 @@ class DeviceRemoteFeatures(FeatureSource):
             streams.train.wait(event)
             return result
 
-        return Fetching(finish)
+        return finish
 
     def _encoded(self, ids: torch.Tensor) -> torch.Tensor:
         return self._rows.take(ids - int(self._exchange.bounds[self._exchange.comm.rank]), self._dtype)

@@ -69,7 +69,7 @@ def test_rows_fetched_by_devices_equal_those_of_the_host(p, how):
                 assert got.shape == expected.shape
                 assert since(comm, tally) == sent
             several, tally = [asked, asked[:0], asked[: seed % 3], asked[::-1].copy()], dict(comm.tally)
-            expected = [begin().wait() for begin in source.ask(several)]  # their ids travel at once
+            expected = [begin()() for begin in source.ask(several)]  # their ids travel at once
             sent, tally = since(comm, tally), dict(comm.tally)
             for begin, own in zip(there.ask(several), expected, strict=True):
                 assert begin().wait().numpy().tobytes() == own.numpy().tobytes()
