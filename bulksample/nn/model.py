@@ -116,10 +116,8 @@ class Gnn(Model):
         if name not in MODELS:
             raise UsageError(f"there is no model {name!r}; use one of {', '.join(MODELS)}")
         self.name, self.widths, self.heads = name, tuple(widths), heads
-        uneven = [width for width in widths[1:-1] if width % heads]
-        if name == "gat" and uneven and not average_heads:
-            fits = f"use hidden {-(-uneven[0] // heads) * heads}"
-            raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads; {fits}")
+        if name == "gat" and not average_heads:
+            check_heads(widths[1:-1], heads)
         pairs = list(pairwise(widths))
         self.generator = torch.Generator().manual_seed(seed)
         inner = [i < len(pairs) - 1 for i in range(len(pairs))]
@@ -173,6 +171,13 @@ class Gnn(Model):
             return GatLayer(width_in, width_out, heads, self.generator, averaged)
         kinds: dict[str, type[SageLayer | PoolLayer | GcnLayer]] = {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}
         return kinds[name](width_in, width_out, self.generator)
+
+
+def check_heads(widths: Sequence[int], heads: int) -> None:
+    """Raise `UsageError` if a hidden width is not a multiple of the number of heads."""
+    if uneven := [width for width in widths if width % heads]:
+        fits = f"use hidden {-(-uneven[0] // heads) * heads}"
+        raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads; {fits}")
 
 
 def check_blocks(layers: nn.ModuleList, blocks: Sequence[Any]) -> None:

@@ -18,13 +18,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..distributed.matrix.layout import Layout, TypeLayouts
-from ..errors import UsageError
 from ..graph import Key
 from ..graph.minibatch import Block
 from ..graph.seed_batch import LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .layers import Input, xavier
-from .model import BatchNorm, Model, check_blocks
+from .model import BatchNorm, Model, check_blocks, check_heads
 from .segments import segment_softmax, weighted_sum
 from .type_input import LearnedInputs, TypeInput
 
@@ -161,9 +160,8 @@ class RelationalGnn(Model):
         blocks: TypeLayouts | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        if name == "hetero-gat" and hidden % heads:
-            fits = f"use hidden {-(-hidden // heads) * heads}"
-            raise UsageError(f"hidden widths must be multiples of the number of heads: got {hidden} with {heads} heads; {fits}")
+        if name == "hetero-gat":
+            check_heads([hidden], heads)
         self.name, self.schema, self.outputs = name, schema, outputs
         self.dropout, self.input_dropout, self.activation = dropout, input_dropout, F.elu if name == "hetero-gat" else F.relu
         self.generator = torch.Generator().manual_seed(seed)

@@ -71,8 +71,8 @@ def choose_cached(
     if config.cache_by == "inclusion":
         assert adjacency.whole_matrix is not None  # see `check_cache`
         if groups is not None:
-            own = EpochShare(0, place, comm.size, virtual=request.virtual_ranks, groups=groups.count).own_groups
-            seeds = seeds[groups.members(own)]
+            share = EpochShare(0, place, comm.size, virtual=request.virtual_ranks, groups=groups.count)
+            seeds = seeds[groups.members(share.own_groups)]
         score = inclusion_probability(adjacency.whole_matrix, request.sampler, seeds, config.batch_size)
         return CacheChoice(wanted=layout.places(_by_score(score)))
     loader = BulkLoader(

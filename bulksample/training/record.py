@@ -19,7 +19,6 @@ from ..evaluation.evaluate import overlap_warnings, undefined_warnings
 from ..log import warn
 from . import checkpoint
 from .callbacks import Callback
-from .context import TrainingContext
 from .environment import environment
 from .opening import OpenRun
 from .setup import sampled_scoring
@@ -159,12 +158,18 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -
     warn(*warnings if comm.rank == 0 else ())
     ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.held_bytes())
     read = comm.gather_control(context.view.read_bytes)
+    evaluation: dict[str, Any] = {"kind": config.evaluation}
+    if config.evaluation == "exact":
+        evaluation["streamed"] = context.view.share.streamed
+    elif config.evaluation == "sampled":
+        scoring = sampled_scoring(config, context.view)
+        evaluation |= {"fanouts": list(scoring.sampler.fanouts), "seeds": scoring.most or "all"}
     return {
         "method": method.name, "model": config.model, "sampler": config.sampler, "fanouts": list(config.fanouts),
         "batch_size": config.batch_size, "ranks": comm.size, "virtual_ranks": context.virtual_ranks, "launcher": launched().launcher,
         "epochs": context.epoch, "epochs_in_this_run": epochs, "steps": progress.steps, "train_loss": progress.last_loss,
         "test_accuracy": scores.get("test_accuracy"), "val_accuracy": scores.get("val_accuracy"),
-        "metric": config.metric, "target": config.target, "evaluation": _evaluation(context),
+        "metric": config.metric, "target": config.target, "evaluation": evaluation,
         **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
         "best_epoch": progress.best_epoch,
         "seconds_per_epoch": sum(record.epoch_seconds) / max(1, len(record.epoch_seconds)), "seconds": seconds,
@@ -181,14 +186,3 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -
         "warnings": [*opened.warnings, *warnings], "data": opened.data, "config": config.model_dump(mode="json"),
         "environment": environment(),
     }  # fmt: skip
-
-
-def _evaluation(context: TrainingContext) -> dict[str, Any]:
-    """Return the kind of the scores, and what was sampled for them."""
-    config = context.config
-    if config.evaluation == "exact":
-        return {"kind": "exact", "streamed": context.view.share.streamed}
-    if config.evaluation == "none":
-        return {"kind": "none"}
-    scoring = sampled_scoring(config, context.view)
-    return {"kind": "sampled", "fanouts": list(scoring.sampler.fanouts), "seeds": scoring.most or "all"}

@@ -80,6 +80,6 @@ def open_edges(graph: RankGraph, numbers: bool) -> EdgeSource | None:
     whole = graph.held.adjacency if isinstance(graph.held, Graph) else None
     if graph.edges is None:
         return EdgeSource(whole, graph.edge_features)
-    own = graph.edges
-    exchange = graph.edge_grids.lend(lambda grid: EdgeExchange(grid.column_comm, *own))
+    edges = graph.edges
+    exchange = graph.edge_grids.lend(lambda grid: EdgeExchange(grid.column_comm, *edges))
     return EdgeSource(whole, graph.edge_features, exchange, numbers or graph.edge_features is not None)

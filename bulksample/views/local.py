@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..distributed.matrix.graph_block import GraphBlock, load_block
+from ..distributed.matrix.graph_block import load_block
 from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import EDGE, NODE, Graph, Key
@@ -30,7 +30,7 @@ from ..nn.model import Model
 from ..sparse import CSR, row_pointers
 from .features import Features
 from .full_graph import FullGraph
-from .view import BlockRows, Targets, View, mean_weights
+from .view import BlockRows, Targets, View, mean_weights, memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def local_part(
     """Make the part of a graph in block rows that has these arrays; `is_seed` is True for the seeds that this rank trains on."""
     features = Features(Graph(matrix, features=stored(x), name=whole.name))
     seeds = np.searchsorted(vertices[:rows], whole.seeds[is_seed]).astype(np.int32)
-    more = {"adjacency": matrix.nbytes(), "features": features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
+    more = memory(matrix.nbytes(), features, vertices.nbytes + degrees.nbytes)
     made = View(
         whole.name, whole.fingerprint, LocalAdjacency(matrix, whole.adjacency.backend), features,
         Targets(seeds, whole.labels[is_seed], whole.num_classes), whole.share,
@@ -205,14 +205,6 @@ def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label:
     rows = load_block(source, vertices, label=label, target=target)
     _, matrix = local_graph(vertices, rows.adjacency, 0)
     return Graph(matrix, rows.weight_unit, rows.features, rows.labels, rows.num_classes, rows.masks, {}, rows.name)
-
-
-def rows_of_graph(graph: Graph, vertices: np.ndarray) -> GraphBlock:
-    """Return the rows of some vertices, ascending, of a graph in memory, without features."""
-    return GraphBlock(
-        vertices, graph.adjacency.take(vertices), graph.weight_unit, None, None if graph.labels is None else graph.labels[vertices],
-        graph.num_classes, {split: mask[vertices] for split, mask in graph.masks.items()}, graph.name,
-    )  # fmt: skip
 
 
 def local_graph(seen: np.ndarray, rows: CSR, halo: int | None) -> tuple[np.ndarray, CSR]:

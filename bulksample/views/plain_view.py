@@ -22,7 +22,7 @@ import torch
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.feature_exchange import RowExchange
-from ..distributed.matrix.graph_block import load_feature_rows
+from ..distributed.matrix.graph_block import GraphBlock, load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.open_graph import OpenBlock
 from ..graph import Graph
@@ -30,11 +30,10 @@ from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
-from .features import Features, FeatureSource, checked_features, consecutive, normalized
+from .features import Features, FeatureSource, checked_features, normalized
 from .inference_share import InferenceShare, Neighborhood, even_work
-from .local import rows_of_graph
 from .type_features import RemoteFeatures, as_input
-from .view import BlockRows, Targets, View, as_index, as_weighed, mean_weights
+from .view import BlockRows, Targets, View, as_index, as_weighed, mean_weights, memory
 
 RowReader = Callable[[int, int], Input]  # features of rows a to b - 1 of a block
 
@@ -53,12 +52,7 @@ def features_of_block(
     """Return features that lie in the block rows of the topology; see `RemoteFeatures` for the options. Collective with a cache."""
     x = checked_features(opened.block.features, norm, opened.block.name)
     features = RemoteFeatures(grid.column_comm, opened.layout, x, norm, codec, cache_bytes, access_count, wanted)
-    return BlockFeatures(features, rows_of_block(features))
-
-
-def rows_of_block(features: RemoteFeatures) -> RowReader:
-    """Return a function that reads the features of own vertices from the block of rows that this rank holds."""
-    return lambda a, b: as_input(consecutive(features.block, a, b))
+    return BlockFeatures(features, features.own_rows)
 
 
 def stored_rows(directory: str | os.PathLike[str], vertices: np.ndarray, norm: str) -> RowReader:
@@ -87,11 +81,8 @@ def whole_view(
     targets, share = targets_of(graph, split), WholeShare(graph, features, comm, weighted)
     adjacency = LocalAdjacency(graph.adjacency, backend)
     made = View(graph.name, fingerprint, adjacency, features, targets, share, all_degrees=share.all_degrees)
-    made.memory = {
-        "adjacency": graph.adjacency.nbytes(),
-        "features": features.nbytes(),
-        "replicated": 4 * graph.n + targets.nbytes + (0 if part_places is None else part_places.nbytes),
-    }
+    replicated = 4 * graph.n + targets.nbytes + (0 if part_places is None else part_places.nbytes)
+    made.memory = memory(graph.adjacency.nbytes(), features, replicated)
     if part_places is not None:
         made.part_order = part_places.__getitem__
     return made
@@ -103,16 +94,13 @@ def feature_block_view(
     """Return a view of the whole topology and of one block row of the features, in the block rows of a grid; collective."""
     matrix, layout = graph.adjacency, features.layout
     degrees = mean_weights(matrix.indptr, matrix.values, graph.weight_unit, weighted)[0]
-    block = rows_of_graph(graph, layout.members(grid.row))
-    own, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
-    share = BlockShare(BlockRows(grid, layout, block, weights), rows_of_block(features), features.is_sparse, own)
-    memory = {
-        "adjacency": matrix.nbytes() + block.adjacency.nbytes(),
-        "features": features.nbytes(),
-        "replicated": 4 * graph.n + targets.nbytes + layout.nbytes,
-    }
-    all_degrees = torch.from_numpy(degrees)
-    return View(graph.name, fingerprint, adjacency, features, targets, share, memory, all_degrees, layout.part_order)
+    members = layout.members(grid.row)
+    labels, masks = None if graph.labels is None else graph.labels[members], {split: mask[members] for split, mask in graph.masks.items()}
+    block = GraphBlock(members, matrix.take(members), graph.weight_unit, None, labels, graph.num_classes, masks, graph.name)
+    block_degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
+    share = BlockShare(BlockRows(grid, layout, block, weights), features.own_rows, features.is_sparse, block_degrees)
+    held = memory(matrix.nbytes() + block.adjacency.nbytes(), features, 4 * graph.n + targets.nbytes + layout.nbytes)
+    return View(graph.name, fingerprint, adjacency, features, targets, share, held, torch.from_numpy(degrees), layout.part_order)
 
 
 def targets_of(graph: Graph, split: str | None) -> Targets:
@@ -141,16 +129,12 @@ def block_view(
     if degrees:
         all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
     rows = BlockRows(grid, layout, block, weights)
-    memory = {
-        "adjacency": block.adjacency.nbytes(),
-        "features": features.source.nbytes(),
-        "replicated": targets.nbytes + (4 * block.n if degrees else 0)
-        + layout.nbytes + (0 if parts is layout else parts.nbytes),
-    }  # fmt: skip
+    replicated = targets.nbytes + (4 * block.n if degrees else 0) + layout.nbytes + (0 if parts is layout else parts.nbytes)
+    share = BlockShare(rows, features.own_rows, features.source.is_sparse, own_degrees)
+    held = memory(block.adjacency.nbytes(), features.source, replicated)
     return View(
-        block.name, fingerprint, adjacency, features.source, targets,
-        BlockShare(rows, features.own_rows, features.source.is_sparse, own_degrees),
-        memory, all_degrees, parts.part_order, rows, read_bytes=block.read_bytes, sampling=opened.grid.comm,
+        block.name, fingerprint, adjacency, features.source, targets, share, held, all_degrees, parts.part_order, rows,
+        read_bytes=block.read_bytes, sampling=opened.grid.comm,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ..errors import UsageError
 from ..graph import Graph, VertexType
 from ..nn.aggregate import SparseRows
 from ..sparse import CSR
-from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features, feature_bytes, normalized
+from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features, consecutive, feature_bytes, normalized
 from .view import as_index
 
 
@@ -56,6 +56,10 @@ class RemoteFeatures(FeatureSource):
 
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
         return [partial(_started, begin) for begin in self.exchange.ask([self.layout.places(vertices) for vertices in fetches])]
+
+    def own_rows(self, first: int, last: int) -> torch.Tensor | SparseRows:
+        """Return some rows of this rank's block; sends nothing."""
+        return as_input(consecutive(self.block, first, last))
 
     def nbytes(self) -> int:
         cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0

@@ -28,7 +28,7 @@ from ..sparse import frozen
 from .inference_share import ScoredRows
 from .seed_times import SeedTimes, rule_for
 from .type_features import TypeFeatures
-from .view import Targets, View, mean_weights
+from .view import Targets, View, mean_weights, memory
 
 
 class TypeTargets(Targets):
@@ -121,11 +121,7 @@ def type_view(
     own = np.array_split(np.arange(kind.count, dtype=np.int32), comm.size)[comm.rank]
     share = ScoredRows(own, kind.labels[own], {split: mask[own] for split, mask in kind.masks.items()})
     made = View(targets.graph.name, fingerprint, relations, features, targets, share)
-    made.memory = {
-        "adjacency": relations.held_bytes,
-        "features": features.nbytes(),
-        "replicated": targets.nbytes + (0 if blocks is None else blocks.nbytes()),
-    }
+    made.memory = memory(relations.held_bytes, features, targets.nbytes + (0 if blocks is None else blocks.nbytes()))
     if isinstance(relations, PartitionedRelations):
         made.sampling, blocks = relations.grid.comm, blocks or relations.blocks
     if blocks is not None:

@@ -158,6 +158,11 @@ class View:
         return as_numbers(without_label(labels[at], own[at] != seeds))
 
 
+def memory(adjacency: int, features: FeatureSource, replicated: int) -> dict[str, int]:
+    """Return the bytes that a rank holds for a view: of the topology, of the features, and of what all ranks have."""
+    return {"adjacency": adjacency, "features": features.nbytes(), "replicated": replicated}
+
+
 def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:
     """Convert numbers to an int64 tensor for indexing; a tensor stays on its device."""
     return numbers.long() if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers.astype(np.int64))

@@ -24,7 +24,7 @@ from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare
-from bulksample.views.plain_view import BlockShare, WholeShare, rows_of_block
+from bulksample.views.plain_view import BlockShare, WholeShare
 from bulksample.views.type_features import RemoteFeatures
 from bulksample.views.view import BlockRows, mean_weights
 
@@ -199,7 +199,7 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         grid, block = ProcessGrid(comm, 2), opened.block
         degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         features = RemoteFeatures(grid.column_comm, opened.layout, block.features)
-        share = BlockShare(BlockRows(grid, opened.layout, block, weights), rows_of_block(features), features.is_sparse, degrees)
+        share = BlockShare(BlockRows(grid, opened.layout, block, weights), features.own_rows, features.is_sparse, degrees)
         before = comm.tally["features"]
         rows = infer(net, share)
         assert comm.tally["features"] == before  # hidden rows count as activations

@@ -36,7 +36,7 @@ from ...errors import UsageError
 from ...evaluation.evaluate import accuracies, score_logits, scored_masks
 from ...nn.aggregate import SparseRows
 from ...nn.layers import Layer
-from ...nn.model import Gnn, Model, evaluation_mode
+from ...nn.model import Gnn, Model, check_heads, evaluation_mode
 from ...training.context import TrainingContext
 from ...training.weights import weights_of_rank_0
 from ...views.full_graph import FrozenInput
@@ -79,8 +79,7 @@ class RETEXO(FullGraphMethod):
         config, L = self.config, self.config.layers
         width = config.hidden
         if config.model == "gat":
-            if width % config.heads:
-                raise UsageError(f"the hidden width must be a multiple of the number of heads: got {width} with {config.heads} heads")
+            check_heads([width], config.heads)
             width //= config.heads  # heads are averaged, so that a vertex sends fewer numbers
         widths = [view.num_features, *[width] * (L - 1), view.num_classes]
         self.network = net = Gnn(
