@@ -47,8 +47,8 @@ from ..rng import Stream, Substream
 from ..sparse import CSR
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
-from ..views.full_graph import FullGraph
-from ..views.local import BlockParts, LocalPart, LocalRows, Pass, check_replication, local_part
+from ..views.full_graph import FullGraph, LocalRows
+from ..views.local import BlockParts, LocalPart, Pass, check_replication, local_part
 from ..views.type_part import TypeParts, start_part
 from ..views.type_view import type_targets
 from .config import TrainConfig
@@ -176,7 +176,7 @@ def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
 
     def full_pass(mask: int | None) -> Pass:
         kept = matrix if mask is None else thinned(matrix, vertices, config.drop_edge, config.seed, mask)
-        return FullGraph(LocalRows(local, kept), config.form == "strong")
+        return FullGraph(LocalRows(local.view, kept), config.form == "strong")
 
     return EdgePart(local, share[local.view.seeds], full_pass)
 

@@ -41,6 +41,7 @@ class PartMethod(Method):
 
     config: TrainConfig
     in_time: tuple[str, str] | None = None
+    samples = False  # steps are mini-batches
     _chunks: VisibleParts | None = None  # of a graph of several types
 
     def open(self, request: ViewRequest) -> View:
@@ -73,11 +74,6 @@ class PartMethod(Method):
             raise UsageError(f"method {self.name} {why}; got graph {view.name!r}, which has times: use {fits}")
         if self.samples:
             sampler.check(view.adjacency)
-
-    @property
-    def samples(self) -> bool:
-        """True if steps are mini-batches."""
-        return False
 
     def make_parts(self, view: View) -> BlockParts | TypeParts:
         """Return what fetches the parts of a view that `open` has opened; collective."""

@@ -46,13 +46,13 @@ class Layer(nn.Module, ABC):
         self.width_in, self.width_out = width_in, width_out
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        """Return True if `send` multiplies by W.
+        """Return True if `send` multiplies by W, as it must in a layer that is not linear.
 
         Transforming first multiplies S rows and aggregates at the output width; aggregating first multiplies D rows and
         aggregates at the input width. On a whole graph S = D, and the narrower side wins.
         """
         dense = _DENSE_COST * (sources - destinations) * self.width_in * self.width_out
-        return x_is_sparse or dense < edges * (self.width_in - self.width_out)
+        return not self.linear or x_is_sparse or dense < edges * (self.width_in - self.width_out)
 
     @abstractmethod
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
@@ -96,7 +96,8 @@ def xavier(rows: int, columns: int, generator: torch.Generator | None) -> nn.Par
 class LinearLayer(Layer):
     """A layer that is linear in its input, h = sum over i of parts_i W_i + b; the parts need no weights."""
 
-    linear = True
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        return self.mix(self.gather(block, sent, x_own, own, degrees))
 
     @abstractmethod
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
@@ -126,7 +127,7 @@ class SageLayer(LinearLayer):
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         if transforms:
             return multiply(x_own, self.own) + aggregate(block, sent) + self.bias
-        return self.mix(self.gather(block, sent, x_own, own, degrees))
+        return super().receive(block, sent, x_own, own, degrees, transforms)
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
         return x_own, aggregate(block, sent)
@@ -173,16 +174,13 @@ class PoolLayer(Layer):
     and there is no c.
     """
 
-    linear = False
+    linear = False  # the maximum is over transformed rows
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None, activated: bool = True) -> None:
         super().__init__(width_in, width_out)
         self.pool, self.own = xavier(width_in, _POOL_WIDTH, generator), xavier(width_in, width_out, generator)
         self.max, self.bias = xavier(_POOL_WIDTH, width_out, generator), nn.Parameter(torch.zeros(width_out))
         self.pool_bias = nn.Parameter(torch.zeros(_POOL_WIDTH)) if activated else None
-
-    def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        return True  # the maximum is over transformed rows
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         rows = multiply(x, self.pool)
@@ -202,9 +200,6 @@ class VertexLayer(LinearLayer):
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return degrees.new_empty(x.shape[0], 0)
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
-        return self.mix(self.gather(block, sent, x_own, own, degrees))
-
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
         return (x_own,)
 
@@ -219,7 +214,7 @@ class GatLayer(Layer):
     counts m times in the softmax. So the sample estimates both of its sums, and with all neighbors this is the layer of the paper.
     """
 
-    linear = False
+    linear = False  # the scores are made of transformed rows
 
     def __init__(
         self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None, averaged: bool = False
@@ -229,9 +224,6 @@ class GatLayer(Layer):
         self.weight = xavier(width_in, heads * self.width, generator)
         self.source, self.destination = (xavier(heads, self.width, generator) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(width_out))
-
-    def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        return True  # the scores are made of transformed rows
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         z = multiply(x, self.weight)

@@ -11,7 +11,7 @@ first layer never changes, so its halo is fetched once and, if the aggregation i
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,23 +24,9 @@ from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
 from ..nn.tensor_block import HaloBlock, TensorBlock
+from ..sparse import CSR
 from .inference_share import InferenceShare
-from .view import View
-
-
-class PassRows(Protocol):
-    """The rows that a full-graph pass computes: `HaloRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
-
-    n: int
-    edges: int
-    block: Block
-    degrees: torch.Tensor
-    x: Input
-
-    @property
-    def rows(self) -> int: ...
-
-    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor: ...
+from .view import View, mean_weights
 
 
 class HaloRows:
@@ -127,6 +113,26 @@ class HaloRows:
         exchange, sent = LayerHaloExchange(self, key), h.float()
         token: torch.Tensor = _SendHalo.apply(sent, exchange)  # type: ignore[no-untyped-call]
         return torch.cat([sent, _ReceiveHalo.apply(token, exchange)])  # type: ignore[no-untyped-call]
+
+
+class LocalRows:
+    """All rows of the view of a part, with the edges of a matrix among them, for a pass that exchanges nothing."""
+
+    def __init__(self, view: View, matrix: CSR) -> None:
+        whole, everything = view.all_rows().own_rows(), np.arange(matrix.shape[0])
+        weights = mean_weights(matrix.indptr, matrix.values, whole.block.weight_unit, whole.weights is not None)[1]
+        self.n = self.rows = len(everything)  # m + h
+        self.edges = matrix.nnz
+        self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
+        self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
+
+    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
+        """Apply one layer to all rows; nothing is exchanged."""
+        everything = slice(0, self.n)
+        return layer.receive(self.block, layer.send(h, self.degrees, transforms), h[everything], everything, self.degrees, transforms)
+
+
+PassRows = HaloRows | LocalRows  # the rows that a full-graph pass computes
 
 
 class LayerHaloExchange:

@@ -22,15 +22,14 @@ from ..distributed.matrix.layout import Layout
 from ..errors import PeerLost, UsageError
 from ..graph import EDGE, NODE, Graph, Key
 from ..graph.induced import induced
-from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
 from ..nn.aggregate import SparseRows
-from ..nn.layers import Input, Layer
+from ..nn.layers import Input
 from ..nn.model import Model
 from ..sparse import CSR, row_pointers
 from .features import Features
-from .full_graph import FullGraph
-from .view import BlockRows, Targets, View, mean_weights, memory
+from .full_graph import FullGraph, LocalRows
+from .view import BlockRows, Targets, View, memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class LocalPart:
 
     def full_pass(self, strong: bool = True) -> Pass:
         """Return a pass of a model over all rows, which exchanges nothing; see `FullGraph`."""
-        return FullGraph(LocalRows(self), strong)
+        return FullGraph(LocalRows(self.view, self.relations[0].matrix), strong)
 
 
 def local_part(
@@ -174,24 +173,6 @@ def stored(x: Input) -> np.ndarray | CSR:
     if isinstance(x, SparseRows):
         return CSR(x.indptr, x.indices, x.weights, x.shape)
     return x.numpy()
-
-
-class LocalRows:
-    """All rows of a local part for a pass of `views.full_graph.FullGraph`, which exchanges nothing; `matrix` has other edges to use."""
-
-    def __init__(self, part: LocalPart, matrix: CSR | None = None) -> None:
-        matrix, everything, view = matrix or part.relations[0].matrix, np.arange(len(part.vertices)), part.view
-        whole = view.all_rows().own_rows()
-        weights = mean_weights(matrix.indptr, matrix.values, whole.block.weight_unit, whole.weights is not None)[1]
-        self.n = self.rows = len(everything)  # m + h
-        self.edges = matrix.nnz
-        self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
-        self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
-
-    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
-        """Apply one layer to all rows; nothing is exchanged."""
-        everything = slice(0, self.n)
-        return layer.receive(self.block, layer.send(h, self.degrees, transforms), h[everything], everything, self.degrees, transforms)
 
 
 def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label: str | None = None, target: str | None = None) -> Graph:

@@ -70,6 +70,7 @@ class Grappa(PartMethod):
         self._pass: Pass | None = None  # the pass over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # over all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
+        self.samples = not config.full_graph
         if config.full_graph:
             require_single_precision(config)
             self.in_time = "gives each vertex one row in a pass over the view, and in time it has one for each seed's time", _UNWEIGHTED
@@ -92,10 +93,6 @@ class Grappa(PartMethod):
             raise UsageError("tree weights are known only when they are drawn; got shrink ess: use a number")
 
     # ---- views
-
-    @property
-    def samples(self) -> bool:
-        return not self.config.full_graph
 
     def view(self, context: TrainingContext) -> None:
         """Fetch the view of the first super-epoch; collective."""
