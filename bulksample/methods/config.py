@@ -82,8 +82,8 @@ class TrainConfig(
                 fits = " or ".join(one for one in _CHOICES[name] if one not in refused)
                 raise ValueError(f"{name} {found} {why}; got model {self.model}, of several types: use {fits}")
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
-            if given := getattr(self, name):
-                raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
+            if value := getattr(self, name):
+                raise ValueError(f"{name} is an option of the task nodes; got {value} with task links: leave it out")
         divided = "partitioned" in (self.graph, self.topology, self.features)
         if self.partition != "block" and not divided and self.method == "sync":  # the other methods divide the graph
             raise ValueError(

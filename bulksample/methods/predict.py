@@ -96,16 +96,16 @@ def predict(
         raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
     opened = graph if isinstance(graph, Graph) else store.load(graph, check=check)
     if config.is_relational:
-        found = typed_outputs(kept, opened, threads, at)
+        outputs = typed_outputs(kept, opened, threads, at)
     else:
-        found = [own_outputs(kept, model, opened, threads) if config.is_own_model else plain_outputs(kept, opened, memory)]
-    return _prediction(kept, opened, found, _may_be_graph_of_run(graph, opened, state))
+        outputs = [own_outputs(kept, model, opened, threads) if config.is_own_model else plain_outputs(kept, opened, memory)]
+    return _prediction(kept, opened, outputs, _may_be_graph_of_run(graph, opened, state))
 
 
-def _prediction(kept: Checkpoint, graph: Graph, found: list[TypeOutputs], same: bool) -> Prediction:
+def _prediction(kept: Checkpoint, graph: Graph, outputs_by_type: list[TypeOutputs], same: bool) -> Prediction:
     """Return the prediction of the predicted type, or of links the embeddings of both ends; `same` if the graph may be that of the run."""
-    config, first, links = kept.config, found[0], kept.config.task == "links"
-    for outputs in found:
+    config, first, links = kept.config, outputs_by_type[0], kept.config.task == "links"
+    for outputs in outputs_by_type:
         if bad := int((~torch.isfinite(outputs.logits).all(1)).sum()):
             fits = "use a checkpoint of a run that converged, or mend eval mode of the model"
             raise UsageError(f"the logits of {bad} vertices are not finite; {fits}")
@@ -116,7 +116,7 @@ def _prediction(kept: Checkpoint, graph: Graph, found: list[TypeOutputs], same: 
     more: dict[str, Floats] = {} if first.times is None else {"times": first.times}
     if links:
         logits, embeddings = None, logits if graph.plain else None
-        more = {} if graph.plain else {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in found}
+        more = {} if graph.plain else {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in outputs_by_type}
     elif kind.labels is not None or config.label in kind.extra:
         kind = kind.with_label(config.label, config.target)
         scores = _scores(first.logits, kind, graph.name if graph.plain else kind.name, config.metric)

@@ -100,22 +100,22 @@ def plain_outputs(kept: Checkpoint, graph: Graph, memory: int | None) -> TypeOut
     return TypeOutputs(graph.types[0], logits, None if hidden is None else hidden.numpy())
 
 
-def own_outputs(kept: Checkpoint, given: nn.Module | str | None, graph: Graph, threads: int | None) -> TypeOutputs:
+def own_outputs(kept: Checkpoint, source: nn.Module | str | None, graph: Graph, threads: int | None) -> TypeOutputs:
     """Compute the logits of all vertices of a plain graph by a module of the user's own, which takes the weights of the checkpoint.
 
-    `given` is the module or its factory ``package.module:factory``. Raises `UsageError` if there is none, its weights are not those of the
+    `source` is the module or its factory ``package.module:factory``. Raises `UsageError` if there is none, its weights are not those of the
     checkpoint, or a pass through it fails, and `DataError` if the checkpoint does not name the widths of the module.
     """
     config, folder = kept.config, kept.folder
-    if given is None:
+    if source is None:
         fits = "use model='package.module:factory', or in Python model=your_module, since predict runs no code that a checkpoint names"
         raise UsageError(f"the checkpoint {folder} holds a model of your own, {config.model}; {fits}")
     features, outputs = (kept.number(name, f"how many {name} its model has") for name in ("features", "outputs"))
     if features != graph.num_features:
         wrong = f"the model of {folder} takes {features} features of a vertex; graph {graph.name!r} has {graph.num_features}"
         raise UsageError(f"{wrong}: use a graph with {features} features")
-    name = given if isinstance(given, str) else type(given).__name__
-    module = make_module(given, features, outputs, 0) if isinstance(given, str) else given
+    name = source if isinstance(source, str) else type(source).__name__
+    module = make_module(source, features, outputs, 0) if isinstance(source, str) else source
     model = OwnModel(module, name, outputs, config.layers, trains=False)
     weights = model.state_dict()
     for key in sorted({*weights, *kept.weights}):
@@ -147,7 +147,7 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
         raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
     _check_relations(trained, graph, kept.folder)
     backend = backends.make("auto", threads)
-    found = []
+    outputs_by_type = []
     for name in dict.fromkeys((trained["target"], trained["link_target"] or trained["target"])):
         kind = graph.type(name)
         bare = replace(kind, labels=np.full(kind.count, -1), num_classes=outputs, masks={})
@@ -155,8 +155,8 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
         targets = TypeTargets(graph, bare, "all", times, kept.weighted)
         schema = targets.schema._replace(target=trained["target"], link_target=trained["link_target"])
         view = whole_type_view(config, targets, backend, "", schema)
-        found.append(_outputs_of(_loaded(kept, schema, outputs, graph.name), view, kept)._replace(kind=kind))
-    return found
+        outputs_by_type.append(_outputs_of(_loaded(kept, schema, outputs, graph.name), view, kept)._replace(kind=kind))
+    return outputs_by_type
 
 
 def _times(config: TrainConfig, graph: Graph, kind: VertexType, at: int | None) -> SeedTimes | None:
@@ -211,11 +211,11 @@ def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> Relati
     made = make_model(kept.config, schema, outputs, 0)
     model = cast(RelationalGnn, made.encoder if isinstance(made, LinkModel) else made)
 
-    def misfit(key: str, stored: torch.Size, own: torch.Size) -> str:
+    def misfit(key: str, stored: torch.Size, shape: torch.Size) -> str:
         part, place = key.removeprefix("encoder.").split(".")[:2]
         of = f"type {model.types[0][int(place)]!r}" if part == "inputs" else key
         return (
-            f"the model of {kept.folder} has weights of shape {tuple(stored)} for {of}; graph {name!r} needs {tuple(own)}: use a graph "
+            f"the model of {kept.folder} has weights of shape {tuple(stored)} for {of}; graph {name!r} needs {tuple(shape)}: use a graph "
             "with as many features and, of a type without features, as many vertices"
         )
 

@@ -41,22 +41,23 @@ def _check_table(file: Path, links: bool) -> None:
         raise UsageError(f"out: got {file}, but link prediction gives embeddings alone, which are no table; use {fits}")
 
 
-def arrays_of(found: Prediction) -> dict[str, np.ndarray]:
+def arrays_of(prediction: Prediction) -> dict[str, np.ndarray]:
     """Return what a model gives for every vertex, by name: `logits` or `predictions`, `embeddings`, and those of heterogeneous graphs."""
-    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings, **found.more}
-    return {name: array for name, array in both.items() if array is not None}
+    outputs = "predictions" if prediction.config.target == "regression" else "logits"
+    arrays = {outputs: prediction.logits, "embeddings": prediction.embeddings, **prediction.more}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def write_predictions(file: Path, found: Prediction) -> list[str]:
+def write_predictions(file: Path, prediction: Prediction) -> list[str]:
     """Write predictions completely or not at all; return the names of the arrays, or the columns of the table.
 
     Raises `UsageError` if the file cannot be written, or a table is asked of link prediction, which gives embeddings alone.
     """
     if file.suffix.lower() not in (".csv", ".parquet"):
-        save_npz(file, arrays := arrays_of(found))
+        save_npz(file, arrays := arrays_of(prediction))
         return list(arrays)
-    _check_table(file, found.logits is None)
-    table = columns_of(found)
+    _check_table(file, prediction.logits is None)
+    table = columns_of(prediction)
     try:
         with new_file(file) as stream:
             if file.suffix.lower() == ".csv":
@@ -72,21 +73,21 @@ def write_predictions(file: Path, found: Prediction) -> list[str]:
     return list(table)
 
 
-def columns_of(found: Prediction) -> dict[str, np.ndarray]:
+def columns_of(prediction: Prediction) -> dict[str, np.ndarray]:
     """Return the columns of the table of predictions, one row for each vertex.
 
     `id`, int64, is the number of the vertex, and `time`, int64, when it was asked about, if it was. Then of classes `class`, int64, the
     most likely one, and `probability`, float64, its softmax; of several classes at once `probability_J`, float64, for each class J; of
     regression `prediction`, float64, or `prediction_J` for each number J.
     """
-    assert found.logits is not None, "see check_prediction_fits"
-    logits = found.logits.astype(np.float64)
+    assert prediction.logits is not None, "see check_prediction_fits"
+    logits = prediction.logits.astype(np.float64)
     table: dict[str, np.ndarray] = {"id": np.arange(len(logits))}
-    if "times" in found.more:
-        table["time"] = np.asarray(found.more["times"])
-    if found.config.target == "regression":
+    if "times" in prediction.more:
+        table["time"] = np.asarray(prediction.more["times"])
+    if prediction.config.target == "regression":
         return table | _numbered("prediction", logits)
-    if found.config.target == "multilabel":
+    if prediction.config.target == "multilabel":
         return table | _numbered("probability", np.exp(-np.logaddexp(0, -logits)), alone=False)
     best = logits.argmax(1)
     beside = np.exp(logits - logits[np.arange(len(logits)), best][:, None]).sum(1)

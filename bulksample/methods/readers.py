@@ -98,45 +98,45 @@ def check_read(run: Run) -> None:
             raise ValueError(f"{name} is for {reader.where}; got {name} {found} with {beside}: leave it out")
 
 
-def unread_warning(run: Run, given: Mapping[str, str]) -> str:
+def unread_warning(run: Run, spelled: Mapping[str, str]) -> str:
     """Return a warning about options that a run does not read, and that one configuration for several runs may hold; empty without any.
 
     These are options of sampling for a method that samples nothing, the numbers of fanouts for a sampler without any, and options of
-    hidden layers for a model without such. `given` maps the names of the options that the user set to what the user wrote.
+    hidden layers for a model without such. `spelled` maps the names of the options that the user set to what the user wrote.
     """
-    return "; ".join(filter(None, (warning(run, given) for warning in (_without_samples, _without_fanouts, _without_hidden_layers))))
+    return "; ".join(filter(None, (warning(run, spelled) for warning in (_without_samples, _without_fanouts, _without_hidden_layers))))
 
 
-def _without_samples(run: Run, given: Mapping[str, str]) -> str:
+def _without_samples(run: Run, spelled: Mapping[str, str]) -> str:
     if not (run.method in WHOLE_GRAPH or run.full_graph):
         return ""
     from ..training.setup import make_sampler
 
     scored = ("batch_size",) if run.evaluation == "sampled" else ()  # sampled scores take mini-batches of this size
     weighing = ("sampler", "sampler_options") if make_sampler(run).estimates_weighted_means else ()
-    named = [spelled for name, spelled in given.items() if name in (*OF_SAMPLING, "fanouts") and name not in (*scored, *weighing)]
-    weighs = [spelled for name, spelled in given.items() if name in weighing]
-    flags = any(one.startswith("--") for one in given.values())
-    spelled = f"--method {run.method}" if flags else f"method {run.method!r}"
-    whole = f" with {given.get('full_graph', 'full_graph')}" if run.full_graph else ""
+    named = [text for name, text in spelled.items() if name in (*OF_SAMPLING, "fanouts") and name not in (*scored, *weighing)]
+    weighs = [text for name, text in spelled.items() if name in weighing]
+    flags = any(one.startswith("--") for one in spelled.values())
+    method = f"--method {run.method}" if flags else f"method {run.method!r}"
+    whole = f" with {spelled.get('full_graph', 'full_graph')}" if run.full_graph else ""
     said = []
     if named:
         said.append(f"without effect: {', '.join(named)}; they are for {', '.join(name for name in METHODS if name not in WHOLE_GRAPH)}")
-    if "fanouts" in given:
-        said.append(f"of {given['fanouts']} it reads how many there are, its layers")
+    if "fanouts" in spelled:
+        said.append(f"of {spelled['fanouts']} it reads how many there are, its layers")
     if weighs:
         said.append(f"of {' and '.join(weighs)} it reads that means are by edge weight")
-    return "; ".join([f"{spelled}{whole} samples nothing", *said]) if said else ""
+    return "; ".join([f"{method}{whole} samples nothing", *said]) if said else ""
 
 
-def _without_fanouts(run: Run, given: Mapping[str, str]) -> str:
-    if "fanouts" not in given or run.sampler not in ("full", "saint") or run.method in WHOLE_GRAPH or set(run.fanouts) == {-1}:
+def _without_fanouts(run: Run, spelled: Mapping[str, str]) -> str:
+    if "fanouts" not in spelled or run.sampler not in ("full", "saint") or run.method in WHOLE_GRAPH or set(run.fanouts) == {-1}:
         return ""
-    return f"sampler {run.sampler} reads of {given['fanouts']} how many there are, its layers; write each as -1"
+    return f"sampler {run.sampler} reads of {spelled['fanouts']} how many there are, its layers; write each as -1"
 
 
-def _without_hidden_layers(run: Run, given: Mapping[str, str]) -> str:
-    named = [spelled for name, spelled in given.items() if name in _OF_HIDDEN_LAYERS]
+def _without_hidden_layers(run: Run, spelled: Mapping[str, str]) -> str:
+    named = [text for name, text in spelled.items() if name in _OF_HIDDEN_LAYERS]
     if run.layers > 1 or run.model not in MODELS or run.task == "links" or run.method.startswith("retexo") or not named:
         return ""
     return f"a model of one layer has no hidden layers; without effect: {', '.join(named)}; use more layers"

@@ -154,8 +154,8 @@ class Gnn(Model):
     def checked(self, features: int, outputs: int) -> Gnn:
         """Return the model itself; raise `UsageError` if it takes other features, or gives another number of outputs."""
         if (self.widths[0], self.widths[-1]) != (features, outputs):
-            found = ", ".join(map(str, self.widths))
-            raise UsageError(f"the model has widths {found}, but the graph {features} features; use widths {features}, ..., {outputs}")
+            widths = ", ".join(map(str, self.widths))
+            raise UsageError(f"the model has widths {widths}, but the graph {features} features; use widths {features}, ..., {outputs}")
         return self
 
     def between(self, i: int, h: torch.Tensor) -> torch.Tensor:

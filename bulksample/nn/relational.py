@@ -135,8 +135,8 @@ class RelationalGat(RelationalLayer):
 
     def message(self, number: int, block: Block, source: tuple[torch.Tensor, ...], destination: torch.Tensor) -> torch.Tensor:
         (z, scores_of_sources), pattern = source, matrix_of(block)
-        own = scores_of_sources[pattern.column_index()]
-        scores = F.leaky_relu(own + (destination @ self.destination[number])[pattern.row_index()], 0.2)
+        sent = scores_of_sources[pattern.column_index()]
+        scores = F.leaky_relu(sent + (destination @ self.destination[number])[pattern.row_index()], 0.2)
         if block.weights is None:
             return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
         many = pattern.weights_or_ones()[:, None]  # how many neighbors an entry stands for
@@ -187,20 +187,20 @@ class RelationalGnn(Model):
 
     def describe(self) -> dict[str, int]:
         """Return the bytes of the learned rows of types without features; their gradients and each of Adam's moments take as many."""
-        learned = [own for own in self.inputs if isinstance(own, TypeInput) and own.bias is None]
-        return {"embedding_bytes": sum(4 * own.rows * own.weight.shape[1] for own in learned)}
+        learned = [one for one in self.inputs if isinstance(one, TypeInput) and one.bias is None]
+        return {"embedding_bytes": sum(4 * one.rows * one.weight.shape[1] for one in learned)}
 
     @property
     def size(self) -> int:
-        parts = [own for own in self.inputs if isinstance(own, TypeInput) and own.members is not None]
-        return super().size + sum(own.rows * own.weight.shape[1] - own.weight.numel() for own in parts)
+        parts = [one for one in self.inputs if isinstance(one, TypeInput) and one.members is not None]
+        return super().size + sum(one.rows * one.weight.shape[1] - one.weight.numel() for one in parts)
 
     @property
     def shards(self) -> dict[str, nn.Parameter]:
         """The learned rows of each type of which this rank holds a block row."""
         if self.learned is None:
             return {}
-        return {f"inputs.{self.types[0].index(kind)}.weight": own.weight for kind, own in self.learned.inputs.items()}
+        return {f"inputs.{self.types[0].index(kind)}.weight": one.weight for kind, one in self.learned.inputs.items()}
 
     def learned_blocks(self, name: str) -> Layout:
         """Return the block rows of one of `shards`, by its name here or in a model that holds this one."""
@@ -236,9 +236,9 @@ class RelationalGnn(Model):
     def input_rows(self, x: Mapping[str, Input]) -> Rows:
         """Return the rows that enter the first layer, of features and learned rows; see `forward`."""
         rows = {}
-        for name, own in zip(self.types[0], self.inputs, strict=True):
-            learned = isinstance(own, TypeInput) and own.bias is None
-            made: torch.Tensor = own(x[name] if learned else self.drop_input(x[name]))
+        for name, layer in zip(self.types[0], self.inputs, strict=True):
+            learned = isinstance(layer, TypeInput) and layer.bias is None
+            made: torch.Tensor = layer(x[name] if learned else self.drop_input(x[name]))
             rows[name] = self.drop(made, self.input_dropout) if learned else made
         return rows
 
@@ -246,4 +246,4 @@ class RelationalGnn(Model):
         """Return the rows that enter layer i + 1, of those that layer i gives: norm, activation and dropout."""
         norms = list(cast(nn.ModuleList, self.norms[i])) if len(self.norms) else [nn.Identity() for _ in self.types[i + 1]]
         rows = {name: norm(h[name]) for name, norm in zip(self.types[i + 1], norms, strict=True)}
-        return {name: self.drop(self.activation(own), self.dropout) for name, own in rows.items()}
+        return {name: self.drop(self.activation(values), self.dropout) for name, values in rows.items()}

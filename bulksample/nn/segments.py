@@ -76,14 +76,14 @@ def attention_pattern(block: Block, own: slice, degrees: torch.Tensor) -> tuple[
     return pattern, torch.from_numpy(log_multiplicity)
 
 
-def with_self_edges(indptr: np.ndarray, indices: np.ndarray, own: np.ndarray, columns: int) -> tuple[SparseRows, np.ndarray]:
-    """Insert an edge from each row to its column in `own` in front of the row; also return True for the entries that were there before."""
+def with_self_edges(indptr: np.ndarray, indices: np.ndarray, destinations: np.ndarray, columns: int) -> tuple[SparseRows, np.ndarray]:
+    """Insert an edge to its column in `destinations` in front of each row; also return True for entries that were there before."""
     first = int(indptr[0])
     grown = indptr - first + np.arange(len(indptr))
     in_block = np.ones(int(grown[-1]), bool)
     in_block[grown[:-1]] = False
     entries = np.empty(len(in_block), np.int32)
-    entries[grown[:-1]] = own
+    entries[grown[:-1]] = destinations
     entries[in_block] = indices[first : int(indptr[-1])]
     return SparseRows(grown, entries, None, columns), in_block
 

@@ -80,7 +80,7 @@ class LearnedInputs:
     def look_up(self, x: Mapping[str, Input], where: torch.device) -> dict[str, Input]:
         """Replace the `AskedRows` of the types of `inputs` by their learned rows, on the device that computes; collective."""
         wanted = {name: cast(AskedRows, x[name]) for name in self.inputs}
-        started = {name: self._rows[name].start(own) for name, own in wanted.items()}
+        started = {name: self._rows[name].start(rows_asked) for name, rows_asked in wanted.items()}
         inputs: dict[str, Input] = dict(x)
         for name, fetch in started.items():
             rows = torch.from_numpy(fetch.wait()).to(where).requires_grad_(torch.is_grad_enabled())

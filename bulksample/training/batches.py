@@ -147,11 +147,11 @@ class MiniBatchSource(BatchSource):
         if self._leave_together:
             self.settle()
         else:
-            self._left += [partial(self._fetch, asked) for asked in self._asked]  # for the sake of the other ranks
+            self._left += [partial(self._fetch, window) for window in self._asked]  # for the sake of the other ranks
         self._asked.clear()
 
-    def _fetch(self, asked: AskedWindow) -> None:
-        asked.start(self._view)()
+    def _fetch(self, window: AskedWindow) -> None:
+        window.start(self._view)()
 
     def settle(self) -> None:
         """End the fetches of iterations that this rank left, to the end of their bulk; collective."""
@@ -166,9 +166,9 @@ class MiniBatchSource(BatchSource):
         if not self._asked:
             self._ask(remaining)
         if self._asked:
-            asked = self._asked.popleft()
+            window = self._asked.popleft()
             with self._ledger.phase("fetch"):
-                self._upcoming = asked, asked.start(self._view)
+                self._upcoming = window, window.start(self._view)
 
     def _ask(self, remaining: Iterator[MiniBatch | None]) -> None:
         """Take the next window, and those that follow in the bulk that has been sampled, and ask for their rows."""

@@ -62,15 +62,15 @@ def save(
         write_synced(made / _TENSORS, data)
         sums = []
         for place, shard in enumerate(shards):
-            own = as_bytes({name: tensor.detach().contiguous() for name, tensor in shard.items()})
-            write_synced(made / _SHARD.format(place), own)
-            sums.append(hashlib.sha256(own).hexdigest())
+            encoded = as_bytes({name: tensor.detach().contiguous() for name, tensor in shard.items()})
+            write_synced(made / _SHARD.format(place), encoded)
+            sums.append(hashlib.sha256(encoded).hexdigest())
         kind = {"format": SHARDED, "shards": sums} if sums else {"format": FORMAT}
         whole = json.loads(json.dumps({**kind, "sha256": hashlib.sha256(data).hexdigest(), **state}))  # as `load` reads it
         write_synced(made / _STATE, json.dumps({"digest": _digest(whole), **whole}, indent=1).encode())
-    found = [path for path in listed(root) if _is_ours(path)]
-    later = [path for path in found if _number(path) > number]
-    for old in later + found[len(later) + KEPT :]:
+    ours = [path for path in listed(root) if _is_ours(path)]
+    later = [path for path in ours if _number(path) > number]
+    for old in later + ours[len(later) + KEPT :]:
         shutil.rmtree(old, ignore_errors=True)
     return target
 
@@ -120,9 +120,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
 
     Raises `UsageError` if there is none, `DataError` if it cannot be used, and neither can the others in the folder; see `newest`.
     """
-    found = newest(root := folder_of(path, "a checkpoint"))
-    if found is not None:
-        return found
+    newest_one = newest(root := folder_of(path, "a checkpoint"))
+    if newest_one is not None:
+        return newest_one
     if root.is_dir() and not root.name.startswith("step-") and not (root / _STATE).exists():
         raise UsageError(f"{root} holds no checkpoint; use the folder that training was given as checkpoint, or a folder step-... in it")
     return root, load(root)

@@ -98,7 +98,7 @@ class TrainingContext:
         weights_of_rank_0(model, self.comm)
         self.model, self.best_weights = self.compute.move_model(model), {}
         kinds = self.model.replicated, list(self.model.shards.values())
-        apart = [{"params": own} for own in kinds if own]  # a group is updated at once where all of it is on a device
+        apart = [{"params": group} for group in kinds if group]  # a group is updated at once where all of it is on a device
         self.optimizer = Adam(apart, lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def set_result(self, model: Model) -> None:

@@ -95,8 +95,8 @@ class EdgeLoader(BulkLoader):
         vertices = frozen(np.concatenate([np.empty(0, np.int64), *seeds]), np.int32)
         stamps = None
         if ends.times is not None:
-            own = ends.times
-            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(own[begin:end], 3) for begin, end in pairwise(cuts))]))
+            stamps_of = ends.times
+            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(stamps_of[begin:end], 3) for begin, end in pairwise(cuts))]))
         return Selection(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
@@ -138,9 +138,9 @@ def _without(
     wanted = ends[1] * MAX_VERTICES + ends[0]
     gone = np.isin(keys, wanted)
     if times is not None and relation.times is not None and entries is not None:
-        found = np.flatnonzero(gone)
-        asked, drawn = with_times(wanted, times), with_times(keys[found], relation.times[entries[found]])
-        gone[found] = np.isin(drawn, asked)
+        equal = np.flatnonzero(gone)
+        given_away, drawn = with_times(wanted, times), with_times(keys[equal], relation.times[entries[equal]])
+        gone[equal] = np.isin(drawn, given_away)
     indptr = row_pointers(~gone)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])
 

@@ -71,18 +71,18 @@ def open_run(
     agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
     source = open_source(graph, config, comm, method.maps_relations)
     choices = _choose(config, source, comm, compute, method, module)
-    config, own, placement = choices.config, choices.method, choices.placement
+    config, method_of_run, placement = choices.config, choices.method, choices.placement
 
     mark, check = shared_fingerprint(source, comm), config.check
     if not isinstance(source, Graph):
         verify_together(source, comm, check)
     snapshot = read(config, comm)
-    virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], own.name, own.elastic)
-    needs_store = own.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie
+    virtual = virtual_ranks(config, comm, None if snapshot is None else snapshot[1], method_of_run.name, method_of_run.elastic)
+    needs_store = method_of_run.needs_store(placement) and not config.is_relational  # models of relations read columns, wherever they lie
     opened, temporary = readable(source, needs_store, comm)
     store = None if isinstance(graph, Graph) else str(graph)
     gather = choices.threads.gather
-    view = own.open(ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store))
+    view = method_of_run.open(ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store))
     warnings = gaps(source, config) if comm.rank == 0 else []
     warn(*warnings)
     check_scores(config, view)
@@ -95,7 +95,7 @@ def open_run(
         )
         warn(warnings[-1])
     if snapshot is not None:
-        restore(context, own, *snapshot)
+        restore(context, method_of_run, *snapshot)
     data = {**sizes_of(source), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
     return OpenRun(choices, context, data, store, snapshot is not None, warnings, temporary)
 
@@ -109,13 +109,13 @@ def _choose(
         fits = fitted(config, source)
         if fits.checkpoint or fits.resume:
             checkpoint.require()
-        own = method(fits)
+        made = method(fits)
         if module is not None:
-            own.train_module(module)
+            made.train_module(module)
         placement = _placement(fits, method, preferred(source, method.graphs), comm)
-        return fits, own, placement, compute or make_compute_context(fits)
+        return fits, made, placement, compute or make_compute_context(fits)
 
-    fits, own, placement, place = together(comm, method_and_place)
+    fits, made, placement, place = together(comm, method_and_place)
     placement = placement.on_devices(comm) if place.has_device else placement
     all_threads = fits.threads or fair_threads(comm)
     threads = divide_threads(all_threads, fits.sampling_threads, waits=placement.partitioned or place.ahead)
@@ -126,23 +126,23 @@ def _choose(
             comm.check_threads()
         return place.backend(fits, threads.sample or all_threads), make_sampler(fits)
 
-    return Choices(fits, own, placement, place, all_threads, threads, *together(comm, backend_and_sampler))
+    return Choices(fits, made, placement, place, all_threads, threads, *together(comm, backend_and_sampler))
 
 
 def virtual_ranks(config: TrainOptions, comm: Comm, state: dict[str, Any] | None, method: str, elastic: str) -> int:
     """Return W of a run, of its checkpoint's state, its option, or the ranks; raises `UsageError` on every rank if they do not fit."""
-    asked, p = config.virtual_ranks, comm.size
+    wanted, p = config.virtual_ranks, comm.size
     before = None if state is None else state.get("virtual_ranks", state["loader"].get("ranks"))  # none in old states of whole graphs
     if elastic != "minibatches":
-        if asked not in (None, p):
-            raise UsageError(f"method {method!r} does not share mini-batches; got virtual_ranks {asked} with {p} ranks: leave it out")
+        if wanted not in (None, p):
+            raise UsageError(f"method {method!r} does not share mini-batches; got virtual_ranks {wanted} with {p} ranks: leave it out")
         if before not in (None, p) and elastic == "no":
             why = f"method {method!r} keeps a part of the graph or other state on each rank; use {before} ranks"
             raise UsageError(f"the checkpoint does not fit this run: ranks was {before} and is {p} now, and {why}")
         return p
-    if None not in (before, asked) and asked != before:
-        raise UsageError(f"the checkpoint does not fit this run: virtual_ranks was {before} and is {asked} now; leave it out")
-    virtual: int = before or asked or p
+    if None not in (before, wanted) and wanted != before:
+        raise UsageError(f"the checkpoint does not fit this run: virtual_ranks was {before} and is {wanted} now; leave it out")
+    virtual: int = before or wanted or p
     if p > virtual:
         fits = f"use at most {virtual} ranks, or start a run with virtual_ranks {p}"
         raise UsageError(f"a step has the mini-batches of {virtual} virtual ranks, too few for {p} ranks; {fits}")

@@ -29,9 +29,9 @@ def begin(comm: Comm, backend: str) -> None:
         torch_distributed.init_process_group(
             backend, store=store, rank=comm.rank, world_size=comm.size, timeout=timedelta(seconds=comm.timeout)
         )
-    found = (torch_distributed.get_rank(), torch_distributed.get_world_size())
-    if found != (comm.rank, comm.size):
-        raise UsageError(f"torch.distributed was begun as rank {found[0]} of {found[1]}; this is rank {comm.rank} of {comm.size}")
+    group = (torch_distributed.get_rank(), torch_distributed.get_world_size())
+    if group != (comm.rank, comm.size):
+        raise UsageError(f"torch.distributed was begun as rank {group[0]} of {group[1]}; this is rank {comm.rank} of {comm.size}")
 
 
 def shared_store(comm: Comm) -> Any:

@@ -25,15 +25,15 @@ _IDS = "ids."
 
 def own_shard(context: TrainingContext) -> dict[str, torch.Tensor]:
     """Return this rank's rows of every shard, by the names that a checkpoint gives them; empty without shards."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, parameter in context.model.shards.items():
-        found[f"model.{name}"] = parameter.detach()
+        tensors[f"model.{name}"] = parameter.detach()
         if name in context.best_weights:
-            found[f"best.{name}"] = context.best_weights[name]
+            tensors[f"best.{name}"] = context.best_weights[name]
         for key, value in context.optimizer.state.get(parameter, {}).items():
             if value.shape == parameter.shape:
-                found[f"adam.{name}.{key}"] = value
-    return found
+                tensors[f"adam.{name}.{key}"] = value
+    return tensors
 
 
 def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tensor]]:
@@ -59,20 +59,20 @@ def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: 
     """Return this rank's rows of every shard, which rank 0 reads; collective. Raises `DataError` if a shard is damaged, or a row lacks."""
     grid, model = _grid(context), context.model
     names = state["shard_tensors"]
-    found = {name: torch.full_like(model.shards[_parameter(name, model.shards)], math.nan) for name in names}
+    shard_rows = {name: torch.full_like(model.shards[_parameter(name, model.shards)], math.nan) for name in names}
     if grid.column == 0:
         shards = checkpoint.read_shards(Path(folder), state) if grid.row == 0 else iter([{}] * len(state["shards"]))
         for shard in shards:
             for name in names:
                 parameter = _parameter(name, model.shards)
-                ids, rows = _spread(context, parameter, shard.get(f"{_IDS}{parameter}"), shard.get(name), found[name])
-                found[name][torch.from_numpy(np.searchsorted(_members(context, parameter), ids))] = torch.from_numpy(rows)
+                ids, rows = _spread(context, parameter, shard.get(f"{_IDS}{parameter}"), shard.get(name), shard_rows[name])
+                shard_rows[name][torch.from_numpy(np.searchsorted(_members(context, parameter), ids))] = torch.from_numpy(rows)
     for name in names if grid.column == 0 else ():
-        if found[name].isnan().any():
+        if shard_rows[name].isnan().any():
             raise DataError(f"checkpoint {folder}: its shards lack rows of {name}, or hold NaN there")
     for name in names if grid.replication > 1 else ():
-        grid.row_comm.broadcast(found[name].numpy(), "model")
-    return found
+        grid.row_comm.broadcast(shard_rows[name].numpy(), "model")
+    return shard_rows
 
 
 def whole_tables(folder: Path, state: dict[str, Any], kind: str) -> dict[str, torch.Tensor]:
@@ -83,8 +83,8 @@ def whole_tables(folder: Path, state: dict[str, Any], kind: str) -> dict[str, to
     for shard in checkpoint.read_shards(folder, state) if names else ():
         for name in names:
             parts[name].append((shard[_IDS + name.removeprefix(f"{kind}.")], shard[name]))
-    for name, own in parts.items():
-        ids, rows = (torch.cat(one) for one in zip(*own, strict=True))
+    for name, pieces in parts.items():
+        ids, rows = (torch.cat(one) for one in zip(*pieces, strict=True))
         tables[name.removeprefix(f"{kind}.")] = rows[torch.argsort(ids.long())]
     return tables
 
@@ -104,7 +104,7 @@ def _spread(
 
 def _parameter(name: str, shards: dict[str, Any]) -> str:
     """Return the name of the parameter that a tensor of a shard belongs to."""
-    return next(own for own in shards if own in name)
+    return next(parameter for parameter in shards if parameter in name)
 
 
 def _members(context: TrainingContext, parameter: str) -> np.ndarray:

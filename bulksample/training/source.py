@@ -209,8 +209,8 @@ def target_of_run(graph: Graph, name: str | None, label: str | None) -> VertexTy
         if not fit:
             fits = "use a graph with some, or task links on a store that holds out edges"
             raise UsageError(f"no type of graph {graph.name!r} has {what}; {fits}")
-        found = ", ".join(kind.name for kind in fit)
-        raise UsageError(f"target_type: {found} of graph {graph.name!r} have {what}; name one of them")
+        names = ", ".join(kind.name for kind in fit)
+        raise UsageError(f"target_type: {names} of graph {graph.name!r} have {what}; name one of them")
     return fit[0]
 
 
@@ -248,9 +248,9 @@ def _weighted(graph: Graph) -> list[str]:
 
 def seed_times_of(config: TrainOptions, graph: Graph, kind: VertexType, weighted_blocks: bool = False) -> SeedTimes | None:
     """Return the times of the seeds; `weighted_blocks` says that means are by weights that lie in block rows."""
-    if weighted_blocks and config.evaluation == "exact" and (found := _weighted(graph)):
-        asked = f"graph partitioned with sampler {config.sampler}: use topology replicated, or evaluate sampled"
-        raise UsageError(f"exact scores by edge weight read whole relations, and {found[0]} has weights; got {asked}")
+    if weighted_blocks and config.evaluation == "exact" and (weighted := _weighted(graph)):
+        placed = f"graph partitioned with sampler {config.sampler}: use topology replicated, or evaluate sampled"
+        raise UsageError(f"exact scores by edge weight read whole relations, and {weighted[0]} has weights; got {placed}")
     times = seed_times(config, graph, kind)
     if times is not None and config.sampler in UNION:
         raise UsageError(f"sampler {config.sampler} draws from all relations at once, whatever their times; use sage, labor or full")

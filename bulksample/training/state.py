@@ -43,8 +43,8 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "progress": dict(vars(context.progress)),
         **({"shard_tensors": sorted(shard)} if shard else {}),
     }
-    own = {name: tensor for name, tensor in tensors.items() if name not in shard}
-    return own, {**state, "tensors": sorted(own)}
+    replicated = {name: tensor for name, tensor in tensors.items() if name not in shard}
+    return replicated, {**state, "tensors": sorted(replicated)}
 
 
 def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -99,15 +99,15 @@ def read(config: TrainOptions, comm: Comm) -> Snapshot | None:
     state: dict[str, Any] | None = None
 
     def on_rank_0() -> tuple[Path, Snapshot] | None:
-        found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume or "")
-        if found is not None:
-            check_state(found[0], found[1][1])
-        return found
+        newest = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume or "")
+        if newest is not None:
+            check_state(newest[0], newest[1][1])
+        return newest
 
-    found = checked_on_rank_0(comm, on_rank_0)
-    if found is not None:
-        tensors, state = found[1]
-        state = {**state, "folder": str(found[0])}  # which rank 0 alone sees
+    newest = checked_on_rank_0(comm, on_rank_0)
+    if newest is not None:
+        tensors, state = newest[1]
+        state = {**state, "folder": str(newest[0])}  # which rank 0 alone sees
     if comm.size > 1:
         shapes = [[name, list(tensor.shape), str(tensor.numpy().dtype)] for name, tensor in tensors.items()]
         shapes, state = comm.gather_control([shapes, state])[0]
@@ -139,19 +139,19 @@ def check_state(folder: Path, state: dict[str, Any]) -> None:
     for key in ("epoch", "step"):
         if not is_whole(state["loader"].get(key), 0, 2**63 - 1):
             raise _damaged(folder, f"the loader's {key} is {_shown(state['loader'].get(key))}")
-    told = state["progress"]
+    progress = state["progress"]
     sound = {
-        **{key: is_whole(told.get(key), 0, 2**63 - 1) for key in _COUNTS},
-        "best_epoch": is_whole(told.get("best_epoch"), -1, 2**63 - 1),
-        **{key: _is_number(told.get(key)) for key in ("seeds", "loss")},
-        "last_loss": told.get("last_loss") is None or _is_number(told["last_loss"]),
-        "finished": isinstance(told.get("finished"), bool),
-        "best_scores": isinstance(scores := told.get("best_scores"), dict)
+        **{key: is_whole(progress.get(key), 0, 2**63 - 1) for key in _COUNTS},
+        "best_epoch": is_whole(progress.get("best_epoch"), -1, 2**63 - 1),
+        **{key: _is_number(progress.get(key)) for key in ("seeds", "loss")},
+        "last_loss": progress.get("last_loss") is None or _is_number(progress["last_loss"]),
+        "finished": isinstance(progress.get("finished"), bool),
+        "best_scores": isinstance(scores := progress.get("best_scores"), dict)
         and all(one is None or _is_number(one) for one in scores.values()),
     }
     assert sound.keys() == vars(Progress()).keys()
     if wrong := [key for key, right in sound.items() if not right]:
-        raise _damaged(folder, f"{wrong[0]} of its progress is {_shown(told.get(wrong[0]))}")
+        raise _damaged(folder, f"{wrong[0]} of its progress is {_shown(progress.get(wrong[0]))}")
 
 
 def check_tensors(folder: Path, context: TrainingContext, tensors: dict[str, torch.Tensor], named: list[str] | None) -> None:
@@ -162,15 +162,15 @@ def check_tensors(folder: Path, context: TrainingContext, tensors: dict[str, tor
     expected = {f"{kind}.{name}": tensor for kind in ("model", "best") for name, tensor in weights.items()}
     scalar = torch.zeros(())
     expected |= {f"adam.{name}.{key}": scalar if key == "step" else one for name, one in parameters.items() for key in _MOMENTS}
-    best, own = any(name.startswith("best.") for name in tensors), {name for name in tensors if not name.startswith("method.")}
+    best, names = any(name.startswith("best.") for name in tensors), {name for name in tensors if not name.startswith("method.")}
     wanted = {f"model.{name}" for name in weights} | {f"best.{name}" for name in weights if best}
-    moments = {name.rpartition(".")[0] for name in own if name.startswith("adam.")}
+    moments = {name.rpartition(".")[0] for name in names if name.startswith("adam.")}
     wanted |= {f"{name}.{key}" for name in moments for key in _MOMENTS}
-    if missing := sorted(wanted - own):
+    if missing := sorted(wanted - names):
         raise _damaged(folder, f"it lacks the tensor {missing[0]}")
-    if foreign := sorted(own - expected.keys()):
+    if foreign := sorted(names - expected.keys()):
         raise _damaged(folder, f"its tensor {foreign[0]} is of no part of this run")
-    for name in sorted(own):
+    for name in sorted(names):
         found, right = tensors[name], expected[name]
         if found.shape != right.shape or found.dtype != right.dtype:
             was = f"{tuple(found.shape)} of {found.dtype}"

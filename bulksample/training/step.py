@@ -134,10 +134,10 @@ class Stepper:
         """
         context, slots = self._context, self._context.batches.slots
         context.optimizer.zero_grad()
-        own = len(own_share(context.place, self._context.comm.size, context.virtual_ranks)) if slots > 1 else 1
+        slots_here = len(own_share(context.place, self._context.comm.size, context.virtual_ranks)) if slots > 1 else 1
         slot_sums, sums, seeds = SlotSums(context.model, slots), torch.zeros(3), 0.0
         for slot in range(slots):
-            batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
+            batch, place = next(batches, EMPTY_BATCH), slot - (slots - slots_here)
             if place < 0:  # this rank has a smaller share than others
                 context.model.look_up(batch.x)  # collective
                 continue
@@ -180,12 +180,12 @@ class Stepper:
     def explain(self, loss: float, epoch: int, step: int) -> NoReturn:
         """Raise `UsageError` for a loss that is not finite: the failures of the user's module on all ranks, or how to mend the loss."""
         model, when = self._context.model, f"in epoch {epoch}, step {step}"
-        own = str(self._fault or "")
-        if not own and isinstance(model, OwnModel) and not model.newest.isfinite().all():
-            own = f"model {model.name}: got logits that are not finite from forward(x, blocks) {when}; mend the model, or use a lower lr"
-        faults = self._context.comm.gather_control(own) if self._method.shared_sums else [own]
-        found = [f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault]
-        if found:
-            raise UsageError(own if faults == [own] * len(faults) else "; ".join(found)) from self._fault
+        fault = str(self._fault or "")
+        if not fault and isinstance(model, OwnModel) and not model.newest.isfinite().all():
+            fault = f"model {model.name}: got logits that are not finite from forward(x, blocks) {when}; mend the model, or use a lower lr"
+        faults = self._context.comm.gather_control(fault) if self._method.shared_sums else [fault]
+        lines = [f"rank {rank}: {one}" for rank, one in enumerate(faults) if one]
+        if lines:
+            raise UsageError(fault if faults == [fault] * len(faults) else "; ".join(lines)) from self._fault
         damaged = "" if self._store is None else f"; if the data may be damaged: bulksample data verify {self._store}"
         raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")

@@ -70,13 +70,13 @@ class Tracking(Callback):
 
 def flat(values: dict[str, Any]) -> dict[str, float]:
     """Return the numbers in a nested object under names joined by ``/``, without its configuration, environment and data."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, dict) and key not in ("config", "environment", "data"):
-            found |= {f"{key}/{name}": number for name, number in flat(value).items()}
+            numbers |= {f"{key}/{name}": number for name, number in flat(value).items()}
         elif isinstance(value, int | float) and not isinstance(value, bool) and key != "epoch":
-            found[key] = float(value)
-    return found
+            numbers[key] = float(value)
+    return numbers
 
 
 class TensorBoard:
@@ -143,8 +143,8 @@ class MLflow:
     def start(self, config: dict[str, Any]) -> None:
         from mlflow.entities import Param
 
-        found = self._client.get_experiment_by_name("bulksample")
-        experiment = found.experiment_id if found else self._client.create_experiment("bulksample")
+        known = self._client.get_experiment_by_name("bulksample")
+        experiment = known.experiment_id if known else self._client.create_experiment("bulksample")
         self._run = self._client.create_run(experiment).info.run_id
         parameters = [Param(key, str(value)[:_LONGEST]) for key, value in config.items()]
         for first in range(0, len(parameters), _MOST_PARAMETERS):

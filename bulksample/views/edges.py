@@ -48,8 +48,8 @@ class EdgeSource:
 
     def ask(self, fetches: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Callable[[], Callable[[], EdgeRows]]]:
         """Return a function for each of several fetches of (destinations, sources) that starts it; see `FeatureSource.ask`."""
-        asked = [None] * len(fetches) if self._exchange is None else self._exchange.ask(fetches, self._numbers)
-        return [partial(self._started, *ends, begin) for ends, begin in zip(fetches, asked, strict=True)]
+        begins = [None] * len(fetches) if self._exchange is None else self._exchange.ask(fetches, self._numbers)
+        return [partial(self._started, *ends, begin) for ends, begin in zip(fetches, begins, strict=True)]
 
     def _started(self, destinations: np.ndarray, sources: np.ndarray, begin: Callable[[], EdgeFetch] | None) -> Callable[[], EdgeRows]:
         pending = None if begin is None else begin()

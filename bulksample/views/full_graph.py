@@ -82,8 +82,8 @@ class HaloRows:
         if (first, last, sources) not in self._parts:
             indptr, weights = self.structure.indptr, self.structure.weights
             entries = slice(int(indptr[first]), int(indptr[last]))
-            own = None if weights is None else weights[entries]
-            made = Block(indptr[first : last + 1] - indptr[first], self.structure.indices[entries], own, sources)
+            part_weights = None if weights is None else weights[entries]
+            made = Block(indptr[first : last + 1] - indptr[first], self.structure.indices[entries], part_weights, sources)
             self._parts[first, last, sources] = self._on_device(made)
         return self._parts[first, last, sources]
 
@@ -193,17 +193,17 @@ class FrozenInput:
         A linear layer aggregates a dense input once and touches no edge again, unless the input has dropout. With `clean`
         dropout acts on the aggregate instead of the input.
         """
-        rows, own = self._rows, slice(0, self._rows.rows)
+        rows, here = self._rows, slice(0, self._rows.rows)
         dropped = model.training and model.input_dropout > 0
         if isinstance(layer, LinearLayer) and isinstance(self.x, torch.Tensor) and (clean or not dropped):
             if self._gathered is None:
                 with torch.no_grad():
                     sent = layer.send(self.x, rows.degrees, False)
-                    self._gathered = layer.gather(rows.block, sent, self.x[own], own, rows.degrees[own])
+                    self._gathered = layer.gather(rows.block, sent, self.x[here], here, rows.degrees[here])
             return layer.mix([model.drop_input(part) for part in self._gathered])
         x = model.drop_input(self.x)
         transforms = layer.transforms_first(isinstance(x, SparseRows), rows.n, rows.n, rows.edges)
-        return layer.receive(rows.block, layer.send(x, rows.degrees, transforms), x[own], own, rows.degrees[own], transforms)
+        return layer.receive(rows.block, layer.send(x, rows.degrees, transforms), x[here], here, rows.degrees[here], transforms)
 
 
 class FullGraph:
@@ -249,9 +249,9 @@ class FullGraph:
         if self.strong:  # the input of the first layer has its halo already
             blocks[0] = edges
         logits = model.over(self._dense if self.strong else self._dense[: rows.rows], blocks)
-        asked = [block.exchanges for block in blocks if isinstance(block, HaloBlock)]
-        if asked != [1] * len(asked):
-            found = f"{asked} times the blocks of layers {model.hops - len(asked) + 1} to {model.hops}"
+        calls = [block.exchanges for block in blocks if isinstance(block, HaloBlock)]
+        if calls != [1] * len(calls):
+            found = f"{calls} times the blocks of layers {model.hops - len(calls) + 1} to {model.hops}"
             raise UsageError(
                 f"model {model.name}: this method exchanges rows between layers; the module asked {found} for their sources: "
                 "call h = block.sources(h) once at the start of each layer, or use method sync"

@@ -80,17 +80,17 @@ class InferenceShare(ScoredRows, ABC):
 
         A table of 5 n bytes numbers places in a few ns an entry, sorting in some 50; few entries are sorted.
         """
-        begin, own = self.indptr[rows], self.first + rows
+        begin, row_places = self.indptr[rows], self.first + rows
         counts = self.indptr[rows + 1] - begin
         sources, weights = self.entries(runs(begin, counts))
         if self.n > _TABLE * len(sources):
-            places = np.concatenate([own, np.setdiff1d(sources, own)])
+            places = np.concatenate([row_places, np.setdiff1d(sources, row_places)])
             order = np.argsort(places)
             local = order[np.searchsorted(places, sources, sorter=order)].astype(np.int32)
         else:
             named, number = np.zeros(self.n, bool), np.empty(self.n, np.int32)
-            named[sources], named[own] = True, False
-            places = np.concatenate([own, np.flatnonzero(named)])
+            named[sources], named[row_places] = True, False
+            places = np.concatenate([row_places, np.flatnonzero(named)])
             number[places] = np.arange(len(places), dtype=np.int32)
             local = number[sources]
         return Block(row_pointers(counts), local, weights, len(places)), places

@@ -99,8 +99,8 @@ def feature_block_view(
     block = GraphBlock(members, matrix.take(members), graph.weight_unit, None, labels, graph.num_classes, masks, graph.name)
     block_degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
     share = BlockShare(BlockRows(grid, layout, block, weights), features.own_rows, features.is_sparse, block_degrees)
-    held = memory(matrix.nbytes() + block.adjacency.nbytes(), features, 4 * graph.n + targets.nbytes + layout.nbytes)
-    return View(graph.name, fingerprint, adjacency, features, targets, share, held, torch.from_numpy(degrees), layout.part_order)
+    sizes = memory(matrix.nbytes() + block.adjacency.nbytes(), features, 4 * graph.n + targets.nbytes + layout.nbytes)
+    return View(graph.name, fingerprint, adjacency, features, targets, share, sizes, torch.from_numpy(degrees), layout.part_order)
 
 
 def targets_of(graph: Graph, split: str | None) -> Targets:
@@ -131,9 +131,9 @@ def block_view(
     rows = BlockRows(grid, layout, block, weights)
     replicated = targets.nbytes + (4 * block.n if degrees else 0) + layout.nbytes + (0 if parts is layout else parts.nbytes)
     share = BlockShare(rows, features.own_rows, features.source.is_sparse, own_degrees)
-    held = memory(block.adjacency.nbytes(), features.source, replicated)
+    sizes = memory(block.adjacency.nbytes(), features.source, replicated)
     return View(
-        block.name, fingerprint, adjacency, features.source, targets, share, held, all_degrees, parts.part_order, rows,
+        block.name, fingerprint, adjacency, features.source, targets, share, sizes, all_degrees, parts.part_order, rows,
         read_bytes=block.read_bytes, sampling=opened.grid.comm,
     )  # fmt: skip
 
@@ -240,6 +240,6 @@ class BlockShare(InferenceShare):
 
     def steps(self, width: int) -> list[tuple[int, int]]:
         """Cut the share into as many ranges as every other member of the process column; the last ones may be empty."""
-        own = super().steps(width)
-        most = max(self._grid.column_comm.gather_control(len(own)))
-        return own + [(self.rows, self.rows)] * (most - len(own))
+        cuts = super().steps(width)
+        most = max(self._grid.column_comm.gather_control(len(cuts)))
+        return cuts + [(self.rows, self.rows)] * (most - len(cuts))

@@ -49,9 +49,9 @@ def _timed(graph: Graph) -> list[str]:
 def rule_of(config: TimeOptions, graph: Graph) -> TimeRule | None:
     """Return the rule of time of a configuration, None for a graph without times; raises `UsageError` if it has no such times."""
     if not _timed(graph):
-        given = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
-        if given:
-            raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
+        options = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
+        if options:
+            raise UsageError(f"{', '.join(options)}: graph {graph.name!r} has no times; leave the option out")
         return None
     try:
         kind_of_times(graph, config.time_by)

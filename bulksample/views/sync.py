@@ -54,28 +54,28 @@ class SharedMeeting(Meeting):
         for comm in self._fetching:
             comm.at(f"{place} from {step['first']}", f"rank {self._rank} is at {place}")
 
-    def begin(self, epoch: int, step: int, first: int, left: int | None, told: str, ahead: bool, samples: bool) -> None:
+    def begin(self, epoch: int, step: int, first: int, left: int | None, message: str, ahead: bool, samples: bool) -> None:
         """Compare the beginning of an iteration with all ranks, also with those that are still in the one before; collective.
 
-        This rank left the iteration before after `left` steps, None if it took all, of which `told` tells errors. With `ahead`, ranks
+        This rank left the iteration before after `left` steps, None if it took all, of which `message` tells errors. With `ahead`, ranks
         sample on a thread, so those that go on meet this one as they ask for rows; otherwise they meet it as they sample. With `samples`,
         the threads of ranks that go on are sampling a bulk, and wait for this rank. Raises `UsageError` on every rank if the ranks are at
         different places.
         """
         place = f"begin epoch {epoch} at step {step} from {first}, left {left}"
-        told = f"rank {self._rank} begins epoch {epoch} at step {step}{told}"
+        message = f"rank {self._rank} begins epoch {epoch} at step {step}{message}"
         meeting = self._fetched if ahead or self._sampled is None else self._sampled
         try:
-            _compare(meeting, place, told)
+            _compare(meeting, place, message)
         except UsageError:
             if samples and self._sampled is not None and self._sampled is not meeting:
                 with suppress(UsageError):
-                    _compare(self._sampled, place, told)
+                    _compare(self._sampled, place, message)
             raise
 
 
-def _compare(comm: Comm, place: str, told: str) -> None:
-    comm.at(place, told)
+def _compare(comm: Comm, place: str, message: str) -> None:
+    comm.at(place, message)
     try:
         comm.exchange_counts([0] * comm.size, "control", "an iteration", 0)
     finally:

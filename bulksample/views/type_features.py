@@ -75,8 +75,8 @@ def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:
     """Convert rows to an input of the first layer: a float32 tensor, or sparse rows."""
     if isinstance(rows, CSR):
         return SparseRows(rows.indptr, rows.indices, rows.entries(), rows.shape[1])
-    own = rows if rows.dtype == np.float32 and rows.flags.writeable else np.array(rows, np.float32)  # torch needs writable memory
-    return torch.from_numpy(own)
+    writable = rows if rows.dtype == np.float32 and rows.flags.writeable else np.array(rows, np.float32)  # torch needs writable memory
+    return torch.from_numpy(writable)
 
 
 class TypeFeatures(FeatureSource):
@@ -103,8 +103,8 @@ class TypeFeatures(FeatureSource):
     def cut(self, rows: Mapping[str, Any], lists: Sequence[Mapping[str, Any] | None]) -> list[Any]:
         if len(lists) == 1:
             return [rows]
-        parts = {name: super(TypeFeatures, self).cut(own, [one and one[name] for one in lists]) for name, own in rows.items()}
-        return [{name: own[i] for name, own in parts.items()} for i in range(len(lists))]
+        parts = {name: super(TypeFeatures, self).cut(values, [one and one[name] for one in lists]) for name, values in rows.items()}
+        return [{name: values[i] for name, values in parts.items()} for i in range(len(lists))]
 
     def ask(self, fetches: Sequence[Mapping[str, np.ndarray]]) -> list[Callable[[], Fetching]]:
         begins = {name: source.ask([vertices[name] for vertices in fetches]) for name, source in self.held.items()}
@@ -120,7 +120,7 @@ class TypeFeatures(FeatureSource):
         return lambda: vertices if self.learned else self.ids(vertices)
 
     def _started(self, begin: Mapping[str, Callable[[], Fetching]]) -> Fetching:
-        under_way = {name: own() for name, own in begin.items()}
+        under_way = {name: start() for name, start in begin.items()}
         return lambda: {name: under_way[name]() for name in self.needed}
 
     def ids(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
@@ -135,11 +135,11 @@ def whole_features(
     graph: Graph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0, shared_by: Comm | None = None
 ) -> TypeFeatures:  # fmt: skip
     """Return the features of a graph that this rank, or its machine, holds whole; see `Features` for the options."""
-    held: dict[str, FeatureSource] = {
+    sources: dict[str, FeatureSource] = {
         kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads, shared_by)
         for kind in _with_features(graph, needed)
     }
-    return TypeFeatures(needed, held, _width(graph))
+    return TypeFeatures(needed, sources, _width(graph))
 
 
 def block_features(
@@ -155,15 +155,15 @@ def block_features(
     """
     kinds, counts = _with_features(graph, needed), counted or (lambda name: access_count(graph, name))
     caches = cache_shares(graph, [kind.name for kind in kinds], codec, cache_bytes)
-    held: dict[str, FeatureSource] = {}
+    sources: dict[str, FeatureSource] = {}
     for kind in kinds:
         members, column = blocks.members(kind.name), blocks.grid.column_comm
         if isinstance(kind.features, CSR) and (codec != "fp32" or cache_bytes):
             raise UsageError(f"features of type {kind.name!r} are sparse and travel without a codec or cache: use fp32 and 0")
         rows = blocks.take(kind.name, checked_features(kind.features, norm, kind.name))
         access = counts(kind.name)[members] if caches[kind.name] else None
-        held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
-    return TypeFeatures(needed, held, _width(graph), blocks, learned)
+        sources[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
+    return TypeFeatures(needed, sources, _width(graph), blocks, learned)
 
 
 def cache_shares(graph: Graph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:
@@ -177,7 +177,7 @@ def access_count(graph: Graph, name: str) -> np.ndarray:
     """Return the number of edges of all relations that begin in each vertex of a type: int64, shape (n,)."""
     count = graph.type(name).count
     columns = [relation.adjacency.indices for relation in graph.relations if relation.source == name]
-    return sum((np.bincount(own, minlength=count) for own in columns), np.zeros(count, np.int64))
+    return sum((np.bincount(indices, minlength=count) for indices in columns), np.zeros(count, np.int64))
 
 
 def _with_features(graph: Graph, needed: Collection[str]) -> list[VertexType]:

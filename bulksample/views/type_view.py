@@ -118,8 +118,8 @@ def type_view(
     """Return the view of a rank that scores an even share of the vertices of the type, among the ranks of a communicator."""
     kind, blocks = targets.kind, features.blocks
     assert kind.labels is not None
-    own = np.array_split(np.arange(kind.count, dtype=np.int32), comm.size)[comm.rank]
-    share = ScoredRows(own, kind.labels[own], {split: mask[own] for split, mask in kind.masks.items()})
+    scored = np.array_split(np.arange(kind.count, dtype=np.int32), comm.size)[comm.rank]
+    share = ScoredRows(scored, kind.labels[scored], {split: mask[scored] for split, mask in kind.masks.items()})
     made = View(targets.graph.name, fingerprint, relations, features, targets, share)
     made.memory = memory(relations.held_bytes, features, targets.nbytes + (0 if blocks is None else blocks.nbytes()))
     if isinstance(relations, PartitionedRelations):

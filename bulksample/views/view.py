@@ -151,11 +151,11 @@ class View:
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
         """Return labels in the form that a loss takes (`as_numbers`). A vertex that is not a seed of this view counts as unlabelled."""
-        own, labels = self.seeds, self.labels
-        if not len(own):
+        known, labels = self.seeds, self.labels
+        if not len(known):
             return as_numbers(without_label(np.zeros((len(seeds), *labels.shape[1:]), labels.dtype), slice(None)))
-        at = np.minimum(np.searchsorted(own, seeds), len(own) - 1)
-        return as_numbers(without_label(labels[at], own[at] != seeds))
+        at = np.minimum(np.searchsorted(known, seeds), len(known) - 1)
+        return as_numbers(without_label(labels[at], known[at] != seeds))
 
 
 def memory(adjacency: int, features: FeatureSource, replicated: int) -> dict[str, int]:
