@@ -99,7 +99,11 @@ def predict(
         outputs = typed_outputs(kept, opened, threads, at)
     else:
         outputs = [own_outputs(kept, model, opened, threads) if config.is_own_model else plain_outputs(kept, opened, memory)]
-    return _prediction(kept, opened, outputs, _may_be_graph_of_run(graph, opened, state))
+    if opened.plain:  # one in memory does not know the digest of its store
+        same = isinstance(graph, Graph) or state.get("graph") in (shared_fingerprint(graph, SerialComm()), fingerprint(opened))
+    else:
+        same = state.get("graph") == shared_fingerprint(opened, SerialComm())
+    return _prediction(kept, opened, outputs, same)
 
 
 def _prediction(kept: Checkpoint, graph: Graph, outputs_by_type: list[TypeOutputs], same: bool) -> Prediction:
@@ -131,13 +135,6 @@ def _scores(logits: torch.Tensor, kind: VertexType, name: str, metric: str | Non
     if kind.target == "class":
         return accuracies(logits, kind.labels, kind.masks, SerialComm())
     return score_logits(logits, kind.labels, kind.masks, name, SerialComm(), metric or METRICS[kind.target or "class"][0])
-
-
-def _may_be_graph_of_run(source: Source, graph: Graph, state: dict[str, Any]) -> bool:
-    """Return False if this is another graph than that of the run; a plain graph in memory does not know the digest of its store."""
-    if not graph.plain:
-        return state.get("graph") == shared_fingerprint(graph, SerialComm())
-    return isinstance(source, Graph) or state.get("graph") in (shared_fingerprint(source, SerialComm()), fingerprint(graph))
 
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:

@@ -31,13 +31,13 @@ from ..graph import NODE
 from ..loading.division import EpochShare, SeedGroups
 from ..loading.loader import BulkLoader
 from ..local_adjacency import LocalAdjacency
-from ..nn.relational import Schema
+from ..nn.layers import Input
 from ..samplers import Sampler
 from ..samplers.inclusion import check_inclusion, inclusion_probability
 from ..sparse import CSR
-from ..views.features import Features, StoredFeatures, checked_features
-from ..views.plain_view import BlockFeatures, features_of_block, stored_rows
-from ..views.type_features import RemoteFeatures, TypeFeatures, block_features, whole_features
+from ..views.features import Features, StoredFeatures, checked_features, normalized
+from ..views.plain_view import BlockFeatures, features_of_block
+from ..views.type_features import RemoteFeatures, TypeFeatures, as_input, block_features, whole_features
 from ..views.type_view import TypeTargets
 from .source import ViewRequest, directory_of
 
@@ -125,7 +125,12 @@ def features_by_block(config: TrainOptions, request: ViewRequest, opened: OpenBl
         counts = np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices)
         return np.asarray(comm.allreduce(counts, "topology")[members])
 
-    return BlockFeatures(remote_features(config, request, references, draws)[1], stored_rows(source, vertices, config.feature_norm))
+    def own_rows(first: int, last: int) -> Input:
+        x = load_feature_rows(source, vertices[first:last])
+        assert x is not None
+        return as_input(normalized(x, config.feature_norm))
+
+    return BlockFeatures(remote_features(config, request, references, draws)[1], own_rows)
 
 
 def remote_features(
@@ -152,15 +157,15 @@ def features_by_type(
 ) -> TypeFeatures:
     """Open the features of the types that the model reads, whole or in block rows; collective."""
     placement, comm, graph, schema = request.placement, request.comm, targets.graph, targets.schema
+    needed, learned = schema.types_of_layers(config.layers)[0], config.featureless == "embedding"
     if not placement.shards_features:
-        shared = request.shared_by
-        take = partial(whole_type_features, config, targets, schema, request.gather_threads, shared)
+        shared, norm, storage = request.shared_by, config.feature_norm, config.feature_storage
+        take = partial(whole_features, graph, needed, norm, storage, request.gather_threads, shared)
         return take() if shared else together(comm, take)  # the ranks of a machine convert features together
     blocks = TypeLayouts.open(graph, placement, placement.feature_grid(comm), config.seed)
     counted: Callable[[str], np.ndarray] | None = relations.references if isinstance(relations, PartitionedRelations) else None
     if config.cache_bytes and config.cache_by == "frequency":
         counted = _counts_of_draws(config, request, targets, relations)
-    needed, learned = schema.types_of_layers(config.layers)[0], config.featureless == "embedding"
     featureless = [name for name in needed if not schema.widths[name]]
     if learned and featureless and config.fetch_together > 1:
         raise UsageError(
@@ -168,22 +173,6 @@ def features_by_type(
             f"mini-batch at a time; got fetch_together {config.fetch_together}: use 1, featureless constant or features replicated"
         )
     return block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted, learned)
-
-
-def whole_type_features(
-    config: TrainOptions, targets: TypeTargets, schema: Schema, gathering: int = 0, shared_by: Comm | None = None
-) -> TypeFeatures:  # fmt: skip
-    """Return the features of the types that a model of this schema reads, whole on this rank or, with `shared_by`, on its machine."""
-    needed = schema.types_of_layers(config.layers)[0]
-    return whole_features(targets.graph, needed, config.feature_norm, config.feature_storage, gathering, shared_by)
-
-
-def embedding_bytes(config: TrainOptions, schema: Schema, blocks: TypeLayouts | None) -> int:
-    """Return the bytes of the learned rows that this rank holds."""
-    learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
-    if config.featureless == "constant":
-        return 4 * config.hidden * len(learned)
-    return 4 * config.hidden * sum(schema.counts[name] if blocks is None else len(blocks.members(name)) for name in learned)
 
 
 def _counts_of_draws(

@@ -48,11 +48,10 @@ from .source import Source
 
 def links_of(view: View) -> LinkExamples:
     """Return the edges that are examples of a view."""
-    view.links = view.links or view.targets.links
-    if view.links is None:
+    if view.targets.links is None:
         assert view.adjacency.whole_matrix is not None
-        view.links = LinkExamples.of(Graph(view.adjacency.whole_matrix, name=view.name))
-    return view.links
+        view.targets.links = LinkExamples.of(Graph(view.adjacency.whole_matrix, name=view.name))
+    return view.targets.links
 
 
 class EdgeLoader(BulkLoader):

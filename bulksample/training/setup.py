@@ -30,9 +30,10 @@ from ..nn.relational import RelationalGnn, Schema
 from ..samplers import Sage, Sampler
 from ..views.plain_view import block_view, feature_block_view, targets_of, whole_view
 from ..views.seed_times import SeedTimes
+from ..views.type_features import whole_features
 from ..views.type_view import LinkTargets, TypeTargets, type_view
 from ..views.view import View, as_weighed
-from .feature_setup import check_cache, embedding_bytes, features_by_block, features_by_type, remote_features, whole_type_features
+from .feature_setup import check_cache, features_by_block, features_by_type, remote_features
 from .link_batches import without_labels
 from .source import ViewRequest, directory_of, link_rule, load_graph, seed_times_of, target_of_run
 
@@ -115,7 +116,7 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> View:
     view = block_view(opened, grid, request.backend, features, request.fingerprint, seeds, request.weighted, uses_degrees)
     if links:
         rows = PlainRows(opened)
-        view.links = examples = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
+        view.targets.links = examples = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
         together(comm, lambda: links.check_absent(rows.graph, examples.rows))
     return view
 
@@ -163,12 +164,18 @@ def whole_type_view(
 ) -> View:  # fmt: skip
     """Open a graph of relations, or a part of one, whole on this rank; sends nothing. The model has `schema`, by default the targets'."""
     relations, schema = LocalAdjacency(targets.graph, backend, by_type=True), schema or targets.schema
-    features = whole_type_features(config, targets, schema)
+    needed = schema.types_of_layers(config.layers)[0]
+    features = whole_features(targets.graph, needed, config.feature_norm, config.feature_storage)
     return _with_embeddings(config, schema, type_view(targets, relations, features, SerialComm(), fingerprint))
 
 
 def _with_embeddings(config: TrainOptions, schema: Schema, view: View) -> View:
-    view.memory["embeddings"] = embedding_bytes(config, schema, view.features.blocks)
+    """Return a view whose `memory` has the bytes of the learned rows that this rank holds."""
+    learned, blocks = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]], view.features.blocks
+    rows = len(learned)
+    if config.featureless != "constant":
+        rows = sum(schema.counts[name] if blocks is None else len(blocks.members(name)) for name in learned)
+    view.memory["embeddings"] = 4 * config.hidden * rows
     return view
 
 

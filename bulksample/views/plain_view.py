@@ -12,7 +12,6 @@ Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural net
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ import torch
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.feature_exchange import RowExchange
-from ..distributed.matrix.graph_block import GraphBlock, load_feature_rows
+from ..distributed.matrix.graph_block import GraphBlock
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.open_graph import OpenBlock
 from ..graph import Graph
@@ -30,9 +29,9 @@ from ..graph.minibatch import Block
 from ..local_adjacency import LocalAdjacency
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
-from .features import Features, FeatureSource, checked_features, normalized
+from .features import Features, FeatureSource, checked_features
 from .inference_share import InferenceShare, Neighborhood, even_work
-from .type_features import RemoteFeatures, as_input
+from .type_features import RemoteFeatures
 from .view import BlockRows, Targets, View, as_index, as_weighed, mean_weights, memory
 
 RowReader = Callable[[int, int], Input]  # features of rows a to b - 1 of a block
@@ -53,17 +52,6 @@ def features_of_block(
     x = checked_features(opened.block.features, norm, opened.block.name)
     features = RemoteFeatures(grid.column_comm, opened.layout, x, norm, codec, cache_bytes, access_count, wanted)
     return BlockFeatures(features, features.own_rows)
-
-
-def stored_rows(directory: str | os.PathLike[str], vertices: np.ndarray, norm: str) -> RowReader:
-    """Return the access to features in the files of a store, for the vertices of a block."""
-
-    def read(a: int, b: int) -> Input:
-        x = load_feature_rows(directory, vertices[a:b])
-        assert x is not None
-        return as_input(normalized(x, norm))
-
-    return read
 
 
 def whole_view(

@@ -46,7 +46,9 @@ class Targets:
     seeds: np.ndarray  # int32, shape (m,), ascending, the same on every rank
     labels: np.ndarray  # int64 of shape (m,), or int8 or float32 of shape (m, t); see `bulksample.graph.labels`
     num_classes: int  # the width of the output of a model; see `Graph.num_classes`
-    links: LinkExamples | None = None  # the edges of a relation to train on, and their negatives
+    links: LinkExamples | None = (
+        None  # the edges to train on; None where nobody has asked for those of a whole adjacency
+    )
     rule: TimeRule | None = None  # of time, for links
     first_of_ends: tuple[int, int] = (0, 0)  # the numbers of the first source and destination of links in the numbering of all vertices
     relations_of_row = 1  # the most relations from which a row draws
@@ -96,7 +98,6 @@ class View:
     read_bytes: int = 0  # read from the store; 0 of a graph that is mapped or given in memory
     sampling: Comm | None = None  # of the adjacency: sampling runs on a thread of its own, so nothing else uses it
     edges: EdgeSource | None = None  # fetches what a graph says of its edges
-    links: LinkExamples | None = None  # the edges to train on; None where nobody has asked for those of a whole adjacency
     meeting: Meeting = field(default_factory=Meeting)
     stream_sync: StreamSync = field(default_factory=StreamSync)
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))  # of `degrees` and of fetched features

@@ -97,8 +97,10 @@ class TrainerServer(Participant):
         """Admit trainers, and start them if the listening port was 0."""
         config = self._config
         parameters = sum(parameter.numel() for parameter in context.model.parameters())
+        threads = config.threads or max(1, processors() // config.trainers)  # of this machine, shared among the trainers
+        invitation = config.model_dump(mode="json", exclude={"token_file"}) | {"threads": threads}
         self._registry = registry = TrainerRegistry(
-            self._listener, self._token, config.trainers, self._invitation(), {"version": __version__, "graph": self._fingerprint},
+            self._listener, self._token, config.trainers, invitation, {"version": __version__, "graph": self._fingerprint},
             self._welcome, lambda: self._current_weights(context),
             lambda answer, pushed: fault_of(answer, pushed, parameters, config.max_update), config.grace, config.timeout, config.quiet,
         )  # fmt: skip
@@ -115,11 +117,6 @@ class TrainerServer(Participant):
         registry.wait_for(config.trainers, time.monotonic() + config.timeout)
         self._next = time.monotonic()
         self._count_traffic()
-
-    def _invitation(self) -> dict[str, Any]:
-        """Return the configuration of a trainer: this run's, with the threads of the machine shared among the trainers."""
-        threads = self._config.threads or max(1, processors() // self._config.trainers)
-        return self._config.model_dump(mode="json", exclude={"token_file"}) | {"threads": threads}
 
     def _welcome(self, part: int) -> list[Frame]:
         """Return the frames for a new trainer of a part, after that part has its original vertices again."""
