@@ -78,7 +78,7 @@ class Inverse(Grappa):
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
         local, seeds = self.local, self.local.view.seeds
         covered = walk_coverage(local.relations, 1)[local.target][seeds]
-        raw = 1 / np.maximum(covered, 1 / np.maximum(local.degrees[seeds], 1))
+        raw = 1 / np.maximum(covered, 1 / np.maximum(local.relations[0].degrees[seeds], 1))
         n, total = self.comm.allreduce(np.array([len(raw), raw.sum()]), "control")
         return raw * (n / total), 1.0
 

@@ -302,7 +302,7 @@ def test_ranks_without_rows_take_part(tmp_path, method, model):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "got form naive with method 'retexo'"),
-    ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
+    ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiples of the number of heads"),
     ({"client_vertices": 2}, "client_vertices is an option of the method 'retexo-federated'"),
     ({"method": "retexo-federated", "client_vertices": 0}, "client_vertices"),
     ({"method": "full", "refine": 2}, "refine is an option of the method 'retexo'"),
