@@ -86,10 +86,10 @@ class RelationalLayer(nn.Module):
         `source` is `of_sources` of the sources of the block, `destination` the rows of its destinations, shape (D, width_in).
         """
 
-    def own_rows(self, name: str, own: torch.Tensor) -> torch.Tensor:
+    def own_rows(self, name: str, before: torch.Tensor) -> torch.Tensor:
         """Return what vertices of a type have without their edges: shape (D, width_out) from shape (D, width_in)."""
         place = self.destinations.index(name)
-        return torch.addmm(self.bias[place], own, self.own[place])
+        return torch.addmm(self.bias[place], before, self.own[place])
 
     def forward(self, block: LayerBlocks, x: Rows) -> Rows:
         """Return the new rows of each type among the destinations of the layer."""

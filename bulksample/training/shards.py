@@ -43,8 +43,8 @@ def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tenso
     """
     if not context.model.shards or _grid(context).column:
         return
-    column, own = _grid(context).column_comm, own_shard(context)
-    parts = {**own, **{f"{_IDS}{name}": torch.from_numpy(_members(context, name).copy()) for name in context.model.shards}}
+    column, shards = _grid(context).column_comm, own_shard(context)
+    parts = {**shards, **{f"{_IDS}{name}": torch.from_numpy(_members(context, name).copy()) for name in context.model.shards}}
     for turn in range(column.size):
         shard = {}
         for name, part in sorted(parts.items()):  # those of the rank whose turn it is

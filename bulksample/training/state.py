@@ -171,9 +171,9 @@ def check_tensors(folder: Path, context: TrainingContext, tensors: dict[str, tor
     if foreign := sorted(names - expected.keys()):
         raise _damaged(folder, f"its tensor {foreign[0]} is of no part of this run")
     for name in sorted(names):
-        found, right = tensors[name], expected[name]
-        if found.shape != right.shape or found.dtype != right.dtype:
-            was = f"{tuple(found.shape)} of {found.dtype}"
+        saved, right = tensors[name], expected[name]
+        if saved.shape != right.shape or saved.dtype != right.dtype:
+            was = f"{tuple(saved.shape)} of {saved.dtype}"
             raise _damaged(folder, f"its tensor {name} has the shape {was}; this run needs {tuple(right.shape)} of {right.dtype}")
     for name in (f"{one}.step" for one in sorted(moments)):
         if not (float(tensors[name]) >= 1 and float(tensors[name]).is_integer()):

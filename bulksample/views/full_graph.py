@@ -58,8 +58,8 @@ class HaloRows:
         self.halo = Halo(comm, layout, matrix)
         number = np.empty(len(order), np.int32)  # of the rows of the block, in the order of `vertices`
         number[order] = np.arange(len(order), dtype=np.int32)
-        own = self.halo.sources < len(order)
-        self.halo.sources[own] = number[self.halo.sources[own]]
+        is_local = self.halo.sources < len(order)
+        self.halo.sources[is_local] = number[self.halo.sources[is_local]]
         self.halo.requested = [number[requested] for requested in self.halo.requested]
         self.labels = np.full(len(order), -1, np.int64) if block.labels is None else block.labels[order]
         self.masks = {split: mask[order] for split, mask in block.masks.items()}

@@ -140,11 +140,11 @@ class WholeShare(InferenceShare):
         self.all_degrees = torch.from_numpy(degrees)
         self.bounds = even_work(self._matrix.indptr, comm.size)
         self.first, last = int(self.bounds[comm.rank]), int(self.bounds[comm.rank + 1])
-        self.rows, own = last - self.first, slice(self.first, last)
+        self.rows, share = last - self.first, slice(self.first, last)
         self.vertices = np.arange(self.first, last, dtype=np.int32)
-        self.indptr, self.degrees = self._matrix.indptr[self.first : last + 1], self.all_degrees[own]
-        self.labels = None if graph.labels is None else graph.labels[own]
-        self.masks = {split: mask[own] for split, mask in graph.masks.items()}
+        self.indptr, self.degrees = self._matrix.indptr[self.first : last + 1], self.all_degrees[share]
+        self.labels = None if graph.labels is None else graph.labels[share]
+        self.masks = {split: mask[share] for split, mask in graph.masks.items()}
 
     def compute_on(self, features: FeatureSource, all_degrees: torch.Tensor) -> None:
         """Take features and degrees from another device from now on."""
@@ -193,16 +193,16 @@ class BlockShare(InferenceShare):
         self._layout, self._grid, self._own_rows = rows.layout, grid, own_rows
         self.comm, self.gathered = grid.comm, grid.replication / grid.comm.size
         self.bounds = even_work(block.adjacency.indptr, grid.replication)
-        own = slice(int(self.bounds[grid.column]), int(self.bounds[grid.column + 1]))
-        self._own, self._indices, self._weights = own, block.adjacency.indices, rows.weights
-        self.n, self.rows, self.sparse = block.n, own.stop - own.start, sparse
+        share = slice(int(self.bounds[grid.column]), int(self.bounds[grid.column + 1]))
+        self._own, self._indices, self._weights = share, block.adjacency.indices, rows.weights
+        self.n, self.rows, self.sparse = block.n, share.stop - share.start, sparse
         self.edges = int(grid.column_comm.allreduce(np.array([block.adjacency.nnz]), "control")[0])
-        self.indptr = block.adjacency.indptr[own.start : own.stop + 1]
-        self.degrees = torch.from_numpy(degrees[own])
-        self.vertices = block.vertices[own]
-        self.labels = None if block.labels is None else block.labels[own]
-        self.masks = {split: mask[own] for split, mask in block.masks.items()}
-        self.first = int(self._layout.bounds[grid.row]) + own.start
+        self.indptr = block.adjacency.indptr[share.start : share.stop + 1]
+        self.degrees = torch.from_numpy(degrees[share])
+        self.vertices = block.vertices[share]
+        self.labels = None if block.labels is None else block.labels[share]
+        self.masks = {split: mask[share] for split, mask in block.masks.items()}
+        self.first = int(self._layout.bounds[grid.row]) + share.start
 
     def places(self, vertices: np.ndarray) -> np.ndarray:
         return self._layout.places(vertices)

@@ -43,8 +43,8 @@ class RemoteFeatures(FeatureSource):
         self.exchange: RowExchange | SparseRowExchange
         if isinstance(self.block, CSR):
             if codec != "fp32" or cache_bytes:
-                asked = f"feature_codec {codec} and cache_bytes {cache_bytes}"
-                raise UsageError(f"the features are sparse and travel without a codec or cache; got {asked}: use fp32 and 0")
+                options = f"feature_codec {codec} and cache_bytes {cache_bytes}"
+                raise UsageError(f"the features are sparse and travel without a codec or cache; got {options}: use fp32 and 0")
             self.exchange = SparseRowExchange(column, layout.bounds, self.block)
         else:
             names = layout.members(column.rank)
@@ -109,8 +109,8 @@ class TypeFeatures(FeatureSource):
     def ask(self, fetches: Sequence[Mapping[str, np.ndarray]]) -> list[Callable[[], Fetching]]:
         begins = {name: source.ask([vertices[name] for vertices in fetches]) for name, source in self.held.items()}
         for name in [name for name in self.needed if name not in self.held]:
-            begins[name] = [partial(self._known, own) for own in self._named(name, [vertices[name] for vertices in fetches])]
-        return [partial(self._started, {name: own[i] for name, own in begins.items()}) for i in range(len(fetches))]
+            begins[name] = [partial(self._known, named) for named in self._named(name, [vertices[name] for vertices in fetches])]
+        return [partial(self._started, {name: of_type[i] for name, of_type in begins.items()}) for i in range(len(fetches))]
 
     def _named(self, name: str, lists: Sequence[np.ndarray]) -> Sequence[Any]:
         """Return the vertices of a type without features for each fetch, or what their owners have been asked for."""
