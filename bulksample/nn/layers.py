@@ -216,9 +216,7 @@ class GatLayer(Layer):
 
     linear = False  # the scores are made of transformed rows
 
-    def __init__(
-        self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None, averaged: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None, averaged: bool = False) -> None:
         super().__init__(width_in, width_out)
         self.heads, self.width, self.averaged = heads, width_out if averaged else width_out // heads, averaged
         self.weight = xavier(width_in, heads * self.width, generator)

@@ -159,9 +159,7 @@ def _target(config: TrainOptions, graph: Graph, request: ViewRequest) -> tuple[V
     return kind, times
 
 
-def whole_type_view(
-    config: TrainOptions, targets: TypeTargets, backend: Backend, fingerprint: str, schema: Schema | None = None
-) -> View:  # fmt: skip
+def whole_type_view(config: TrainOptions, targets: TypeTargets, backend: Backend, fingerprint: str, schema: Schema | None = None) -> View:
     """Open a graph of relations, or a part of one, whole on this rank; sends nothing. The model has `schema`, by default the targets'."""
     relations, schema = LocalAdjacency(targets.graph, backend, by_type=True), schema or targets.schema
     needed = schema.types_of_layers(config.layers)[0]

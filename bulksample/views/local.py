@@ -92,9 +92,7 @@ class LocalPart:
         return FullGraph(LocalRows(self.view, self.relations[0].matrix), strong)
 
 
-def local_part(
-    whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, is_seed: np.ndarray
-) -> LocalPart:  # fmt: skip
+def local_part(whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Input, degrees: np.ndarray, is_seed: np.ndarray) -> LocalPart:
     """Make the part of a graph in block rows that has these arrays; `is_seed` is True for the seeds that this rank trains on."""
     features = Features(Graph(matrix, features=stored(x), name=whole.name))
     seeds = np.searchsorted(vertices[:rows], whole.seeds[is_seed]).astype(np.int32)
