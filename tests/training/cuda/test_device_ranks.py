@@ -72,7 +72,7 @@ def test_rows_fetched_by_devices_equal_those_of_the_host(p, how):
             expected = [begin()() for begin in source.ask(several)]  # their ids travel at once
             sent, tally = since(comm, tally), dict(comm.tally)
             for begin, own in zip(there.ask(several), expected, strict=True):
-                assert begin().wait().numpy().tobytes() == own.numpy().tobytes()
+                assert begin()().numpy().tobytes() == own.numpy().tobytes()
             assert since(comm, tally) == sent
 
     on_threads(p, body)
@@ -85,9 +85,9 @@ def test_two_fetches_overlap():
         there, asked = DeviceRemoteFeatures(emulated_card(), source, GroupTensorComm(comm, "gloo"), 1 << 30), rows.asked[comm.rank]
         first, second = there.start(asked), there.start(asked[::-1].copy())
         expected = source.fetch(asked)
-        assert torch.equal(first.wait(), expected)
-        assert torch.equal(second.wait(), expected.flip(0))
-        assert first.wait() is first.wait()
+        assert torch.equal(first(), expected)
+        assert torch.equal(second(), expected.flip(0))
+        assert first() is first()
 
     on_threads(3, body)
 
@@ -96,9 +96,9 @@ def test_training_waits_for_rows_that_arrive():
     notes = []
     there = DeviceRemoteFeatures(emulated_card(notes), Rows(2, 1).source(SerialComm()), HostTensorComm(SerialComm()), 1 << 30)
     first, second = (there.start(np.zeros(1, np.int32)) for _ in range(2))
-    second.wait()
+    second()
     assert notes == [("fetch", "record", "fetch 0"), ("train", "wait", "fetch 0")]
-    first.wait()
+    first()
     assert notes[2:] == [("fetch", "record", "fetch 1"), ("train", "wait", "fetch 1")]
 
 
