@@ -35,8 +35,7 @@ def edges_of_ranks(folder, **options):
 
     def rank(comm):
         local = trainer(folder, comm, **WHOLE, method="cofree", **options).method.local
-        matrix = local.relations[0].matrix
-        rows, columns = local.vertices[matrix.row_of_entry()], local.vertices[matrix.indices]
+        rows, columns = local.vertices[(matrix := local.relations[0].matrix).row_of_entry()], local.vertices[matrix.indices]
         return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
     return on_threads(2, rank)
