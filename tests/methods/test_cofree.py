@@ -56,10 +56,8 @@ def test_every_edge_lies_in_one_part_and_the_weights_of_copies_add_up_to_one(sto
 
     edges, weight = np.zeros((graph.n, graph.n)), np.zeros(graph.n)
     for local, weights in on_threads(p, rank):
-        held = (matrix := local.relations[0].matrix).validate().to_scipy().toarray() * (
-            graph.weight_unit if matrix.values is not None else 1
-        )
-        edges[np.ix_(local.vertices, local.vertices)] += held
+        unit = graph.weight_unit if (matrix := local.relations[0].matrix).values is not None else 1
+        edges[np.ix_(local.vertices, local.vertices)] += matrix.validate().to_scipy().toarray() * unit
         np.add.at(weight, local.vertices[local.view.seeds], weights)
         np.testing.assert_array_equal(local.view.features.fetch(np.arange(len(local.vertices))).numpy(), graph.features[local.vertices])
         np.testing.assert_array_equal(local.view.labels, graph.labels[local.vertices[local.view.seeds]])
