@@ -10,7 +10,7 @@ Only integers and the operations of `random_words` decide edges, labels and spli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
-from .edge_keys import distinct, from_keys, put_keys
+from .edges import from_keys, sorted_keys
 from .random_words import RangeLookup, Words, chunks, exp, log, normal, scaled, threshold, unit_open
 
 _CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
@@ -115,7 +115,7 @@ def dcsbm(
         raise UsageError(f"got n = {n}, degree {degree}, chunk {chunk}; use n from 0 to {MAX_VERTICES}, degree from 0, chunk from 1")
     words, communities = Words(seed, backend), recipe.communities_for(n, degree)
     vertices = _vertices(words, recipe, communities, n)
-    adjacency = from_keys(_edges(words, recipe, vertices, n * degree // 2, chunk), n)
+    adjacency = from_keys(sorted_keys(_edges(words, recipe, vertices, n * degree // 2, chunk), 2 * (n * degree // 2)), n)
     return Graph(
         adjacency,
         features=_features(words, recipe, communities, vertices) if recipe.features else None,
@@ -153,8 +153,8 @@ def _vertices(words: Words, model: BlockModel, communities: int, n: int) -> _Ver
     return _Vertices(kind, community, log_weight, np.maximum(weight >> excess, 1))
 
 
-def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> np.ndarray:
-    """Draw the edges and return the sorted, distinct keys of both directions."""
+def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Draw the edges, and yield the rows and columns of both directions a piece at a time."""
     # In order of community, the weights of a community are a range of the running sum of all weights.
     order = np.argsort(vertices.community, kind="stable")
     running = np.concatenate([[0], np.cumsum(vertices.weight[order])])
@@ -162,9 +162,6 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
     low, total = running[bounds], int(running[-1])
     order, wheel = order.astype(np.int32), RangeLookup(running)
     inside = threshold(model.homophily)
-
-    keys = np.empty(2 * pairs, np.int64)
-    filled = 0
     for first, count in chunks(pairs, chunk):
         coin, *ends = words.of(Substream.BLOCK_MODEL_EDGE, first, count).T
         high, middle, low_word = (word.astype(np.uint64) for word in ends)
@@ -176,12 +173,8 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
         span = np.where(stays, low[home + 1], total) - start
         v = order[wheel.find(start + scaled(there, 48, span))]
         apart = u != v
-        u, v = u[apart], v[apart]
-        for row, column in ((u, v), (v, u)):
-            filled = put_keys(keys, filled, row, column)
-    keys = keys[:filled]
-    keys.sort()
-    return distinct(keys)
+        yield u[apart], v[apart]
+        yield v[apart], u[apart]
 
 
 def _directions(words: Words, substream: Substream, count: int, f: int) -> np.ndarray:

@@ -1,17 +1,22 @@
 """Build an adjacency from a list of edges: one 64-bit key per edge, sorted in place.
 
-A key is ``row << 32 | column``, so sorted keys are the canonical matrix. The keys and the result take 12 bytes an entry for a graph
-without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
-More of them are sorted on the disk, see `edge_keys`. `add_reverses` turns edges of relations around.
+A key is ``row << 32 | column``, so sorted and distinct keys are the canonical matrix. The keys and the result take 12 bytes an entry for a
+graph without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
+`add_reverses` turns edges of relations around.
+
+More keys than memory holds are divided by rows into buckets of a file, and sorted one bucket at a time. They are made twice, once to count
+and once to write them. The disk holds 8 bytes a key and then 4 bytes an entry, in unnamed files that end with the process; memory holds the
+row pointers and a bucket.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 
@@ -19,9 +24,11 @@ from ..errors import DataError, UsageError
 from ..graph import Graph, Relation
 from ..mapped import pieces
 from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers
-from . import edge_keys
-from .edge_keys import STEP, diagonal, distinct, from_keys, put_keys
 
+STEP = 2**22  # keys processed at a time, which bounds temporary arrays
+COLUMN = np.int64(2**32 - 1)
+BUCKET = 2**25  # keys, 268 MB
+_BIN_BITS = 16  # of the number of a bin of rows; a bucket consists of whole bins
 SELF_LOOPS = ("keep", "drop", "error")
 DUPLICATES = ("sum", "max", "error")
 
@@ -55,7 +62,7 @@ def adjacency(
     ids : shape (n,), optional
         The user's names of the vertices, for messages.
     scratch : path, optional
-        Sort edges without weights in files of this folder if there are more than `edge_keys.BUCKET`. The columns are then mapped.
+        Sort edges without weights in files of this folder if there are more than `BUCKET`. The columns are then mapped.
 
     Raises
     ------
@@ -79,19 +86,17 @@ def adjacency(
     kept, unit = len(loops) if self_loops == "keep" else 0, 1.0
     listed = len(sources) - len(loops) + kept
     total = len(sources) * (1 + undirected) - len(loops) * undirected
-    on_disk = scratch is not None and weights is None and total > edge_keys.BUCKET
+    on_disk = scratch is not None and weights is None and total > BUCKET
     if len(loops) and self_loops == "drop" and not on_disk:
         keep = sources != targets
         sources, targets = sources[keep], targets[keep]
         weights = None if weights is None else weights[keep]
     if scratch is not None and on_disk:
-        matrix, entries = edge_keys.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
+        matrix, entries = matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
     elif weights is not None:
         matrix, entries, unit = _weighted(sources, targets, n, weights, undirected, duplicates)
     else:
-        keys = _both_ways(sources, targets, undirected)
-        keys.sort()
-        keys = distinct(keys)
+        keys = sorted_keys(_pairs(sources, targets, undirected), total)
         entries = diagonal(keys)  # before there is a matrix beside the keys
         matrix = from_keys(keys, n)
     if undirected:  # v -> u repeats u -> v; a self loop has one entry
@@ -133,33 +138,25 @@ def _memory_bytes() -> int:
         return 2**63
 
 
-def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np.ndarray:
-    """Return the keys of all edges, then those of the reversed edges if `undirected`; a self loop is not reversed."""
-    e = len(sources)
-    keys = np.empty(e + (e - len(_loops(sources, targets)) if undirected else 0), np.int64)
-    back = e
-    for (start, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
-        put_keys(keys, start, v, u)
-        if undirected:
-            there = u != v
-            back = put_keys(keys, back, u[there], v[there])
-    return keys
-
-
 def _loops(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the positions of the self loops."""
     both = zip(pieces(sources, STEP), pieces(targets, STEP), strict=True)
     return np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
 
 
-def _key_pieces(sources: np.ndarray, targets: np.ndarray, undirected: bool, loops: bool) -> Iterator[np.ndarray]:
-    """Yield the keys of all edges and, if `undirected`, of the reversed ones, a piece at a time; without `loops` none of self loops."""
+def _pairs(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows and columns of all edges, a piece at a time, and those of the reversed ones if `undirected`; self loops have none."""
     for (_, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
-        u, v = u.astype(np.int64), v.astype(np.int64)
-        there = u != v
-        yield v << 32 | u if loops else (v << 32 | u)[there]
+        yield v, u
         if undirected:
-            yield (u << 32 | v)[there]
+            yield u[u != v], v[u != v]
+
+
+def _key_pieces(sources: np.ndarray, targets: np.ndarray, undirected: bool, loops: bool) -> Iterator[np.ndarray]:
+    """Yield the keys of `_pairs`; without `loops` none of self loops."""
+    for rows, columns in _pairs(sources, targets, undirected):
+        keys = rows.astype(np.int64) << 32 | columns
+        yield keys if loops else keys[rows != columns]
 
 
 def _refuse_repeat(sources: np.ndarray, targets: np.ndarray, undirected: bool, names: np.ndarray) -> None:
@@ -178,9 +175,11 @@ def _weighted(
     ends = np.bincount(targets, minlength=n), np.bincount(sources, minlength=n)
     most = int((ends[0] + ends[1] if undirected else np.maximum(*ends)).max(initial=0))
     integers, unit = fixed_point(weights, most)
-    keys = _both_ways(sources, targets, undirected)
+    keys = targets.astype(np.int64) << 32 | sources
     if undirected:
-        integers = np.concatenate([integers, integers[sources != targets]])
+        there = sources != targets
+        keys = np.concatenate([keys, sources[there].astype(np.int64) << 32 | targets[there]])
+        integers = np.concatenate([integers, integers[there]])
     order = np.argsort(keys, kind="stable")
     keys, integers = keys[order], integers[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -189,6 +188,98 @@ def _weighted(
         keys, integers = keys[first], merge.reduceat(integers, first)
     entries = diagonal(keys)  # before there is a matrix beside the keys
     return from_keys(keys, n, integers), entries, unit
+
+
+def sorted_keys(pairs: Iterable[tuple[np.ndarray, np.ndarray]], most: int) -> np.ndarray:
+    """Return the distinct keys of at most `most` edges in ascending order; their rows and columns come in pieces."""
+    keys, filled = np.empty(most, np.int64), 0
+    for rows, columns in pairs:
+        part = keys[filled : filled + len(rows)]
+        np.left_shift(rows, 32, out=part, dtype=np.int64)
+        part |= columns
+        filled += len(part)
+    keys = keys[:filled]
+    keys.sort()
+    return distinct(keys)
+
+
+def distinct(keys: np.ndarray) -> np.ndarray:
+    """Move the distinct ones of sorted keys to the front of the array, and return that part as a view."""
+    kept, last = 0, -1  # a key is never negative
+    for start in range(0, len(keys), STEP):
+        part = keys[start : start + STEP]
+        new = np.empty(len(part), bool)
+        new[0] = part[0] != last
+        np.not_equal(part[1:], part[:-1], out=new[1:])
+        last = part[-1]
+        fresh = part[new]
+        keys[kept : kept + len(fresh)] = fresh  # writes never overtake reads
+        kept += len(fresh)
+    return keys[:kept]
+
+
+def from_keys(keys: np.ndarray, n: int, values: np.ndarray | None = None) -> CSR:
+    """Return the n x n matrix with an entry at each of the sorted, distinct keys; `values`, if given, are in their order."""
+    indptr = np.empty(n + 1, np.int64)
+    for start in range(0, n + 1, STEP):
+        rows = np.arange(start, min(start + STEP, n + 1), dtype=np.int64)
+        indptr[start : start + STEP] = np.searchsorted(keys, rows << 32)
+    indices = np.empty(len(keys), np.int32)
+    for start in range(0, len(keys), STEP):
+        np.bitwise_and(keys[start : start + STEP], COLUMN, out=indices[start : start + STEP], casting="unsafe")
+    return CSR(indptr, indices, values, (n, n))
+
+
+def diagonal(keys: np.ndarray) -> int:
+    """Return the number of keys on the diagonal."""
+    return sum(int(((part >> 32) == (part & COLUMN)).sum()) for _, part in pieces(keys, STEP))
+
+
+def matrix_of(keys: Callable[[], Iterable[np.ndarray]], n: int, folder: Path) -> tuple[CSR, int]:
+    """Return the n x n matrix with an entry at each distinct key, and the number of its entries on the diagonal.
+
+    Its columns are mapped from an unnamed file in a folder. `keys` is called twice, and both times yields the same int64 keys, in any
+    order. Raises `UsageError` if the disk is full or the folder cannot be written.
+    """
+    counts, loops = np.zeros(n, np.int64), 0
+    try:
+        with TemporaryFile(dir=folder) as columns:
+            for run in sorted_runs(keys, n, folder):
+                loops += diagonal(run)
+                for start in range(0, len(run), STEP):
+                    rows = run[start : start + STEP] >> 32
+                    counts[rows[0] : rows[-1] + 1] += np.bincount(rows - rows[0])
+                    columns.write((run[start : start + STEP] & COLUMN).astype(np.int32).data)
+            columns.flush()
+            indices = np.memmap(columns, np.int32, "r") if columns.tell() else np.empty(0, np.int32)
+    except OSError as error:
+        raise UsageError(f"cannot sort edges in {folder}: {error.strerror or error}; use a folder on a larger disk") from error
+    return CSR(row_pointers(counts), indices, None, (n, n)), loops
+
+
+def sorted_runs(keys: Callable[[], Iterable[np.ndarray]], n: int, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the distinct keys in ascending order, in runs of at most about `BUCKET` keys. No row is in two runs."""
+    shift = 32 + max(0, n.bit_length() - _BIN_BITS)  # of a key, to the bin of its row
+    counts = np.zeros(2**_BIN_BITS, np.int64)
+    for part in keys():
+        counts += np.bincount(part >> shift, minlength=len(counts))
+    bucket_of = np.unique((np.cumsum(counts) - counts) // BUCKET, return_inverse=True)[1].astype(np.uint16)  # numpy sorts these by radix
+    sizes = np.bincount(bucket_of, counts).astype(np.int64)
+    with TemporaryFile(dir=folder) as file:
+        ends = row_pointers(sizes)[:-1]  # the place of the next key of each bucket
+        for part in keys():
+            buckets = bucket_of[part >> shift]
+            part, counts = part[np.argsort(buckets, kind="stable")], np.bincount(buckets, minlength=len(ends))
+            for bucket, start in zip(np.flatnonzero(counts), row_pointers(counts)[:-1][counts > 0], strict=True):
+                file.seek(8 * int(ends[bucket]))
+                file.write(part[start : start + counts[bucket]].data)
+            ends += counts
+        file.seek(0)
+        for size in sizes[sizes > 0]:
+            run = np.empty(size, np.int64)
+            file.readinto(run.data)
+            run.sort()
+            yield distinct(run)
 
 
 def add_reverses(graph: Graph) -> Graph:

@@ -40,11 +40,11 @@ _PLAIN = _Schema(relation=(NODE, EDGE, NODE), reverses=(), timed=False)
 
 
 class EdgeEnds(NamedTuple):
-    """The edges of some rows of a relation, row by row."""
+    """The ends of m edges of a relation."""
 
-    sources: np.ndarray  # int64, shape (e,)
-    destinations: np.ndarray  # int64, shape (e,)
-    times: np.ndarray | None
+    sources: np.ndarray  # int64, shape (m,)
+    destinations: np.ndarray  # int64, shape (m,)
+    times: np.ndarray | None  # int64, shape (m,): when each edge came to be, or is asked about; None if time does not count
 
     @staticmethod
     def of(relation: Relation) -> EdgeEnds:
@@ -146,7 +146,7 @@ def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined(rows: EdgeEnds, sources: int, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """Return True for each pair that is an edge of some rows of a relation; if both have times, at its time."""
+    """Return True for each pair that is an edge of some rows of a relation, row by row; if both have times, at its time."""
     keys, wanted = (to * sources + by for by, to in ((rows.sources, rows.destinations), (source, destination)))
     first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
     if times is None or rows.times is None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ..graph import Graph, Key, Relation
 from ..graph.links import NonNeighbors, link_times
 from .held_out_links import EdgeEnds
 from .random_words import scaled
-
-
-class LinkEnds(NamedTuple):
-    """The ends of m edges."""
-
-    sources: np.ndarray  # int64, shape (m,)
-    destinations: np.ndarray  # int64, shape (m,)
-    times: np.ndarray | None  # int64, shape (m,): when each edge is asked about; None if time does not count
 
 
 class LinkExamples:
@@ -48,12 +38,12 @@ class LinkExamples:
         """Sort the pairs that edges join, before the first negative; collective if relations lie in block rows."""
         self._others = NonNeighbors(self.graph, self.relation)
 
-    def ends(self, edges: np.ndarray) -> LinkEnds:
+    def ends(self, edges: np.ndarray) -> EdgeEnds:
         """Return the ends of edges, given their positions."""
         times = None if self.times is None else self.times[edges]
-        return LinkEnds(self.relation.adjacency.indices[edges].astype(np.int64), rows_of(self.relation, edges), times)
+        return EdgeEnds(self.relation.adjacency.indices[edges].astype(np.int64), rows_of(self.relation, edges), times)
 
-    def negatives(self, ends: LinkEnds, words: np.ndarray) -> np.ndarray:
+    def negatives(self, ends: EdgeEnds, words: np.ndarray) -> np.ndarray:
         """Draw a destination for each edge by a word of 32 bits: int64, shape (m,).
 
         It is uniform among those that existed at the time of the edge and that the source has no edge to, at any time; where there is

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..backends.base import Backend
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
-from .edge_keys import distinct, from_keys, put_keys
+from .edges import from_keys, sorted_keys
 from .random_words import Words, chunks, threshold
 
 MAX_SCALE = 30
@@ -64,20 +66,19 @@ def rmat(
     limits = [threshold(p) for p in (a, a + b, a + b + c)]
     names = words.permutation(Substream.RMAT_NAME, n) if permute else None
 
-    keys = np.empty(pairs if directed else 2 * pairs, np.int64)
-    filled = 0
-    for first, count in chunks(pairs, chunk):
-        u, v = _ends(words, scale, limits, first, count)
-        if not self_loops:
-            apart = u != v
-            u, v = u[apart], v[apart]
-        if names is not None:
-            u, v = names[u], names[v]
-        for row, column in ((v, u),) if directed else ((v, u), (u, v)):
-            filled = put_keys(keys, filled, row, column)
-    keys = keys[:filled]
-    keys.sort()
-    return Graph(from_keys(distinct(keys), n), name=f"rmat-{scale}").validate()
+    def drawn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for first, count in chunks(pairs, chunk):
+            u, v = _ends(words, scale, limits, first, count)
+            if not self_loops:
+                apart = u != v
+                u, v = u[apart], v[apart]
+            if names is not None:
+                u, v = names[u], names[v]
+            yield v, u
+            if not directed:
+                yield u, v
+
+    return Graph(from_keys(sorted_keys(drawn(), pairs if directed else 2 * pairs), n), name=f"rmat-{scale}").validate()
 
 
 def _ends(words: Words, scale: int, limits: list[int], first: int, count: int) -> tuple[np.ndarray, np.ndarray]:

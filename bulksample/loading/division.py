@@ -28,7 +28,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,19 +43,26 @@ _LISTED = 8  # numbers of ranks at most that a message lists
 class SeedGroups(Rebuilt):
     """The G groups of m seeds, given the place of each seed in part order; seeds with equal places keep their order.
 
+    If the places are a range, all seeds are one group in the order of their list, and no method takes time or memory that grows with m.
     Raises `UsageError` if there are fewer seeds than groups, or the count is not positive.
     """
 
     count: int  # G
-    places: np.ndarray  # integers, shape (m,)
-    order: np.ndarray = field(init=False)  # int64, shape (m,): the positions of the seeds in part order, group after group
+    places: np.ndarray | range  # integers, shape (m,)
+    order: np.ndarray | None = field(init=False)  # int64, shape (m,): the positions of the seeds in part order; None: those of their list
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int | np.integer) or self.count < 1:
             raise UsageError(f"seed_locality must be a positive whole number; got {self.count!r}")
-        if self.count > len(self.places):
+        listed = isinstance(self.places, range)
+        if self.count > len(self.places) and not listed:
             raise UsageError(f"seed_locality {self.count} needs as many seeds; got {len(self.places)}: use a lower one")
-        object.__setattr__(self, "order", np.argsort(self.places, kind="stable"))
+        object.__setattr__(self, "order", None if listed else np.argsort(self.places, kind="stable"))
+
+    @staticmethod
+    def whole(size: int) -> SeedGroups:
+        """Return one group of all examples in the order of their list."""
+        return SeedGroups(1, range(size))
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -67,7 +73,7 @@ class SeedGroups(Rebuilt):
 
     def members(self, groups: range) -> np.ndarray:
         """Return the positions of the seeds of consecutive groups: int64."""
-        return self.order[self.bounds[groups.start] : self.bounds[groups.stop]]
+        return self.in_order(np.arange(self.bounds[groups.start], self.bounds[groups.stop]))
 
     def minibatches(self, batch_size: int, drop_last: bool) -> int:
         """Return the number of mini-batches in an epoch. Larger groups come first, so their numbers have no gap."""
@@ -82,7 +88,7 @@ class SeedGroups(Rebuilt):
 
     def in_order(self, places: np.ndarray) -> np.ndarray:
         """Return the positions of the seeds at some places of an epoch that is not shuffled: int64."""
-        return np.asarray(self.order[places])
+        return places if self.order is None else self.order[places]
 
     def shuffled(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
         """Return the order of an epoch in which each group is shuffled: the positions of the seeds at some places, int64."""
@@ -95,41 +101,16 @@ class SeedGroups(Rebuilt):
             groups = np.searchsorted(self.bounds, places, side="right") - 1
             within = places - self.bounds[groups]
             for group in np.unique(groups).tolist():
-                own = np.flatnonzero(groups == group)
-                within[own] = of_group(group).at(within[own])
+                members = np.flatnonzero(groups == group)
+                within[members] = of_group(group).at(within[members])
             return self.in_order(self.bounds[groups] + within)
 
         return at
 
     @property
-    def identity(self) -> str:
-        """G and a hash of the groups: loaders with equal ones group the same seeds."""
-        return f"{self.count} groups {hashlib.sha256(self.order.astype('<i8').tobytes()).hexdigest()}"
-
-
-@dataclass(frozen=True)
-class Ungrouped:
-    """All m examples as one group, in the order of their list. No method takes time or memory that grows with m."""
-
-    size: int
-    count: ClassVar[int] = 1
-    identity: ClassVar[None] = None
-
-    def minibatches(self, batch_size: int, drop_last: bool) -> int:
-        """Return the number of mini-batches in an epoch."""
-        return self.size // batch_size if drop_last else -(-self.size // batch_size)
-
-    def span(self, minibatch: int, batch_size: int) -> range:
-        """Return the places of the examples of a mini-batch in an epoch."""
-        return range(minibatch * batch_size, min((minibatch + 1) * batch_size, self.size))
-
-    def in_order(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions of the examples at some places of an epoch that is not shuffled."""
-        return places
-
-    def shuffled(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the order of a shuffled epoch."""
-        return Shuffle(stream, self.size, epoch).at
+    def identity(self) -> str | None:
+        """G and a hash of the groups: loaders with equal ones group the same seeds. None if seeds keep the order of their list."""
+        return None if self.order is None else f"{self.count} groups {hashlib.sha256(self.order.astype('<i8').tobytes()).hexdigest()}"
 
 
 def minibatches_in_words(count: int) -> str:

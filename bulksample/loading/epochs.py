@@ -24,7 +24,7 @@ from ..pickled import CopiedAlong, Uncached
 from ..rng import Stream
 from ..sparse import row_pointers
 from .bulk_sizes import growing
-from .division import EpochShare, SeedGroups, Ungrouped
+from .division import EpochShare, SeedGroups
 from .position import Position, Positioned
 
 Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
@@ -55,7 +55,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     repeated = False  # True if the mini-batch yielded last repeats one of its epoch, for want of others
     _stream: Stream
     _shuffle: bool
-    _groups: SeedGroups | Ungrouped
+    _groups: SeedGroups
     _whole: EpochShare  # the share of an epoch that begins at its first mini-batch
 
     @abstractmethod

@@ -21,7 +21,7 @@ from ..graph.selection import Selection, seed_ids
 from ..rng import Stream
 from ..samplers import AnySampler, NodeWise
 from .bulk_sizes import COPIES, check_bulk_size, fitting
-from .division import EpochShare, SeedGroups, Ungrouped, minibatches_in_words
+from .division import EpochShare, SeedGroups, minibatches_in_words
 from .epochs import Epochs, Order, Step
 
 
@@ -109,7 +109,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         self.batch_size, self.prefetches, self._transform, self._seed_types = batch_size, prefetch, transform, seed_types
         self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
-        self._groups = Ungrouped(len(self._seeds)) if groups is None else groups
+        self._groups = SeedGroups.whole(len(self._seeds)) if groups is None else groups
         count, virtual = self._groups.minibatches(batch_size, drop_last), virtual_ranks or ranks
         self._whole = EpochShare(count, rank, ranks, even, drop_last, virtual=virtual, groups=self._groups.count)
         self._like = self._probe() if bulk_size == "auto" else None

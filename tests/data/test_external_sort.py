@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array
 
-from bulksample.data import edge_keys
+from bulksample.data import edges as edges_module
 from bulksample.data.edges import EdgeTally, adjacency
 from bulksample.errors import DataError, UsageError
 
@@ -25,7 +25,7 @@ def edges(n, e, seed=0):
 @pytest.mark.parametrize("self_loops", ["keep", "drop"])
 @pytest.mark.parametrize("n", [1, 50, N])
 def test_the_matrix_is_that_of_scipy(tmp_path, monkeypatch, n, self_loops, undirected):
-    monkeypatch.setattr(edge_keys, "BUCKET", 500)
+    monkeypatch.setattr(edges_module, "BUCKET", 500)
     u, v = edges(n, 20_000)
     tally = EdgeTally()
     made, unit = adjacency(u, v, n, undirected=undirected, self_loops=self_loops, tally=tally, scratch=tmp_path)
@@ -45,9 +45,9 @@ def test_the_matrix_is_that_of_scipy(tmp_path, monkeypatch, n, self_loops, undir
 
 def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monkeypatch):
     """At most `BUCKET` keys, and those of the last bin of rows, 8 of them here; the row of 5,000 keys is in one run."""
-    monkeypatch.setattr(edge_keys, "BUCKET", 500)
+    monkeypatch.setattr(edges_module, "BUCKET", 500)
     u, v = edges(N, 20_000)
-    runs = list(edge_keys.sorted_runs(lambda: [(v << 32 | u)[::2], (v << 32 | u)[1::2]], N, tmp_path))
+    runs = list(edges_module.sorted_runs(lambda: [(v << 32 | u)[::2], (v << 32 | u)[1::2]], N, tmp_path))
     assert np.array_equal(np.concatenate(runs), np.unique(v << 32 | u))
     ends = [(run[0] >> 32, run[-1] >> 32) for run in runs]
     assert all(last < first for (_, last), (first, _) in pairwise(ends))
@@ -57,11 +57,11 @@ def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monke
 
 
 def test_few_edges_or_those_with_weights_are_sorted_in_memory(tmp_path, monkeypatch):
-    calls, matrix_of = [], edge_keys.matrix_of
-    monkeypatch.setattr(edge_keys, "matrix_of", lambda *given: calls.append(given) or matrix_of(*given))
+    calls, matrix_of = [], edges_module.matrix_of
+    monkeypatch.setattr(edges_module, "matrix_of", lambda *given: calls.append(given) or matrix_of(*given))
     u, v = edges(50, 100)
     few, _ = adjacency(u, v, 50, scratch=tmp_path)
-    monkeypatch.setattr(edge_keys, "BUCKET", 10)
+    monkeypatch.setattr(edges_module, "BUCKET", 10)
     weighted, _ = adjacency(u, v, 50, np.ones(100), scratch=tmp_path)
     assert calls == []
     many, _ = adjacency(u, v, 50, scratch=tmp_path)
@@ -72,19 +72,19 @@ def test_few_edges_or_those_with_weights_are_sorted_in_memory(tmp_path, monkeypa
 
 
 def test_only_self_loops_that_are_dropped_leave_an_empty_matrix(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_keys, "BUCKET", 10)
+    monkeypatch.setattr(edges_module, "BUCKET", 10)
     made, _ = adjacency(np.arange(50), np.arange(50), 50, self_loops="drop", scratch=tmp_path)
     assert (made.nnz, made.shape) == (0, (50, 50))
 
 
 def test_a_repetition_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_keys, "BUCKET", 10)
+    monkeypatch.setattr(edges_module, "BUCKET", 10)
     u, v = np.arange(50), np.roll(np.arange(50), 1)
     with pytest.raises(DataError, match="edge 50, from 7 to 6, was listed before"):
         adjacency(np.append(u, 7), np.append(v, 6), 50, duplicates="error", scratch=tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_keys, "BUCKET", 10)
+    monkeypatch.setattr(edges_module, "BUCKET", 10)
     with pytest.raises(UsageError, match=r"cannot sort edges in .*nowhere: No such file or directory; use a folder on a larger disk"):
         adjacency(np.arange(50), np.arange(50), 50, scratch=tmp_path / "nowhere")

@@ -11,7 +11,7 @@ from launch import ROOT
 from oracles.ogb_memory import peak_bytes
 from waiting import PATIENCE
 
-from bulksample.data.edge_keys import BUCKET
+from bulksample.data.edges import BUCKET
 
 PAPERS = 111_059_956, 1_615_685_872  # vertices and edges, of the OGB paper, table 1
 IMPORT = """

@@ -18,7 +18,7 @@ from bulksample.backends.base import Backend
 from bulksample.backends.relation_draws import Frontier, draw_rows
 from bulksample.backends.relation_hops import expand_hops
 from bulksample.backends.relational import HeteroExpansion, RelationLaw, RowPicks, Trees
-from bulksample.data.link_examples import LinkEnds
+from bulksample.data.held_out_links import EdgeEnds
 from bulksample.distributed.matrix.layout import Layout, StackedPlaces
 from bulksample.distributed.matrix.reply_slots import count_drawable
 from bulksample.distributed.matrix.requests import DrawnRelation, HopForm, HopRules, RelationFacts, route_rows
@@ -158,7 +158,7 @@ def _bytes_of(hop: RecordedHop, layouts: Sequence[Layout]) -> tuple[np.ndarray, 
 
 
 def predict_links(
-    bulks: Sequence[Sequence[LinkEnds]], of_source: Layout, of_destination: Layout, edge_times: bool, replication: int
+    bulks: Sequence[Sequence[EdgeEnds]], of_source: Layout, of_destination: Layout, edge_times: bool, replication: int
 ) -> GridSent:  # fmt: skip
     """Predict what every rank sends for the ends and the negatives of its edges.
 

@@ -20,7 +20,7 @@ from typing import cast
 import numpy as np
 
 from ...data.held_out_links import EdgeEnds
-from ...data.link_examples import LinkEnds, LinkExamples, drawn, rows_of
+from ...data.link_examples import LinkExamples, drawn, rows_of
 from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ...graph.links import NonNeighbors, check_destinations, times_of_ends
 from ...sparse import CSR, row_pointers
@@ -65,16 +65,16 @@ class PartitionedLinks(LinkExamples):
         known = self._comm.start_alltoall_rows(pairs, np.bincount(owners, minlength=self._comm.size), "topology").wait()
         self._others = NonNeighbors(self.graph, self.relation, (known[:, 0], known[:, 1]))
 
-    def ends(self, edges: np.ndarray) -> LinkEnds:
+    def ends(self, edges: np.ndarray) -> EdgeEnds:
         rows = rows_of(self.relation, edges)
         owners = self._of[self.relation.destination].blocks_of(rows)
         replies = ask_owners(self._comm, owners, edges.astype(np.int64), self._sources_of)
         sources = (replies if replies.ndim == 1 else replies[:, 0]).astype(np.int64)
         if not self.timed:
-            return LinkEnds(sources, rows, None)
-        return LinkEnds(sources, rows, replies[:, 1] if replies.ndim == 2 else times_of_ends(self.graph, self.relation, sources, rows))
+            return EdgeEnds(sources, rows, None)
+        return EdgeEnds(sources, rows, replies[:, 1] if replies.ndim == 2 else times_of_ends(self.graph, self.relation, sources, rows))
 
-    def negatives(self, ends: LinkEnds, words: np.ndarray) -> np.ndarray:
+    def negatives(self, ends: EdgeEnds, words: np.ndarray) -> np.ndarray:
         existing = self._others.existing(ends.sources, ends.times)
         requests = np.stack([ends.sources, existing, words], axis=1).astype(np.uint32)
         owners = self._of[self.relation.source].blocks_of(ends.sources)

@@ -22,7 +22,7 @@ from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loading.bulk_sizes import AUTO_LIMIT, COPIES, check_bulk_size, fitting
-from ...loading.division import EpochShare, Ungrouped
+from ...loading.division import EpochShare, SeedGroups
 from ...loading.epochs import Epochs, Order, Prefetcher, Step
 from ...rng import Stream
 from ..made_together import OwnComm, warn_of_equal_draws
@@ -130,8 +130,8 @@ class DropInLoader(OwnComm, Epochs[Any]):
         return self.num_workers
 
     @cached_property
-    def _groups(self) -> Ungrouped:  # type: ignore[override]  # known once the constructor of `DataLoader` has run
-        return Ungrouped(len(self.dataset))
+    def _groups(self) -> SeedGroups:  # type: ignore[override]  # known once the constructor of `DataLoader` has run
+        return SeedGroups.whole(len(self.dataset))
 
     @cached_property
     def _whole(self) -> EpochShare:  # type: ignore[override]  # as above

@@ -11,7 +11,8 @@ from planted_relations import shop
 
 from bulksample import DataError, relation_from_edges
 from bulksample.backends.reference import Reference
-from bulksample.data.link_examples import LinkEnds, LinkExamples
+from bulksample.data.held_out_links import EdgeEnds
+from bulksample.data.link_examples import LinkExamples
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
@@ -102,7 +103,7 @@ def test_negatives_are_no_neighbors_wherever_they_are_known():
         links.prepare()
         sources = np.repeat(np.arange(60), 30) if comm.rank else np.empty(0, np.int64)
         words = np.random.default_rng(1).integers(0, 2**32, len(sources)).astype(np.uint32)
-        return sources, links.negatives(LinkEnds(sources, sources, None), words)
+        return sources, links.negatives(EdgeEnds(sources, sources, None), words)
 
     sources, negatives = on_threads(3, rank)[1]
     assert not dense[sources, negatives][sources > 0].any()
