@@ -72,10 +72,9 @@ if TYPE_CHECKING:
     from .deprecated import RelationSampler as RelationSampler
     from .deprecated import UnionSampler as UnionSampler
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
-    from .graph.from_edges import relation_from_edges
     from .graph.minibatch import Block, MiniBatch, digest
     from .graph.selection import Selection
-    from .graph.types import Relation, VertexType
+    from .graph.types import Relation, VertexType, relation_from_edges
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.loader import Loader
@@ -96,7 +95,7 @@ _HOMES = {
     "Selection": "graph.selection", "Stream": "rng", "TimeRule": "samplers.time_rule", "TrainConfig": "methods.config",
     "UnionSampler": "deprecated", "UsageError": "errors", "VertexType": "graph.types", "digest": "graph.minibatch",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "from_tables": "data.tables.from_tables",
-    "init": "interop.world", "load": "interop.world", "relation_from_edges": "graph.from_edges",
+    "init": "interop.world", "load": "interop.world", "relation_from_edges": "graph.types",
 }  # fmt: skip
 
 __all__ = [

@@ -7,8 +7,8 @@ from relations_zoo import COUNTS
 
 from bulksample import Stream, samplers
 from bulksample.graph import Graph, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.time_rule import TimeRule
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bulksample.graph import Graph, Relation, VertexType
-from bulksample.graph.from_edges import relation_from_edges
+from bulksample.graph.types import relation_from_edges
 
 COUNTS = {"paper": 60, "author": 40, "venue": 7, "word": 25, "alone": 5}
 ENDS = [  # a relation within a type, both ways between two, one of few destinations, one with parallel edges, one without edges

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
 from ..graph import Graph, Relation, VertexType, spelled
-from ..graph.from_edges import relation_from_edges
 from ..graph.labels import as_labels, outputs_of
 from ..graph.selection import vertex_ids
 from ..graph.times import as_times
+from ..graph.types import relation_from_edges
 from ..graph.vertex_table import SPLITS
 from .npy import Archive, open_npy
 

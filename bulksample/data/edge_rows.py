@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
+from ..graph.vertex_table import check_finite
 from ..mapped import forget, pieces
 from ..sparse import CSR
 from .columns import Array, dense_features
@@ -120,13 +121,6 @@ def listed_rows(
         first += len(piece)
     if first != len(sources):
         raise DataError(f"{name}: has {first} rows; there are {len(sources)} edges")
-
-
-def check_finite(name: str, first: int, rows: Array) -> None:
-    """Raise `DataError` if a row, or a number, is not finite; `first` is the number of the first row."""
-    bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
-    if len(bad):
-        raise DataError(f"{name}: row {first + bad[0]} is not finite")
 
 
 class EdgeMeans:

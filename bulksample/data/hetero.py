@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.base import Backend
 from ..errors import UsageError, instead_of
 from ..graph import Graph, Relation, VertexType
-from ..graph.from_edges import relation_from_edges
+from ..graph.types import relation_from_edges
 from ..rng import Substream, as_unit
 from ..sparse import MAX_VERTICES
 from .columns import Array

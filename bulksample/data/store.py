@@ -139,15 +139,8 @@ def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
     return _features(arrays, schema.vertices, schema.num_features)
 
 
-def load_edge_features(directory: str | os.PathLike[str]) -> np.ndarray | None:
-    """Open the edge features of a store as a read-only memmap, or of parts in memory; None if it has none. No hashes are checked."""
-    folder = folder_of(directory, "a store")
-    entry = graph_manifest(folder).arrays.get("edge_features")
-    return None if entry is None else _opened(folder, {"edge_features": entry})["edge_features"]
-
-
 def load_column(directory: str | os.PathLike[str], role: str) -> np.ndarray:
-    """Open one array of all vertices as a read-only memmap, or of parts in memory. No hashes are checked."""
+    """Open one array of a plain graph as a read-only memmap, or of parts in memory. No hashes are checked."""
     folder = folder_of(directory, "a store")
     return _opened(folder, {role: graph_manifest(folder).arrays[role]})[role]
 

@@ -180,9 +180,14 @@ def _check_dense(x: np.ndarray, what: str, values: bool = True) -> None:
     if not values:
         return
     for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
-        bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-        if len(bad):
-            raise DataError(f"{what}: row {start + bad[0]} is not finite")
+        check_finite(what, start, part)
+
+
+def check_finite(name: str, first: int, rows: np.ndarray) -> None:
+    """Raise `DataError` if a row, or a number, is not finite; `first` is the number of the first row."""
+    bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
+    if len(bad):
+        raise DataError(f"{name}: row {first + bad[0]} is not finite")
 
 
 def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:

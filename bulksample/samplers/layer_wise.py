@@ -17,7 +17,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import ClassVar, cast
 
 import numpy as np
@@ -92,10 +91,9 @@ class LayerWise(Sampler):
         made = [self._minibatch(seeds, j, epoch, part) for j, part in enumerate(self.expand(adjacency, seeds, stream, epoch))]
         if not adjacency.by_type:
             return made
-        scale = (Scale.ROWS if self.renormalise else Scale.SUMS) if self.means else Scale.UNION
         spans = [slice(seeds.pointers[j], seeds.pointers[j + 1]) for j in range(len(seeds))]
         places = [None if seeds.places is None else seeds.places[span] for span in spans]
-        return [_cut(adjacency, one, own, scale) for one, own in zip(made, places, strict=True)]
+        return [self._cut(adjacency, one, places_of_seeds) for one, places_of_seeds in zip(made, places, strict=True)]
 
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Return mini-batch j of a bulk of the union. Rows of a block are the vertices held before its hop, its sources those after."""
@@ -109,66 +107,57 @@ class LayerWise(Sampler):
         name, ends = int(seeds.minibatches[j]), (part.seed_rows, part.vertices)
         return MiniBatch.plain(name, epoch, seeds.part(j), *ends, tuple(reversed(blocks)), nested)
 
+    def _cut(self, adjacency: Adjacency, drawn: MiniBatch, places: np.ndarray | None) -> MiniBatch:
+        """Cut a mini-batch of the union by type and relation."""
+        graph, m = adjacency.graph, drawn.on_host()
+        kinds, vertices = adjacency.split(m.vertices)
+        seed_kinds, seeds = adjacency.split(m.seeds)
+        local = np.empty(len(kinds), np.int64)  # the place of each vertex in the list of its type
+        stages = [m.blocks[-1].num_destinations, *(block.num_sources for block in reversed(m.blocks))]
+        rows = {}
+        for t, kind in enumerate(graph.types):
+            mine, of_seeds = np.flatnonzero(kinds == t), np.flatnonzero(seed_kinds == t)
+            local[mine] = np.arange(len(mine))
+            sizes = np.searchsorted(mine, stages)
+            seed_places, seed_rows = None if places is None else places[of_seeds], local[m.seed_rows[of_seeds]].astype(np.int32)
+            rows[kind.name] = TypeRows(vertices[mine], sizes, seeds[of_seeds], seed_rows, of_seeds, None, seed_places)
+        blocks, entries = [], []
+        for block in m.blocks:
+            of_layer, positions = self._by_relation(adjacency, block, kinds, vertices, local)
+            blocks.append(of_layer)
+            entries.append(positions)
+        return MiniBatch(m.id, m.epoch, rows, tuple(blocks), m.nested, known_entries=tuple(entries))
 
-class Scale(Enum):
-    """Scales of the weights of a relation: those of the union, weights that add up to one in a row, or those that estimate a mean."""
+    def _by_relation(
+        self, adjacency: Adjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray
+    ) -> tuple[dict[Key, Block], dict[Key, np.ndarray]]:
+        """Return the edges of a block of the union as a block of each relation, and their entries.
 
-    UNION = 0
-    ROWS = 1
-    SUMS = 2
-
-
-def _cut(adjacency: Adjacency, drawn: MiniBatch, places: np.ndarray | None, scale: Scale) -> MiniBatch:
-    """Cut a mini-batch of the union by type and relation."""
-    graph, m = adjacency.graph, drawn.on_host()
-    kinds, vertices = adjacency.split(m.vertices)
-    seed_kinds, seeds = adjacency.split(m.seeds)
-    local = np.empty(len(kinds), np.int64)  # the place of each vertex in the list of its type
-    stages = [m.blocks[-1].num_destinations, *(block.num_sources for block in reversed(m.blocks))]
-    rows = {}
-    for t, kind in enumerate(graph.types):
-        mine, asked = np.flatnonzero(kinds == t), np.flatnonzero(seed_kinds == t)
-        local[mine] = np.arange(len(mine))
-        sizes = np.searchsorted(mine, stages)
-        own = None if places is None else places[asked]
-        rows[kind.name] = TypeRows(vertices[mine], sizes, seeds[asked], local[m.seed_rows[asked]].astype(np.int32), asked, None, own)
-    blocks, entries = [], []
-    for block in m.blocks:
-        of_layer, found = _by_relation(adjacency, block, kinds, vertices, local, scale)
-        blocks.append(of_layer)
-        entries.append(found)
-    return MiniBatch(m.id, m.epoch, rows, tuple(blocks), m.nested, known_entries=tuple(entries))
-
-
-def _by_relation(
-    adjacency: Adjacency, block: Block, kinds: np.ndarray, vertices: np.ndarray, local: np.ndarray, scale: Scale
-) -> tuple[dict[Key, Block], dict[Key, np.ndarray]]:
-    """Return the edges of a block of the union as a block of each relation, and their entries.
-
-    Vertices of the union have types, ids and places in the lists of their types.
-    """
-    graph, sums = adjacency.graph, cast(LocalAdjacency, adjacency).row_sums  # samplers check that every row is here
-    into, total = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr)), np.zeros(block.num_edges)
-    found = [_edges_of(graph, relation, block.indices, into, kinds, vertices) for relation in graph.relations]
-    for edges, _, weights in found:
-        total += np.bincount(edges, weights, minlength=len(total))
-    assert block.weights is not None
-    blocks, entries = {}, {}
-    for ordinal, (relation, (edges, own, weights)) in enumerate(zip(graph.relations, found, strict=True)):
-        destination, source = graph.place(relation.destination), graph.place(relation.source)
-        destinations = int((kinds[: block.num_destinations] == destination).sum())
-        sources = int((kinds[: block.num_sources] == source).sum())
-        rows, columns = local[into[edges]], local[block.indices[edges]].astype(np.int32)
-        shares = np.divide(weights, total[edges], out=np.zeros_like(weights), where=total[edges] > 0)
-        weights = block.weights[edges] * shares
-        if scale is Scale.ROWS:
-            weights /= np.bincount(rows, weights, minlength=destinations)[rows]
-        elif scale is Scale.SUMS:
-            ids = vertices[into[edges]]
-            weights *= sums[-1][graph.offsets[destination] + ids] / sums[ordinal][ids]
-        pointers = row_pointers(np.bincount(rows, minlength=destinations))
-        blocks[relation.key], entries[relation.key] = Block(pointers, columns, weights.astype(np.float32), sources), own
-    return blocks, entries
+        Vertices of the union have types, ids and places in the lists of their types. Weights are those of the union; with `means` they add
+        up to one in a row, or estimate the mean over the relation.
+        """
+        graph, sums = adjacency.graph, cast(LocalAdjacency, adjacency).row_sums  # samplers check that every row is here
+        into, total = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr)), np.zeros(block.num_edges)
+        parts = [_edges_of(graph, relation, block.indices, into, kinds, vertices) for relation in graph.relations]
+        for edges, _, weights in parts:
+            total += np.bincount(edges, weights, minlength=len(total))
+        assert block.weights is not None
+        blocks, entries = {}, {}
+        for ordinal, (relation, (edges, positions, weights)) in enumerate(zip(graph.relations, parts, strict=True)):
+            destination, source = graph.place(relation.destination), graph.place(relation.source)
+            destinations = int((kinds[: block.num_destinations] == destination).sum())
+            sources = int((kinds[: block.num_sources] == source).sum())
+            rows, columns = local[into[edges]], local[block.indices[edges]].astype(np.int32)
+            shares = np.divide(weights, total[edges], out=np.zeros_like(weights), where=total[edges] > 0)
+            weights = block.weights[edges] * shares
+            if self.means and self.renormalise:
+                weights /= np.bincount(rows, weights, minlength=destinations)[rows]
+            elif self.means:
+                ids = vertices[into[edges]]
+                weights *= sums[-1][graph.offsets[destination] + ids] / sums[ordinal][ids]
+            pointers = row_pointers(np.bincount(rows, minlength=destinations))
+            blocks[relation.key], entries[relation.key] = Block(pointers, columns, weights.astype(np.float32), sources), positions
+        return blocks, entries
 
 
 def _edges_of(

@@ -29,7 +29,7 @@ from ..graph.selection import Selection
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..shuffle import Shuffle
 from .node_wise import NodeWise
-from .shadow import induced, square
+from .shadow import square
 
 TOGETHER = 32  # subgraphs drawn in one call
 NEVER = 0.1  # the count of a vertex, and the coefficient of an edge, that no subgraph held
@@ -104,7 +104,7 @@ class Saint(NodeWise):
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
         held, counted, matrix = self._visited(adjacency, seeds, stream, epoch), self.counted, adjacency.whole_matrix
         if counted is None or matrix is None:
-            pointers, columns = induced(adjacency, held)
+            pointers, columns, _ = adjacency.restrict(held, held, shares=False)
         else:
             pointers, columns, entries = adjacency.backend.restrict(matrix, held, held)
         minibatches = []

@@ -56,7 +56,7 @@ class Shadow(Sage):
             picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
             grown, _ = adjacency.backend.relabel(held, picks.pointers[frontier.pointers], picks.columns)
             frontier, held = grown.added_since(held), grown
-        pointers, columns = induced(adjacency, held, self.weighted)
+        pointers, columns, _ = adjacency.restrict(held, held, shares=self.weighted)  # by weight, edges of weight 0 are left out
         place, order = self._roots_first(seeds, held)
         edges = np.diff(pointers)
         stacked = row_pointers(edges[order])
@@ -82,15 +82,6 @@ class Shadow(Sage):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return place - held.pointers[seeds.pointers[minibatch]], order
-
-
-def induced(adjacency: Adjacency, vertices: Selection, weighted: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row pointers (R + 1) and local columns (E) of the subgraphs that the vertices of each part induce, stacked.
-
-    If `weighted`, edges of weight 0 are left out, as by `Adjacency.restrict` with shares.
-    """
-    kept = adjacency.restrict(vertices, vertices, shares=weighted)
-    return kept.pointers, kept.columns
 
 
 def square(pointers: np.ndarray, columns: np.ndarray) -> Block:

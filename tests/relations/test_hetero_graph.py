@@ -9,8 +9,8 @@ from zoo import ZOO
 import bulksample as bs
 from bulksample import DataError, UsageError
 from bulksample.graph import Graph, Relation, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.times import as_times
+from bulksample.graph.types import relation_from_edges
 
 AUTHOR, PAPER = VertexType("author", 5), VertexType("paper", 9, times=np.arange(9) - 4)
 rng = np.random.default_rng(1)

@@ -10,9 +10,9 @@ from scipy.stats import chisquare
 import bulksample as bs
 from bulksample import Stream, UsageError, backends
 from bulksample.graph import Graph, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
 from bulksample.graph.selection import Selection
+from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.hgt import HGSampler, _grown, _nothing
 

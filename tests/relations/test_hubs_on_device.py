@@ -12,8 +12,8 @@ from bulksample import backends
 from bulksample.backends.cuda import relations
 from bulksample.backends.cuda.draws import HUB
 from bulksample.backends.cuda.predicted import relation_bytes
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 RANDOM = 4 | 2 | 7 << 4

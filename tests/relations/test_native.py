@@ -12,8 +12,8 @@ from bulksample.backends import relation_draws as draw
 from bulksample.backends.native import Native
 from bulksample.backends.relational import TreeVertices, relabel_by_sorting
 from bulksample.graph import Graph, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.samplers import Sage
 from bulksample.samplers.time_rule import TimeRule
 

@@ -10,8 +10,8 @@ from scipy.stats import chisquare
 from zoo import ZOO
 
 from bulksample import Graph, LocalAdjacency, Selection, Stream, UsageError, VertexType, backends, samplers
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.loading.loader import BulkLoader
 from bulksample.rng import philox
 

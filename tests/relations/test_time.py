@@ -11,8 +11,8 @@ from zoo import ZOO
 from bulksample import Stream, UsageError, backends, samplers
 from bulksample.backends.relational import TimedRows
 from bulksample.graph import Graph, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers.time_rule import TimeRule, before
 

@@ -16,8 +16,8 @@ from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.by_batches import BatchScoring, logits_by_batches
 from bulksample.evaluation.by_layers import logits_by_layers
 from bulksample.graph import Graph
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.predict import predict

@@ -26,9 +26,9 @@ import numpy as np
 
 from ...errors import DataError, UsageError, instead_of
 from ...graph import Graph, Relation, VertexType
-from ...graph.from_edges import relation_from_edges
 from ...graph.labels import outputs_of
 from ...graph.times import UNITS
+from ...graph.types import relation_from_edges
 from ..columns import Array
 from .table_columns import Column, columns_of
 from .table_encoding import Encoded, as_time, encode, labels_of, masks_of, times_of

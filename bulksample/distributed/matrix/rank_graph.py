@@ -308,7 +308,8 @@ def _plain(
         held = OpenBlock(rows.grid, layout, block, placement)
         edges = BlockEdges(layout, block.adjacency, *load_edge_rows(directory, members, blocks is not None))
         if blocks is None:
-            x, more = store.load_features(directory), {"edge_features": store.load_edge_features(directory)}
+            x, role = store.load_features(directory), "edge_features"
+            more = {role: store.load_column(directory, role) if role in store.manifest(directory).arrays else None}
         else:
             x = block.features if blocks is rows else load_feature_rows(directory, blocks.members(NODE))
     return {"held": held, "x": {} if x is None else {NODE: x}, "edges": edges, **more}

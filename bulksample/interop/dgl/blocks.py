@@ -11,8 +11,8 @@ import torch
 
 from ...errors import UsageError
 from ...graph import Graph, Key, VertexType
-from ...graph.from_edges import relation_from_edges
 from ...graph.minibatch import MiniBatch
+from ...graph.types import relation_from_edges
 from ...samplers import LayerWise, NodeWise, Sampler
 from .. import require
 from ..tensors import FeatureGather, can_gather, weights_of_edges

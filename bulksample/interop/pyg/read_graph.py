@@ -17,8 +17,8 @@ from torch_geometric.data.remote_backend_utils import size as stored_size
 
 from ...errors import DataError, UsageError
 from ...graph import EDGE, NODE, Graph, Key, Relation, VertexType
-from ...graph.from_edges import relation_from_edges
 from ...graph.times import as_times
+from ...graph.types import relation_from_edges
 from ...sparse import MAX_VERTICES
 from ..tensors import weights_of_edges
 

@@ -16,8 +16,8 @@ from bulksample.distributed.matrix.open_graph import open_relations
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.relation_blocks import read_block, read_blocks
 from bulksample.graph import Graph, VertexType
-from bulksample.graph.from_edges import relation_from_edges
 from bulksample.graph.seed_list import SeedList
+from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
 from bulksample.samplers import Ladies
 
