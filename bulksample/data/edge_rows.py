@@ -39,21 +39,18 @@ class EntryRows:
         """Take the rows of some edges, shape (some, d); edges that are no entries, such as dropped self loops, are left out."""
         if not self._made.shape[1]:
             self._made = np.zeros((self._matrix.nnz, rows.shape[1]), rows.dtype)
-        self._add(sources, targets, rows)
-        if self._undirected:
-            there = sources != targets  # a self loop has one direction
-            self._add(targets[there], sources[there], rows[there])
-
-    def _add(self, sources: np.ndarray, targets: np.ndarray, rows: Array) -> None:
-        entries = self._matrix.find(targets, sources)
-        listed = np.flatnonzero(entries >= 0)
-        entries = entries[listed]
-        first = np.zeros(len(entries), bool)
-        first[np.unique(entries, return_index=True)[1]] = True
-        first &= ~self._taken[entries]
-        self._made[entries[first]], self._taken[entries] = rows[listed[first]], True
-        if not first.all():
-            self._merge.at(self._made, entries[~first], rows[listed[~first]])
+        there = sources != targets  # a self loop has one direction
+        back = [(targets[there], sources[there], rows[there])] if self._undirected else []
+        for u, v, features in ((sources, targets, rows), *back):
+            entries = self._matrix.find(v, u)
+            listed = np.flatnonzero(entries >= 0)
+            entries = entries[listed]
+            first = np.zeros(len(entries), bool)
+            first[np.unique(entries, return_index=True)[1]] = True
+            first &= ~self._taken[entries]
+            self._made[entries[first]], self._taken[entries] = features[listed[first]], True
+            if not first.all():
+                self._merge.at(self._made, entries[~first], features[listed[~first]])
 
     @property
     def rows(self) -> Array:

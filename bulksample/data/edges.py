@@ -79,7 +79,8 @@ def adjacency(
     tally.edges_read += len(sources)
     names = np.arange(n) if ids is None else ids
 
-    loops = _loops(sources, targets)
+    both = zip(pieces(sources, STEP), pieces(targets, STEP), strict=True)
+    loops = np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
     tally.self_loops += len(loops)
     if len(loops) and self_loops == "error":
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
@@ -136,12 +137,6 @@ def _memory_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # unknown on this system
         return 2**63
-
-
-def _loops(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the positions of the self loops."""
-    both = zip(pieces(sources, STEP), pieces(targets, STEP), strict=True)
-    return np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
 
 
 def _pairs(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:

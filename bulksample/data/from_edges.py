@@ -56,7 +56,9 @@ def from_edges(
     DataError
         If an array has the wrong dtype or length, or names a vertex that is not there; the message names the array.
     """
-    source, destination = (_ids(label, as_array(label, ids)) for label, ids in (("source", source), ("destination", destination)))
+    ends = [(label, as_array(label, ids)) for label, ids in (("source", source), ("destination", destination))]
+    # numpy takes an empty list for floats
+    source, destination = (typed(label, ids if ids.size else ids.astype(np.int64), "iu", 1, np.int64) for label, ids in ends)
     if len(source) != len(destination):
         raise DataError(f"source and destination must have one entry for each edge; got {len(source)} and {len(destination)}")
     x, y = (None if part is None else as_array(label, part) for label, part in (("x", x), ("y", y)))
@@ -78,10 +80,6 @@ def from_edges(
     if num_classes is None and (gaps := gap_warning(graph.labels, graph.num_classes)):
         warnings.warn(gaps, stacklevel=2)
     return graph
-
-
-def _ids(label: str, ids: Array) -> Array:
-    return typed(label, ids if ids.size else ids.astype(np.int64), "iu", 1, np.int64)  # numpy takes an empty list for floats
 
 
 def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: dict[str, Array]) -> int:

@@ -147,10 +147,6 @@ class Manifest:
         entry = self.arrays.get("edge_features")
         return 0 if entry is None else entry.shape[1]
 
-    def extras(self) -> list[str]:
-        """Return the names of the further columns of the only type."""
-        return [role.removeprefix("extra.") for role in self.of_type(0) if role.startswith("extra.")]
-
     def of_type(self, place: int) -> dict[str, ArrayEntry]:
         """Return the arrays of a type, by role within it."""
         return self.within("types", place, self.arrays)

@@ -19,8 +19,8 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -132,7 +132,7 @@ def sound(array: np.ndarray, what: str) -> np.ndarray:
     return array
 
 
-class Archive:
+class Archive(AbstractContextManager["Archive"]):
     """A reader of the arrays of an `.npz` file, one at a time, in a ``with`` statement; its `DataError` names the file and the array."""
 
     def __init__(self, path: Path) -> None:
@@ -147,10 +147,7 @@ class Archive:
         if len(self._members) < len(members):
             raise DataError(f"{path.name}: holds two arrays of one name")
 
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
 
     @property

@@ -20,6 +20,7 @@ import torch
 
 from ..data.held_out_links import HELD_OUT, HeldOutLinks
 from ..distributed.comm.base import Comm
+from ..graph.induced import by_type
 from ..graph.times import with_times
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, evaluation_mode
@@ -127,21 +128,13 @@ def _rows_of(
     vertices = np.ascontiguousarray(distinct["key"])
     encoder = cast(RelationalGnn, model.encoder)
     if scoring.takes_all and times is None and fits_layers(encoder, view, comm, scoring.memory):
-        z = _rows_by_layers(encoder, view, vertices, comm)
+        graph = link_targets(view).graph
+        outputs = gathered(infer_by_layers(encoder, view, comm, by_type(graph, vertices)).outputs, comm)
+        z = torch.cat([outputs[kind.name] for kind in graph.types if kind.name in outputs])
     else:
         z = _rows_by_batches(model, view, vertices, times, comm, scoring)
     place = place.reshape(ends.shape)
     return z, place[:, :2], place[:, 2:]
-
-
-def _rows_by_layers(model: RelationalGnn, view: View, vertices: np.ndarray, comm: Comm) -> torch.Tensor:
-    """Return the row of each vertex, ascending in the numbering of all types, on every rank: float32, shape (m, width)."""
-    graph = link_targets(view).graph
-    offsets = graph.offsets
-    bounds = np.searchsorted(vertices, offsets)
-    wanted = {kind.name: vertices[bounds[t] : bounds[t + 1]] - offsets[t] for t, kind in enumerate(graph.types)}
-    rows = gathered(infer_by_layers(model, view, comm, wanted).outputs, comm)
-    return torch.cat([rows[kind.name] for kind in graph.types if kind.name in rows])
 
 
 def _rows_by_batches(

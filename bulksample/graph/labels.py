@@ -79,7 +79,11 @@ def as_labels(column: Array, target: str | None = None, name: str = "y", missing
     if target == "class":
         return _as_classes(flat, name)
     table = flat[:, None] if flat.ndim == 1 else flat
-    return _as_tasks(table, name) if target == "multilabel" else _as_reals(table, name, missing)
+    if target == "regression":
+        return _as_reals(table, name, missing)
+    known = is_known(table)
+    _refuse(known & (table != 0) & (table != 1) | (~known & (table != -1) & (table.dtype.kind != "f")), table, name, "use 0, 1, or nothing")
+    return np.where(known, table, -1).astype(np.int8)
 
 
 def _guessed(flat: Array, name: str) -> str:
@@ -105,12 +109,6 @@ def _as_classes(flat: Array, name: str) -> Array:
         _refuse(flat >= 2**63, flat, name, "use classes from 0, and -1 for none")
     _refuse(known < -1, flat, name, "use classes from 0, and -1 for none")
     return known.astype(np.int64, copy=False)
-
-
-def _as_tasks(table: Array, name: str) -> Array:
-    known = is_known(table)
-    _refuse(known & (table != 0) & (table != 1) | (~known & (table != -1) & (table.dtype.kind != "f")), table, name, "use 0, 1, or nothing")
-    return np.where(known, table, -1).astype(np.int8)
 
 
 def _as_reals(table: Array, name: str, missing: bool) -> Array:

@@ -129,9 +129,10 @@ class VertexTable(ABC):
 
 
 def check_adjacency(matrix: CSR, unit: float = 1.0, repeats: bool = False) -> None:
-    """Raise `DataError` unless an adjacency is canonical, apart from `repeats` (`CSR.validate`), and its entries suit `check_weights`."""
+    """Raise `DataError` unless an adjacency is canonical, apart from `repeats`, and holds ones or fixed point that samplers can sum."""
     matrix.validate("adjacency", repeats)
-    check_weights(matrix, unit)
+    if matrix.values is not None:
+        _check_weights(matrix, matrix.values, unit)
     matrix.__dict__[_PASSED] = repeats
 
 
@@ -142,11 +143,7 @@ def check_adjacency_once(matrix: CSR, unit: float = 1.0, repeats: bool = False) 
         check_adjacency(matrix, unit, repeats)
 
 
-def check_weights(matrix: CSR, unit: float) -> None:
-    """Raise `DataError` unless the entries of an adjacency are ones, or fixed point that samplers can sum."""
-    weights = matrix.values
-    if weights is None:
-        return
+def _check_weights(matrix: CSR, weights: np.ndarray, unit: float) -> None:
     if weights.dtype != np.int64:
         raise DataError(f"weights must be int64 fixed point; got {weights.dtype}")
     if not (np.isfinite(unit) and unit > 0):

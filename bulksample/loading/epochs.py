@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice, pairwise, repeat
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -173,7 +174,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
         self._position.load(state, self._identity, onward)
 
 
-class Prefetcher:
+class Prefetcher(AbstractContextManager["Prefetcher"]):
     """Threads for calls whose results are needed later; a context that waits for them at its end.
 
     With 0 threads, a call is made when its result is asked for. A forked process has the object but not the threads, so it makes the calls
@@ -188,9 +189,6 @@ class Prefetcher:
         self._own = own = set[int]()
         self._process = os.getpid()
         self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: own.add(threading.get_ident()))
-
-    def __enter__(self) -> Prefetcher:
-        return self
 
     def __exit__(self, *_: Any) -> None:
         if self._process == os.getpid():

@@ -43,13 +43,6 @@ def check_version(state: dict[str, Any], within: bool) -> None:
 
 
 @dataclass(eq=False)
-class _Turn:
-    """An iteration under way, and the thread that took its last step."""
-
-    thread: threading.Thread
-
-
-@dataclass(eq=False)
 class Begun:
     """An iteration that has begun, and its epoch. It moves the position until the loader is moved elsewhere."""
 
@@ -95,7 +88,7 @@ class Position(CopiedAlong):
     def __init__(self, whole: EpochShare) -> None:
         self._whole = self.share = whole  # the share of the current epoch; it begins later if other ranks used the first mini-batches
         self._epoch = self.step = 0  # steps of `share` that are used
-        self._turns: list[_Turn] = []  # iterations under way
+        self._turns: dict[object, threading.Thread] = {}  # of each iteration under way, the thread that took its last step
         self._resumed = False  # True if the next iteration goes on at the step of a state
         self._named = False  # True if the user has named the epoch of the next iteration, or loaded a state
         self._begun: Begun | None = None  # the iteration that moves the position
@@ -119,24 +112,23 @@ class Position(CopiedAlong):
 
         Raises `UsageError` if another thread is in an iteration: it has begun and not ended, is not closed, and the thread lives.
         """
-        turn = _Turn(threading.current_thread())
+        turn, thread = object(), threading.current_thread()
         try:
             with _BEGINNING:
-                others = [other.thread for other in self._turns if other.thread is not turn.thread and other.thread.is_alive()]
+                others = [other for other in list(self._turns.values()) if other is not thread and other.is_alive()]
                 if not others:
-                    self._turns.append(turn)
+                    self._turns[turn] = thread
             if others:
                 raise UsageError(
-                    f"thread {turn.thread.name} begins to iterate over a loader while thread {others[0].name} does, and both would get the "
+                    f"thread {thread.name} begins to iterate over a loader while thread {others[0].name} does, and both would get the "
                     "same mini-batches; make a loader for each thread, with rank and ranks to share an epoch, or close the first iterator"
                 )
             with closing(steps):
                 for step in steps:
-                    turn.thread = threading.current_thread()  # an iterator may be handed on
+                    self._turns[turn] = threading.current_thread()  # an iterator may be handed on
                     yield step
         finally:
-            if turn in self._turns:
-                self._turns.remove(turn)
+            self._turns.pop(turn, None)
 
     @property
     def epoch(self) -> int:

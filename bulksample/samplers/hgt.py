@@ -106,7 +106,8 @@ class HGSampler(AnySampler):
             held.append(first)
             seed_rows.append(rows)
         frontier, sizes = held, [[part.sizes for part in held]]
-        budgets = [_nothing(len(seeds), kind.count) for kind in graph.types]
+        none = np.zeros(len(seeds) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
+        budgets = [CSR(*none, (len(seeds), kind.count)) for kind in graph.types]
         for hop in range(self.hops):
             budgets = _grown(adjacency, budgets, frontier, held)
             frontier = self._drawn(adjacency, budgets, seeds, stream, hop, epoch)
@@ -178,7 +179,3 @@ def _kept(adjacency: LocalAdjacency, held: list[Selection]) -> list[Restriction]
             kept = Restriction(row_pointers(counts)[kept.pointers], np.repeat(kept.columns, counts), runs(first, counts))
         out.append(kept)
     return out
-
-
-def _nothing(k: int, n: int) -> CSR:
-    return CSR(np.zeros(k + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (k, n))

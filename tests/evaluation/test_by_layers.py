@@ -121,7 +121,7 @@ def test_scores_of_links_are_those_of_either_way(monkeypatch, ranks, place):
         patch.setattr(links, "_rows_by_batches", never)
         by_layer = on_threads(ranks, on_rank)[0]
     monkeypatch.setattr(by_layers, "fair_memory", lambda comm: 0)
-    monkeypatch.setattr(links, "_rows_by_layers", never)
+    monkeypatch.setattr(links, "infer_by_layers", never)
     assert on_threads(ranks, on_rank)[0] == pytest.approx(by_layer, abs=0.02)
 
 

@@ -30,9 +30,8 @@ from ...graph.labels import outputs_of
 from ...graph.times import UNITS
 from ...graph.types import relation_from_edges
 from ..columns import Array
-from .table_columns import Column, columns_of
+from .table_columns import Column, PrimaryKeys, columns_of
 from .table_encoding import Encoded, as_time, encode, labels_of, masks_of, times_of
-from .table_keys import PrimaryKeys
 from .table_schema import TableSchema, as_schemas, read_schema_file
 
 SCHEMA_FILES = ("schema.yaml", "schema.yml", "schema.json")

@@ -59,7 +59,8 @@ def load_block(
             f"vertices must be ascending integers from 0 to {manifest.vertices - 1}; got {vertices.dtype} {vertices.tolist()[:8]}"
         )
     if label is not None and not _fits(manifest, label):
-        fit = [name for name in manifest.extras() if _fits(manifest, name)]
+        extras = (role.removeprefix("extra.") for role in manifest.arrays if role.startswith("extra."))
+        fit = [name for name in extras if _fits(manifest, name)]
         use = f"use one of {', '.join(fit)}" if fit else "it has no other label"
         raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {use}")
     with _naming(f"{folder.name}: {f'rows {vertices[0]} to {vertices[-1]}' if len(vertices) else 'no rows'}"):
