@@ -143,26 +143,26 @@ def sweep(folder: Path) -> None:
     """Remove what dead processes left in a folder; restore old folders whose replacement never arrived. Raises nothing."""
     with suppress(OSError):
         for name in os.listdir(folder):
-            if found := _LEFTOVER.fullmatch(name):
+            if match := _LEFTOVER.fullmatch(name):
                 with suppress(OSError):  # another process settles it, or this one may not
-                    _settle(folder / name, folder / found["name"], found)
+                    _settle(folder / name, folder / match["name"], match)
 
 
 def replaced(target: Path) -> Path | None:
     """Return the old content of a missing folder, left by a writer that is between its two renames or was killed there."""
     with suppress(OSError):
         for name in os.listdir(target.parent):
-            found = _LEFTOVER.fullmatch(name)
-            if found and (found["name"], found["kind"]) == (target.name, "old"):
+            match = _LEFTOVER.fullmatch(name)
+            if match and (match["name"], match["kind"]) == (target.name, "old"):
                 return target.parent / name
     return None
 
 
-def _settle(left: Path, target: Path, found: re.Match[str]) -> None:
+def _settle(left: Path, target: Path, match: re.Match[str]) -> None:
     """Restore or remove one leftover, unless its process may still need it: it runs, or on another host changed something lately."""
-    restore = found["kind"] == "old" and (not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())))
-    if found["host"] == _host():
-        if _runs(int(found["pid"]), int(found["start"])):
+    restore = match["kind"] == "old" and (not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())))
+    if match["host"] == _host():
+        if _runs(int(match["pid"]), int(match["start"])):
             return
     else:
         paths = [left, *left.iterdir()] if left.is_dir() else [left]
@@ -245,11 +245,11 @@ def is_device(file: Path) -> bool:
 PIECE = 2**24  # bytes
 
 
-def folder_of(given: Any, what: str) -> Path:
+def folder_of(path: Any, what: str) -> Path:
     """Return a path that the user gave for a folder; raises `UsageError` naming `what` for anything else."""
-    if isinstance(given, str | os.PathLike):
-        return Path(given)
-    raise UsageError(f"{what}: got a {type(given).__name__}; use the path of a folder")
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise UsageError(f"{what}: got a {type(path).__name__}; use the path of a folder")
 
 
 def write_synced(path: Path, data: bytes) -> None:

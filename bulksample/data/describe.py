@@ -67,10 +67,12 @@ def describe(graph: Graph, schema: _Figures | None = None) -> _Figures:
         relation["without_in_edges"] = relation.pop("destinations_without_edge")
         del relation["sources_without_edge"], relation["parallel_edges"]
         return {**figures, **relation, **kind}
-    found = {"types": types, "relations": relations}
+    made = {"types": types, "relations": relations}
     return {
         **figures,
-        **{group: {name: {**figures.get(group, {}).get(name, {}), **own} for name, own in parts.items()} for group, parts in found.items()},
+        **{
+            group: {name: {**figures.get(group, {}).get(name, {}), **more} for name, more in parts.items()} for group, parts in made.items()
+        },
     }
 
 

@@ -72,8 +72,8 @@ class HeldOutLinks:
         arrays = {"schema": np.frombuffer(schema.encode(), np.uint8)}
         for split in HELD_OUT:
             stamps = np.empty(0, np.int64) if self.times is None else self.times[split]
-            own = (self.pairs[split].astype("<i4"), self.negatives[split].astype("<i4"), stamps.astype("<i8"))
-            arrays |= {f"{split}_{name}": array for name, array in zip(_ARRAYS, own, strict=True)}
+            columns = (self.pairs[split].astype("<i4"), self.negatives[split].astype("<i4"), stamps.astype("<i8"))
+            arrays |= {f"{split}_{name}": array for name, array in zip(_ARRAYS, columns, strict=True)}
         save_sealed(Path(folder) / FILE, arrays, store)
 
     @staticmethod
@@ -94,12 +94,12 @@ class HeldOutLinks:
             unnamed = "schema" not in archive
         first, columns = ("n", _ARRAYS[:2]) if unnamed else ("schema", _ARRAYS)
         names = [first, *(f"{split}_{name}" for split in HELD_OUT for name in columns)]
-        found = read_sealed(path, names, _WRITER, lambda: graph_manifest(Path(folder), plain=False).digest)
+        arrays = read_sealed(path, names, _WRITER, lambda: graph_manifest(Path(folder), plain=False).digest)
         try:
-            schema = _PLAIN if unnamed else _Schema.model_validate_json(found["schema"].astype(np.uint8).tobytes())
+            schema = _PLAIN if unnamed else _Schema.model_validate_json(arrays["schema"].astype(np.uint8).tobytes())
         except (ValueError, TypeError):  # a ValidationError is a ValueError
             raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER}`") from None
-        pairs, negatives, *times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in columns)
+        pairs, negatives, *times = ({split: arrays[f"{split}_{name}"] for split in HELD_OUT} for name in columns)
         return HeldOutLinks(schema.relation, schema.reverses, pairs, negatives, times[0] if schema.timed else None)
 
     def checked(self, manifest: Manifest) -> HeldOutLinks:
@@ -113,8 +113,8 @@ class HeldOutLinks:
         for split in HELD_OUT:
             pairs, negatives = self.pairs[split], self.negatives[split]
             if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
-                found = f"pairs of shape {pairs.shape} and negatives of shape {negatives.shape}"
-                raise DataError(f"{FILE}: {split}: got {found}; use (e, 2) and (e, K)")
+                shapes = f"pairs of shape {pairs.shape} and negatives of shape {negatives.shape}"
+                raise DataError(f"{FILE}: {split}: got {shapes}; use (e, 2) and (e, K)")
             named = ("sources", pairs[:, :1], sources), ("destinations", pairs[:, 1:], destinations), ("negatives", negatives, destinations)
             for what, ends, count in named:
                 if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < count):

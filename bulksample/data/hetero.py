@@ -50,24 +50,24 @@ def papers(scale: float) -> tuple[dict[str, int], tuple[RelationSize, ...]]:
 
 def parse_types(words: Sequence[str]) -> dict[str, int]:
     """Read types as ``NAME:COUNT``; raises `UsageError`."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for word in words:
         name, _, count = word.rpartition(":")
-        if not name or ":" in name or not count.isdecimal() or name in found:
+        if not name or ":" in name or not count.isdecimal() or name in counts:
             raise UsageError(f"type {word!r}: use NAME:COUNT, each name once and without a colon")
-        found[name] = int(count)
-    return found
+        counts[name] = int(count)
+    return counts
 
 
 def parse_relations(words: Sequence[str]) -> list[RelationSize]:
     """Read relations as ``SOURCE:NAME:DESTINATION:EDGES``; raises `UsageError`."""
-    found = []
+    sizes = []
     for word in words:
         parts = word.split(":")
         if len(parts) != 4 or not all(parts) or not parts[3].isdecimal():
             raise UsageError(f"relation {word!r}: use SOURCE:NAME:DESTINATION:EDGES")
-        found.append(RelationSize(parts[0], parts[1], parts[2], int(parts[3])))
-    return found
+        sizes.append(RelationSize(parts[0], parts[1], parts[2], int(parts[3])))
+    return sizes
 
 
 def hetero(

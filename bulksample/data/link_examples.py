@@ -56,9 +56,9 @@ def drawn(others: NonNeighbors, sources: np.ndarray, existing: np.ndarray, words
     """Draw among the first `existing` destinations in the order of time; see `LinkExamples.negatives`."""
     eligible = others.eligible(sources, existing)
     some = np.flatnonzero(eligible)
-    found = others.anyone(scaled(words, 32, existing))
-    found[some] = others.at(sources[some], existing[some], scaled(words[some], 32, eligible[some]))
-    return found
+    destinations = others.anyone(scaled(words, 32, existing))
+    destinations[some] = others.at(sources[some], existing[some], scaled(words[some], 32, eligible[some]))
+    return destinations
 
 
 def rows_of(relation: Relation, edges: np.ndarray) -> np.ndarray:

@@ -46,10 +46,10 @@ class LinkGraph(Graph):
 
 def load_links(graph: Graph, folder: str | os.PathLike[str], absent: bool = True) -> LinkGraph:
     """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`. `absent` checks that it lacks them."""
-    held = HeldOutLinks.load(folder)
+    held_out = HeldOutLinks.load(folder)
     if absent:
-        held.check_absent(graph)
-    return LinkGraph(held, types=graph.types, relations=graph.relations, name=graph.name)
+        held_out.check_absent(graph)
+    return LinkGraph(held_out, types=graph.types, relations=graph.relations, name=graph.name)
 
 
 def hold_out(
@@ -85,14 +85,14 @@ def hold_out(
         raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
     if not is_whole(negatives, 1, 2**31 - 1):
         raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1 to {2**31 - 1}")
-    own, words = graph.relation(relation), Words(seed)
-    stamps, reverses = link_times(graph, own), reverses_of(graph, own)
-    event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])
+    links, words = graph.relation(relation), Words(seed)
+    stamps, reverses = link_times(graph, links), reverses_of(graph, links)
+    event, columns = _distinct_rows([*ends_of(links), *(() if links.times is None else (links.times,))])
     source, destination = columns[0], columns[1]
-    if own.key in reverses:
+    if links.key in reverses:
         candidates = np.flatnonzero(source < destination)
     else:
-        candidates = np.flatnonzero((source != destination) | (own.source != own.destination))
+        candidates = np.flatnonzero((source != destination) | (links.source != links.destination))
     when = None
     if stamps is None:
         candidates = candidates[words.permutation(Substream.HELD_OUT_LINK, len(candidates))]
@@ -100,27 +100,27 @@ def hold_out(
         when = np.empty(len(source), np.int64)
         when[event] = stamps  # edges of one event share their time
         candidates = candidates[np.argsort(when[candidates], kind="stable")]
-    held, warnings = cut(candidates, val, test, None if when is None else when[candidates], own)
-    count = sum(map(len, held.values()))
+    events, warnings = cut(candidates, val, test, None if when is None else when[candidates], links)
+    count = sum(map(len, events.values()))
     check_free(_NEGATIVE_BYTES * count * negatives, f"{negatives} negatives for each of {count} held-out edges", "use fewer negatives")
-    times = None if when is None else {split: when[chosen] for split, chosen in held.items()}
-    pairs, drawn, first, others = {}, {}, 0, NonNeighbors(graph, own)
-    for split, chosen in held.items():
+    times = None if when is None else {split: when[chosen] for split, chosen in events.items()}
+    pairs, drawn, first, others = {}, {}, 0, NonNeighbors(graph, links)
+    for split, chosen in events.items():
         pairs[split] = np.stack([source[chosen], destination[chosen]], axis=1).astype(np.int32)
-        if own.key in reverses:
+        if links.key in reverses:
             turned = words.of(Substream.HELD_OUT_LINK_DIRECTION, first, len(chosen))[:, 0] % np.uint32(2) == 1
             pairs[split][turned] = pairs[split][turned][:, ::-1]
         stamped = None if times is None else times[split]
         drawn[split] = _negatives(others, pairs[split][:, 0], stamped, negatives, words, first * negatives)
         first += len(chosen)
-    gone, named = [column[np.concatenate(list(held.values()))] for column in columns], not graph.plain
-    relations = [_without(one, gone, named) if one.key == own.key else one for one in graph.relations]
+    gone, named = [column[np.concatenate(list(events.values()))] for column in columns], not graph.plain
+    relations = [_without(one, gone, named) if one.key == links.key else one for one in graph.relations]
     relations = [_without(one, [gone[1], gone[0], *gone[2:]], named) if one.key in reverses else one for one in relations]
-    held_out = HeldOutLinks(own.key, reverses, pairs, drawn, times)
+    held_out = HeldOutLinks(links.key, reverses, pairs, drawn, times)
     if both:
         near = reverses_left(LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name))
         relations = [_without(one, [gone[1], gone[0]], named) if one.key in near else one for one in relations]
-        if not next(one for one in relations if one.key == own.key).edges:
+        if not next(one for one in relations if one.key == links.key).edges:
             raise UsageError(f"{len(event)} edges leave none for training without the reverses of {first}; use lower shares")
     return LinkGraph(held_out, warnings, types=graph.types, relations=tuple(relations), name=graph.name)
 
@@ -131,14 +131,14 @@ def reverses_left(graph: LinkGraph, splits: Sequence[str] = HELD_OUT) -> dict[Ke
     Relations between the same types, the other way; other relations than that of the held-out edges from a share of 10 % on.
     """
     assert graph.held_out is not None
-    own, shares = graph.relation(graph.held_out.relation), {}
+    links, shares = graph.relation(graph.held_out.relation), {}
     pairs = np.concatenate([graph.held_out.pairs[split] for split in splits]).astype(np.int64)
     for other in graph.relations:
-        if (other.source, other.destination) == (own.destination, own.source):
+        if (other.source, other.destination) == (links.destination, links.source):
             count = graph.type(other.source).count
             by, to = ends_of(other)
             share = float(np.isin(pairs[:, 0] * count + pairs[:, 1], to * count + by).mean()) if len(pairs) else 0.0
-            if share >= (_LEAST if other.key != own.key else np.nextafter(0, 1)):
+            if share >= (_LEAST if other.key != links.key else np.nextafter(0, 1)):
                 shares[other.key] = share
     return shares
 
@@ -148,7 +148,7 @@ def reverses_of(graph: Graph, relation: Relation) -> tuple[Key, ...]:
 
     These run between the same types against it, and hold the same pairs as often, or are named ``rev_NAME`` after it (or it after them).
     """
-    (source, destination), count, found = ends_of(relation), graph.type(relation.destination).count, []
+    (source, destination), count, keys = ends_of(relation), graph.type(relation.destination).count, []
     turned = np.sort(source * count + destination)  # a number for the pair of each reverse edge
     for other in graph.relations:
         if (other.source, other.destination) == (relation.destination, relation.source):
@@ -156,8 +156,8 @@ def reverses_of(graph: Graph, relation: Relation) -> tuple[Key, ...]:
             named = f"rev_{relation.name}" == other.name or f"rev_{other.name}" == relation.name
             same = other.edges == relation.edges and np.array_equal(np.sort(to * count + by), turned)
             if named or (same and other.edges):
-                found.append(other.key)
-    return tuple(found)
+                keys.append(other.key)
+    return tuple(keys)
 
 
 def _distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -216,32 +216,32 @@ def cut(
         spans = {"val": slice(0, counts["val"]), "test": slice(counts["val"], sum(counts.values()))}
         left = m - sum(counts.values())
     else:
-        left, middle = (_first_of_time(times, m - own) for own in (sum(counts.values()), counts["test"]))
+        left, middle = (_first_of_time(times, m - count) for count in (sum(counts.values()), counts["test"]))
         left = middle if not counts["val"] else left
         spans = {"val": slice(left, middle), "test": slice(middle, m)}
     if left < 1:
         of = "" if times is None else " of one time go together, and those"
         raise UsageError(f"{m} edges{of} leave none for training with shares {val} and {test}; use lower ones")
-    held, warnings = {split: np.sort(ordered[span]) for split, span in spans.items()}, []
-    for split, asked in (("val", val), ("test", test)):
-        got = len(held[split]) / m
-        if asked and not counts[split]:
-            raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges; use {share_of(1, m)} or more, or 0")
-        if asked and not got:
+    events, warnings = {split: np.sort(ordered[span]) for split, span in spans.items()}, []
+    for split, share in (("val", val), ("test", test)):
+        got = len(events[split]) / m
+        if share and not counts[split]:
+            raise UsageError(f"{split}: a share of {share:g} gives none of {m} edges; use {share_of(1, m)} or more, or 0")
+        if share and not got:
             assert times is not None
             middle = spans["test"].start  # all edges of validation have gone to the test
             first = _first_of_time(times, middle - 1)
             use = f"val {share_of(middle - first, m)} and test {share_of(m - middle, m)}, the latest two times" if first else "val 0"
             raise UsageError(
-                f"val: a share of {asked:g} gives none of {m} edges, which have {len(np.unique(times))} distinct times: {relation}; those "
+                f"val: a share of {share:g} gives none of {m} edges, which have {len(np.unique(times))} distinct times: {relation}; those "
                 f"of one time go together, and the test takes {m - middle}; use {use}"
             )
-        if times is not None and abs(got - asked) > asked / 2:
+        if times is not None and abs(got - share) > share / 2:
             warnings.append(
-                f"{split}: got {got:.3g} of the edges, {asked:g} was asked for; those of one time go together, and {relation} has "
+                f"{split}: got {got:.3g} of the edges, {share:g} was asked for; those of one time go together, and {relation} has "
                 f"{len(np.unique(times))} distinct times"
             )
-    return held, tuple(warnings)
+    return events, tuple(warnings)
 
 
 def _first_of_time(times: np.ndarray, at: int) -> int:

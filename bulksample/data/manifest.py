@@ -165,17 +165,17 @@ class Manifest:
             part = self.relations[0] if role in _OF_PLAIN_EDGES else None if role in _NOT_PLAIN else self.types[0]
             return part, role
         group, _, rest = role.partition(".")
-        number, _, own = rest.partition(".")
+        number, _, inner = rest.partition(".")
         parts: tuple[Any, ...] = {"types": self.types, "relations": self.relations}.get(group, ())
         known = number.isdecimal() and str(int(number)) == number and int(number) < len(parts)
-        return (parts[int(number)] if known else None), own
+        return (parts[int(number)] if known else None), inner
 
     def within(self, group: str, place: int, arrays: Mapping[str, Held]) -> dict[str, Held]:
         """Return what `arrays` hold for a type (group ``types``) or a relation (``relations``), by role within it."""
         if self.plain:
-            return {role: held for role, held in arrays.items() if (role in _OF_PLAIN_EDGES) == (group == "relations")}
+            return {role: value for role, value in arrays.items() if (role in _OF_PLAIN_EDGES) == (group == "relations")}
         start = self.prefix(group, place)
-        return {role.removeprefix(start): held for role, held in arrays.items() if role.startswith(start)}
+        return {role.removeprefix(start): value for role, value in arrays.items() if role.startswith(start)}
 
     @property
     def _only_type(self) -> TypeEntry:
@@ -224,12 +224,12 @@ def check_roles(manifest: Manifest, what: str) -> None:
             if end not in counts:
                 raise DataError(f"{what}: relations.{i}: there is no type {end!r}; use {', '.join(counts) or 'a type that is there'}")
     for role, entry in manifest.arrays.items():
-        part, own = manifest.part_of(role)
+        part, inner = manifest.part_of(role)
         fits = None
         if isinstance(part, TypeEntry):
-            fits = _column_fits(own, len(entry.shape), part)
+            fits = _column_fits(inner, len(entry.shape), part)
         elif part is not None:
-            fits = _edge_fits(own, counts[part.destination], part.edges)
+            fits = _edge_fits(inner, counts[part.destination], part.edges)
         check_entry(f"{what}: arrays.{role}", entry, fits)
     files: dict[str, str] = {}
     for role, entry in manifest.arrays.items():

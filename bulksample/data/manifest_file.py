@@ -104,23 +104,23 @@ def read_manifest(directory: Path, kinds: dict[str, type[SignedManifest]]) -> Si
         body = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{what}: is not JSON: {error}") from error
-    found = body.get("format") if isinstance(body, dict) else None
-    if not isinstance(found, str) or found not in FORMATS:
+    form = body.get("format") if isinstance(body, dict) else None
+    if not isinstance(form, str) or form not in FORMATS:
         raise DataError(f"{what}: is not the manifest of a store: format must be {' or '.join(map(repr, FORMATS))}")
-    if found not in kinds:
-        raise UsageError(f"{directory}: holds {FORMATS[found]}; use a store of {' or '.join(FORMATS[kind] for kind in kinds)}")
+    if form not in kinds:
+        raise UsageError(f"{directory}: holds {FORMATS[form]}; use a store of {' or '.join(FORMATS[kind] for kind in kinds)}")
     version = body.get("version")
     if type(version) is not int or version != VERSION:
         use = "write the store again, or use the release that wrote it"
         raise DataError(f"{what}: got version {version!r}; this release reads {VERSION}: {use}")
     try:
-        manifest = kinds[found].model_validate_json(text)
+        manifest = kinds[form].model_validate_json(text)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         raise DataError(f"{what}: {'.'.join(map(str, fault['loc'])) or 'manifest'}: {fault['msg']}") from error
     if manifest.digest != manifest.content_digest():
-        found = f"its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
-        raise DataError(f"{what}: was changed after it was written: {found}")
+        why = f"its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
+        raise DataError(f"{what}: was changed after it was written: {why}")
     return manifest
 
 

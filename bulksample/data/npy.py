@@ -54,10 +54,10 @@ class Header(NamedTuple):
     def data_bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def check_length(self, found: int, what: str, place: str) -> None:
+    def check_length(self, size: int, what: str, place: str) -> None:
         """Raise `DataError`, which begins with `what`, unless a place has as many bytes as this header promises."""
-        if (promised := self.offset + self.data_bytes) != found:
-            raise DataError(f"{what}: its header promises {self.dtype} of shape {self.shape}, {promised} bytes; the {place} has {found}")
+        if (promised := self.offset + self.data_bytes) != size:
+            raise DataError(f"{what}: its header promises {self.dtype} of shape {self.shape}, {promised} bytes; the {place} has {size}")
 
 
 def read_header(stream: IO[bytes], what: str) -> Header:

@@ -74,12 +74,12 @@ def _graph(arrays: Arrays, name: str, target: str | None, several: bool) -> Grap
         columns = {column: array for column, array in arrays.items() if column not in _OF_ENTRIES}
         return Graph.of([_vertices(NODE, relation.adjacency.shape[0], columns, None, target)], [relation], name).validate()
     types, counts, keys = _heads(arrays)
-    own, made = _by_part(arrays, types, keys), {}
+    parts, made = _by_part(arrays, types, keys), {}
     for kind, count in zip(types, counts, strict=True):
-        stamps = own[kind].pop("time", None)
+        stamps = parts[kind].pop("time", None)
         times = None if stamps is None else as_times(f"times of type {kind!r}", stamps, count)
-        made[kind] = named(f"type {kind!r}", partial(_vertices, kind, count, own[kind], times, target))
-    return Graph.of(made.values(), [_relation(made, key, own["/".join(key)]) for key in keys], name).validate()
+        made[kind] = named(f"type {kind!r}", partial(_vertices, kind, count, parts[kind], times, target))
+    return Graph.of(made.values(), [_relation(made, key, parts["/".join(key)]) for key in keys], name).validate()
 
 
 def _vertices(name: str, n: int, arrays: Arrays, times: Array | None, target: str | None) -> VertexType:
@@ -90,10 +90,10 @@ def _vertices(name: str, n: int, arrays: Arrays, times: Array | None, target: st
     for key, column in extra.items():
         if column.ndim == 0:
             raise DataError(f"{key}: must have {n} rows; it is a single number")
-    given = _take(arrays, "num_classes", "iu", 0, np.int64)
-    if given is not None and given < 0:
-        raise DataError(f"num_classes: is {int(given)}; use 0 or more")
-    classes = None if given is None else int(given)
+    stated = _take(arrays, "num_classes", "iu", 0, np.int64)
+    if stated is not None and stated < 0:
+        raise DataError(f"num_classes: is {int(stated)}; use 0 or more")
+    classes = None if stated is None else int(stated)
     outputs = classes or 0 if labels is None else outputs_of(labels, classes)
     return VertexType(name, n, _features(arrays), labels, outputs, kept, times, extra)
 
@@ -124,10 +124,10 @@ def _heads(arrays: Arrays) -> tuple[list[str], list[int], list[Key]]:
     for head, (kinds, ndim) in _HEADS.items():
         if head not in arrays:
             raise DataError(f"has no {head}; use node_types, num_nodes and edge_types")
-        found = arrays[head]
-        if found.ndim != ndim or (found.dtype.kind not in kinds and found.size):
+        array = arrays[head]
+        if array.ndim != ndim or (array.dtype.kind not in kinds and array.size):
             use = "text" if kinds == "U" else "integers"
-            raise DataError(f"{head}: got {found.dtype} of shape {found.shape}; use {use} of {ndim} dimension(s)")
+            raise DataError(f"{head}: got {array.dtype} of shape {array.shape}; use {use} of {ndim} dimension(s)")
     types, counts, table = (arrays[head].tolist() for head in _HEADS)
     if len(types) != len(counts) or min(counts, default=0) < 0:
         raise DataError(f"num_nodes: got {counts} for the types {types}; use one number, 0 or more, for each")
@@ -146,27 +146,27 @@ def _heads(arrays: Arrays) -> tuple[list[str], list[int], list[Key]]:
 
 def _by_part(arrays: Arrays, types: list[str], keys: list[Key]) -> dict[str, Arrays]:
     """Return the arrays of each type and relation, by their last names."""
-    own: dict[str, Arrays] = {part: {} for part in (*types, *("/".join(key) for key in keys))}
+    parts: dict[str, Arrays] = {part: {} for part in (*types, *("/".join(key) for key in keys))}
     for name, array in arrays.items():
         part, _, last = name.rpartition("/")
         if name in _HEADS:
             continue
-        if part not in own or ("/" in part and last not in _OF_EDGES):
+        if part not in parts or ("/" in part and last not in _OF_EDGES):
             use = f"use TYPE/COLUMN, or SOURCE/NAME/DESTINATION/ and {', '.join(_OF_EDGES)}"
             raise DataError(f"{name}: belongs to no type or relation; {use}")
-        own[part][last] = array
-    return own
+        parts[part][last] = array
+    return parts
 
 
-def _relation(types: dict[str, VertexType], key: Key, own: Arrays) -> Relation:
+def _relation(types: dict[str, VertexType], key: Key, arrays: Arrays) -> Relation:
     what = "/".join(key)
-    if "edge_index" not in own:
+    if "edge_index" not in arrays:
         raise DataError(f"{what}/edge_index: is missing; every relation has one")
-    ends = own["edge_index"]
+    ends = arrays["edge_index"]
     if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
         raise DataError(f"{what}/edge_index: got {ends.dtype} of shape {ends.shape}; use integers of shape (2, m)")
-    features, times = own.get("edge_attr"), own.get("time")
-    return make_relation(types[key[0]], key[1], types[key[2]], (ends[0], ends[1]), own.get("edge_weight"), times, features)
+    features, times = arrays.get("edge_attr"), arrays.get("time")
+    return make_relation(types[key[0]], key[1], types[key[2]], (ends[0], ends[1]), arrays.get("edge_weight"), times, features)
 
 
 def _take(arrays: Arrays, name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> Array | None:
@@ -175,15 +175,15 @@ def _take(arrays: Arrays, name: str, kinds: str, ndim: int, dtype: type[np.gener
 
 
 def _features(arrays: Arrays) -> Array | CSR | None:
-    found = [name for name in _SPARSE if name in arrays]
+    sparse = [name for name in _SPARSE if name in arrays]
     dense = arrays.get("x")
-    if dense is not None and found:
-        raise DataError(f"x: there are dense features, and {found[0]} of sparse features; use one of them")
+    if dense is not None and sparse:
+        raise DataError(f"x: there are dense features, and {sparse[0]} of sparse features; use one of them")
     if dense is not None:
         return dense_features("x", dense)
-    if not found:
+    if not sparse:
         return None
-    if len(found) < len(_SPARSE):
+    if len(sparse) < len(_SPARSE):
         missing = next(name for name in _SPARSE if name not in arrays)
         raise DataError(f"{missing}: is missing; use all of {', '.join(_SPARSE)} for sparse features")
     shape = _take(arrays, "x_shape", "iu", 1, np.int64)

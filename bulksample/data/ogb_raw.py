@@ -89,12 +89,12 @@ def read_binary(folder: Path, features: bool, edge_features: bool, scratch: Path
         ignored = tuple(name for name in archive.names if name.startswith("edge_") and name not in kept)
         if of_edges is not None and (of_edges.ndim != 2 or of_edges.dtype.kind not in "fiu"):
             raise DataError(f"data.npz: edge_feat: is {of_edges.dtype} of shape {of_edges.shape}; use numbers of shape ({e}, f)")
-    found = columns.pop("node_feat", None)
-    if found is not None and (found.ndim != 2 or found.dtype.kind not in "fiu"):
-        raise DataError(f"data.npz: node_feat: is {found.dtype} of shape {found.shape}; use numbers of shape (n, f)")
-    if found is not None and found.dtype not in (np.float16, np.float32):
+    node_feat = columns.pop("node_feat", None)
+    if node_feat is not None and (node_feat.ndim != 2 or node_feat.dtype.kind not in "fiu"):
+        raise DataError(f"data.npz: node_feat: is {node_feat.dtype} of shape {node_feat.shape}; use numbers of shape (n, f)")
+    if node_feat is not None and node_feat.dtype not in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and `Graph.validate` names its row
-            found = found.astype(np.float32)
+            node_feat = node_feat.astype(np.float32)
     labels = None
     if (folder / "node-label.npz").exists():
         with Archive(folder / "node-label.npz") as archive:
@@ -102,7 +102,7 @@ def read_binary(folder: Path, features: bool, edge_features: bool, scratch: Path
         if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
             raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; use numbers of shape ({n}, 1)")
     edge_rows = None if of_edges is None else lambda: (part for _, part in pieces(of_edges, PIECE_ROWS))
-    return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored, edge_rows)
+    return RawFiles(n, edges, node_feat, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored, edge_rows)
 
 
 def single_number(path: Path) -> int:

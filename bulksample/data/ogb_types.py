@@ -136,6 +136,6 @@ def _relation(raw: Path, types: dict[str, VertexType], key: Key, features: bool,
     if features and feat.exists():
         rows = named(f"relations/{folder.name}", lambda: float_table(feat, np.float32, ends.shape[1]))
     tally.edges_read += ends.shape[1]
-    found = sorted(f"{'.'.join(key)}/{path.name}" for path in folder.glob("edge_*.csv.gz"))
-    tally.ignored = ", ".join([*([tally.ignored] if tally.ignored else []), *found])
+    left_out = sorted(f"{'.'.join(key)}/{path.name}" for path in folder.glob("edge_*.csv.gz"))
+    tally.ignored = ", ".join([*([tally.ignored] if tally.ignored else []), *left_out])
     return make_relation(types[key[0]], key[1], types[key[2]], (ends[0], ends[1]), features=rows)

@@ -132,8 +132,8 @@ def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifes
     made, what = cast(PartManifest, read_manifest(folder, {PART: PartManifest})), f"{folder.name}/{FILE}"
     fits = {"graph": parts.graph.digest, "partition": parts.arrays["new_id"].sha256, "part": number, "digest": parts.parts[number].digest}
     for name, fit in fits.items():
-        if (found := getattr(made, name)) != fit:
-            why = f"its {name} is {found}, not {fit}"
+        if (value := getattr(made, name)) != fit:
+            why = f"its {name} is {value}, not {fit}"
             raise DataError(f"{what}: does not belong to {directory.name}: {why}; copy all parts of one partition")
     columns = {role: entry for role, entry in made.arrays.items() if role not in OWN_ROLES}
     check_roles(manifest_of(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns})), what)

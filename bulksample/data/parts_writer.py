@@ -72,8 +72,8 @@ class _Division:
         self.rows = sum((np.bincount(assignment[a:b], minlength=parts) for a, b in self._pieces(8)), np.zeros(parts, np.int64))
         self.folders = [made / f"part-{part:05d}" for part in range(parts)]
         self.arrays: list[dict[str, ArrayEntry]] = [{} for _ in range(parts)]
-        for own in self.folders:
-            own.mkdir()
+        for part_folder in self.folders:
+            part_folder.mkdir()
 
     def write(self, by: str, seed: int) -> PartsManifest:
         """Write all files and the manifests."""
@@ -88,20 +88,20 @@ class _Division:
             if f"{prefix}indptr" in self.manifest.arrays:
                 self._matrix(prefix, [role for role in roles if role in self.manifest.arrays])
         file = NpyAppender(self.made / "old_id.npy", np.dtype(np.int32), (len(self.assignment),))
-        for own in self.folders:
-            file.append(open_npy(own / "old_id.npy", own.name))
+        for part_folder in self.folders:
+            file.append(open_npy(part_folder / "old_id.npy", part_folder.name))
         tables = {"old_id": file.finish(), "new_id": self._new_ids()}
         made = []
-        for part, own in enumerate(self.folders):
+        for part, part_folder in enumerate(self.folders):
             arrays, rows = self.arrays[part], int(self.rows[part])
             entries, size = arrays["indices"].shape[0], sum(entry.bytes for entry in arrays.values())
-            training = np.count_nonzero(open_npy(own / file_of("mask.train"), own.name)) if "mask.train" in arrays else 0
+            training = np.count_nonzero(open_npy(part_folder / file_of("mask.train"), part_folder.name)) if "mask.train" in arrays else 0
             graph, partition = self.manifest.digest, tables["new_id"].sha256
             one = signed(PartManifest(part=part, graph=graph, partition=partition, vertices=rows, entries=entries, arrays=arrays))
-            write_synced(own / FILE, one.dumps())
-            sync_folder(own)
+            write_synced(part_folder / FILE, one.dumps())
+            sync_folder(part_folder)
             sizes = {"vertices": rows, "entries": entries, "training_vertices": int(training), "bytes": size}
-            made.append(PartSummary(folder=own.name, **sizes, digest=one.digest))
+            made.append(PartSummary(folder=part_folder.name, **sizes, digest=one.digest))
         whole = signed(PartsManifest(by=by, seed=seed, graph=cast(PlainLayout, layout_of(self.manifest)), parts=tuple(made), arrays=tables))
         write_synced(self.made / FILE, whole.dumps())
         return whole
@@ -116,13 +116,13 @@ class _Division:
 
     def _grouped(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of a piece sorted by part, stable, and the bounds of each part in this order."""
-        own = self.assignment[first:last]
-        order = np.argsort(own, kind="stable")
-        return order, np.searchsorted(own[order], np.arange(self.parts + 1))
+        part_of_row = self.assignment[first:last]
+        order = np.argsort(part_of_row, kind="stable")
+        return order, np.searchsorted(part_of_row[order], np.arange(self.parts + 1))
 
     def _column(self, role: str, dtype: np.dtype, tail: tuple[int, ...], read: Callable[[int, int], np.ndarray]) -> None:
         """Write one array of the vertices."""
-        files = [NpyAppender(own / file_of(role), dtype, (int(rows), *tail)) for own, rows in zip(self.folders, self.rows, strict=True)]
+        files = [NpyAppender(at / file_of(role), dtype, (int(rows), *tail)) for at, rows in zip(self.folders, self.rows, strict=True)]
         for first, last in self._pieces(dtype.itemsize * math.prod(tail)):
             rows, (order, cuts) = read(first, last), self._grouped(first, last)
             for part in np.flatnonzero(np.diff(cuts)):
@@ -162,9 +162,9 @@ class _Division:
                     file.append(array[picked])
             for array in entries:
                 forget(array)
-        for arrays, end, own in zip(self.arrays, ends, files, strict=True):
+        for arrays, end, part_files in zip(self.arrays, ends, files, strict=True):
             arrays[f"{prefix}indptr"] = end.finish()
-            arrays |= {role: file.finish() for role, file in zip(roles, own, strict=True)}
+            arrays |= {role: file.finish() for role, file in zip(roles, part_files, strict=True)}
 
     def _new_ids(self) -> ArrayEntry:
         file, following = NpyAppender(self.made / "new_id.npy", np.dtype(np.int32), (len(self.assignment),)), row_pointers(self.rows)

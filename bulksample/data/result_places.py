@@ -64,17 +64,17 @@ def check_ending(option: str, file: Path | str | None, *endings: str, bare: bool
         raise UsageError(f"{option} writes no results to standard output; got -: use the name of a {'file' if endings else 'folder'}")
     if file is None or str(file) == "-" or is_device(path := Path(file)):
         return
-    found = path.suffix.lower()
+    suffix = path.suffix.lower()
     if not endings:
-        if found in _OF_FILES:
-            raise UsageError(f"{option} makes a folder; got {file}, which is named as a {found} file: use {_bare(path)}")
-    elif found not in endings and not (bare and not _promises(found)):
+        if suffix in _OF_FILES:
+            raise UsageError(f"{option} makes a folder; got {file}, which is named as a {suffix} file: use {_bare(path)}")
+    elif suffix not in endings and not (bare and not _promises(suffix)):
         inner = _bare(path)
         while path.suffix.lower() not in endings and path != inner:  # of p.parquet.gz, p.parquet fits
             path = path.with_suffix("")
-        bare_name = path.with_suffix("") if found not in _OF_FILES and _promises(found) else path
-        given = [str(path)] if path.suffix.lower() in endings else [f"{bare_name}{ending}" for ending in endings]
-        raise UsageError(f"{option} writes {' or '.join(endings)}; got {file}: use {' or '.join(given)}")
+        bare_name = path.with_suffix("") if suffix not in _OF_FILES and _promises(suffix) else path
+        names = [str(path)] if path.suffix.lower() in endings else [f"{bare_name}{ending}" for ending in endings]
+        raise UsageError(f"{option} writes {' or '.join(endings)}; got {file}: use {' or '.join(names)}")
 
 
 def companion(file: Path, ending: str) -> Path:
@@ -115,9 +115,9 @@ def holding(*places: Path | None, inside: Path | None = None) -> Iterator[None]:
     real = {os.path.realpath(place): place for place in _named(places) if not is_device(place)}
     if inside is not None:
         real[os.path.realpath(inside / "checkpoints")] = inside
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for path in sorted(real):
-            held.enter_context(_holding(path, real[path]))
+            locks.enter_context(_holding(path, real[path]))
         yield
 
 
@@ -181,7 +181,7 @@ def _lock(file: Path, place: Path) -> int:
     """Make and lock a file that names this process, and return its descriptor; raises `UsageError` if another process has locked it."""
     tries = 50
     while True:
-        lock, own = _opened(file)
+        lock, is_ours = _opened(file)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -197,14 +197,14 @@ def _lock(file: Path, place: Path) -> int:
                 os.close(lock)
                 raise
             print(f"bulksample: warning: {place}: no locks on this file system; see that no other run writes there", file=sys.stderr)
-        if not own and _lies_at(lock, file):
+        if not is_ours and _lies_at(lock, file):
             with suppress(OSError):
                 os.unlink(file)  # of a killed run of another user; if it may not be removed, its lock counts
         if _lies_at(lock, file):
             break
         os.close(lock)  # it was removed meanwhile
     _OPEN.add(lock)
-    if not own:
+    if not is_ours:
         return lock
     who = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S"), "command": " ".join(sys.argv)}
     os.ftruncate(lock, 0)
@@ -255,9 +255,9 @@ def _remove_left(file: Path) -> None:
 def _is_of_dead(lock: int) -> bool:
     """Return True if the file of a lock names a process of this machine that has ended; another machine's cannot be asked."""
     try:
-        found = json.loads(os.pread(lock, 2**16, 0))
-        if found["host"] == platform.node():
-            os.kill(found["process"], 0)
+        holder = json.loads(os.pread(lock, 2**16, 0))
+        if holder["host"] == platform.node():
+            os.kill(holder["process"], 0)
     except ProcessLookupError:
         return True
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -268,8 +268,8 @@ def _is_of_dead(lock: int) -> bool:
 def _owner(lock: int) -> str:
     """Return who wrote the file of a lock, in words."""
     try:
-        found = json.loads(os.pread(lock, 2**16, 0))
-        return f"another run, process {found['process']} on {found['host']} since {found['since']}: {found['command']}"
+        holder = json.loads(os.pread(lock, 2**16, 0))
+        return f"another run, process {holder['process']} on {holder['host']} since {holder['since']}: {holder['command']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another run that has just begun"
 

@@ -116,8 +116,8 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     """
     folder = folder_of(directory, "a store")
     schema = graph_manifest(folder, plain=False)
-    for own, held in folders_of(folder, schema):
-        check_sums(own, wanted(held, features).values(), check)
+    for part_folder, entries in folders_of(folder, schema):
+        check_sums(part_folder, wanted(entries, features).values(), check)
     arrays = _opened(folder, wanted(schema.arrays, features))
     graph = named(folder.name, lambda: _graph(schema, arrays))
     checked = graph
@@ -165,19 +165,19 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
 
 def sums(directory: str | os.PathLike[str]) -> dict[str, str]:
     """Return the sha256 of each file of a store, by its path below the folder."""
-    folder, found = folder_of(directory, "a store"), dict[str, str]()
-    for own, arrays in folders_of(folder, manifest(folder)):
-        found |= {str((own / entry.file).relative_to(folder)): entry.sha256 for entry in arrays.values()}
-    return found
+    folder, by_path = folder_of(directory, "a store"), dict[str, str]()
+    for part_folder, arrays in folders_of(folder, manifest(folder)):
+        by_path |= {str((part_folder / entry.file).relative_to(folder)): entry.sha256 for entry in arrays.values()}
+    return by_path
 
 
 def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a store from its manifest and the sizes of its files, without reading its arrays."""
     folder = folder_of(directory, "a store")
     schema = manifest(folder)
-    for own, arrays in folders_of(folder, schema):
+    for part_folder, arrays in folders_of(folder, schema):
         for entry in arrays.values():
-            check_size(own, entry)
+            check_size(part_folder, entry)
     return {**summary(schema), **(describe_parts(load_parts(folder)) if is_parts(folder) else {})}
 
 

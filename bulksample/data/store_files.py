@@ -181,18 +181,18 @@ def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
 def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:
     """Return the files of a store that were hashed: the mark of each, and its SHA-256, by name. Raises nothing."""
     with suppress(OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError):
-        held = json.loads(_cache_file(folder).read_bytes())["files"]
-        return {name: (Mark(*map(int, mark)), str(sum_)) for name, (*mark, sum_) in held.items() if len(mark) == len(Mark._fields)}
+        files = json.loads(_cache_file(folder).read_bytes())["files"]
+        return {name: (Mark(*map(int, mark)), str(sum_)) for name, (*mark, sum_) in files.items() if len(mark) == len(Mark._fields)}
     return {}
 
 
 def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
     """Add hashed files of a store to the cache: their marks, which were settled before the files were read. Raises nothing."""
     before = known_sums(folder)
-    held = {name: both for name, both in (before | sums).items() if os.path.exists(folder / name)}
-    if held == before:
+    existing = {name: both for name, both in (before | sums).items() if os.path.exists(folder / name)}
+    if existing == before:
         return
-    entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in held.items()}}
+    entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in existing.items()}}
     with suppress(OSError):
         write_file(_cache_file(folder), json.dumps(entry))
         entries = sorted(_cache_file(folder).parent.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)

@@ -71,8 +71,8 @@ class StoredRows:
 
     def _counts(self, spans: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         counts = np.empty(len(self.vertices), np.int64)
-        for piece, (_, own) in zip(self.pieces, spans, strict=True):
-            counts[piece.at] = own
+        for piece, (_, row_counts) in zip(self.pieces, spans, strict=True):
+            counts[piece.at] = row_counts
         return counts
 
     def _spans(self, piece: Piece, prefix: str, what: str) -> tuple[np.ndarray, np.ndarray]:

@@ -54,16 +54,16 @@ def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: st
     line.
     """
     regular_size(path, path.name or str(path))
-    found = 0
+    width = 0
     for first, text in _blocks(path, skip):
         pure = text
-        parsed = None if b"#" in text or b"%" in text else _parse(text, found, columns, ids)
+        parsed = None if b"#" in text or b"%" in text else _parse(text, width, columns, ids)
         if parsed is None:
             pure = _NOISE.sub(b"", b"\n" + text)[1:]
             if not pure:
                 continue
-            parsed = _parse(pure, found, columns, ids) or _parse_by_hand(path, first, text, found, columns, ids, of_names)
-        found = found or len(pure.partition(b"\n")[0].split())
+            parsed = _parse(pure, width, columns, ids) or _parse_by_hand(path, first, text, width, columns, ids, of_names)
+        width = width or len(pure.partition(b"\n")[0].split())
         yield TextBlock(*parsed, first, text)
 
 
@@ -103,9 +103,9 @@ def _rows(first: int, text: bytes) -> Iterator[tuple[int, bytes]]:
             yield line, row
 
 
-def _parse(text: bytes, found: int, columns: tuple[int, ...], ids: str) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Return the ids and weights of clean rows, None for others; `found` is the number of columns of earlier blocks, or 0."""
-    k = found or len(text.partition(b"\n")[0].split())
+def _parse(text: bytes, width: int, columns: tuple[int, ...], ids: str) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Return the ids and weights of clean rows, None for others; `width` is the number of columns of earlier blocks, or 0."""
+    k = width or len(text.partition(b"\n")[0].split())
     if k not in columns or not _CLEAN[ids, k].fullmatch(text):
         return None
     weights = None
@@ -129,15 +129,15 @@ def _parse(text: bytes, found: int, columns: tuple[int, ...], ids: str) -> tuple
 
 
 def _parse_by_hand(
-    path: Path, first: int, text: bytes, found: int, columns: tuple[int, ...], ids: str, of_names: str
+    path: Path, first: int, text: bytes, width: int, columns: tuple[int, ...], ids: str, of_names: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the ids and weights of any rows; raises `DataError` naming the first line that is wrong."""
     names, weights = [], []
     for line, row in _rows(first, text):
         where, tokens = f"{path.name}: line {line}", row.split()
-        found = found or len(tokens)
-        if len(tokens) != found or found not in columns:
-            fit = " or ".join(map(str, columns)) if found not in columns else str(found)
+        width = width or len(tokens)
+        if len(tokens) != width or width not in columns:
+            fit = " or ".join(map(str, columns)) if width not in columns else str(width)
             raise DataError(f"{where} has {len(tokens)} column(s); use {fit}")
         for column, token in enumerate(tokens):
             shown = token.decode("utf-8", "replace")
@@ -155,4 +155,4 @@ def _parse_by_hand(
                 if not 0 <= weights[-1] < np.inf:
                     raise DataError(f"{where}: weight {shown!r} is not a finite number >= 0")
         names.append(tokens[:2])
-    return np.array(names, np.int64 if ids == "integer" else np.bytes_), np.array(weights) if found == 3 else None
+    return np.array(names, np.int64 if ids == "integer" else np.bytes_), np.array(weights) if width == 3 else None

@@ -104,17 +104,17 @@ def evaluate_by_batches(
     """
     view = view.all_rows()
     vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
-    found, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
+    parts, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
     with evaluation_mode(model):
         if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
             scored = [logits_by_layers(model, view, comm, vertices)]
         else:
             scored = logits_by_batches(model, view, comm, vertices, scoring)
         for positions, logits in scored:
-            found.append(logits)
+            parts.append(logits)
             rows.append(positions)
-    own = np.concatenate(rows)
-    scores = score_logits(torch.cat(found), labels[own], {split: mask[own] for split, mask in masks.items()}, view.name, comm, metric)
+    places = np.concatenate(rows)
+    scores = score_logits(torch.cat(parts), labels[places], {split: mask[places] for split, mask in masks.items()}, view.name, comm, metric)
     for split, count in drawn.items():
         if (accuracy := scores.get(f"{split}_accuracy")) is not None:
             scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
@@ -139,10 +139,10 @@ def _to_score(view: View, comm: Comm, splits: Collection[str]) -> tuple[np.ndarr
     """Return the vertices of the splits, ascending, with their labels and masks; the same on every rank."""
     share, masks = view.share, scored_masks(view.share.masks, splits)
     assert share.labels is not None
-    own = np.flatnonzero(np.any([np.zeros(share.rows, bool), *masks.values()], axis=0))
-    counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-    bits = np.array([mask[own] for mask in masks.values()], np.uint8).reshape(len(masks), len(own)).T
-    parts = (share.vertices[own], as_numbers(share.labels[own]), bits)
+    scored = np.flatnonzero(np.any([np.zeros(share.rows, bool), *masks.values()], axis=0))
+    counts = comm.allgather(np.array([len(scored)]), "control")[:, 0]
+    bits = np.array([mask[scored] for mask in masks.values()], np.uint8).reshape(len(masks), len(scored)).T
+    parts = (share.vertices[scored], as_numbers(share.labels[scored]), bits)
     ids, labels, bits = (comm.allgather_rows(np.ascontiguousarray(part), counts, "activations") for part in parts)
     order = np.argsort(ids)
     return ids[order], labels[order], dict(zip(masks, bits[order].astype(bool).T, strict=True))
@@ -157,7 +157,7 @@ def logits_by_batches(
     Raises `UsageError` on every rank if a module of the user's fails on one of them.
     """
     loader = view.loader(scoring.sampler, vertices, **scoring.options(view, comm))
-    found, first = [], comm.rank * scoring.batch_size
+    made, first = [], comm.rank * scoring.batch_size
     fault: ModelFault | None = None
     where = next((parameter.device for parameter in model.parameters()), view.where)  # a view of the whole graph may lie on the host
     for minibatch, x in with_rows(loader, view, model):
@@ -167,10 +167,10 @@ def logits_by_batches(
             fault = fault or error
         else:
             at = as_index(minibatch.seed_rows)
-            found.append((np.arange(first, first + len(minibatch.seeds)), logits[at.to(logits.device)].float().cpu()))
+            made.append((np.arange(first, first + len(minibatch.seeds)), logits[at.to(logits.device)].float().cpu()))
         first += comm.size * scoring.batch_size
     together(comm, lambda: _raise(fault))
-    return found
+    return made
 
 
 def _raise(fault: ModelFault | None) -> None:

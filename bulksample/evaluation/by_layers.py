@@ -74,9 +74,9 @@ def infer_by_layers(model: RelationalGnn, view: View, comm: Comm, wanted: Mappin
         for i, (layer, (sources, destinations)) in enumerate(zip(layers, pairwise(needed), strict=True)):
             h = gathered(rows if i == 0 else model.between(i - 1, rows), comm)
             places = _places(graph, sources)
-            own = {name: _share(destinations[name], comm) for name in layer.destinations}
-            rows = {name: _new_rows(view, layer, name, places, ids, h) for name, ids in own.items()}
-    return LayerOutputs(own, {name: h[name][_index(places[name][ids])] for name, ids in own.items()}, rows)
+            shares = {name: _share(destinations[name], comm) for name in layer.destinations}
+            rows = {name: _new_rows(view, layer, name, places, ids, h) for name, ids in shares.items()}
+    return LayerOutputs(shares, {name: h[name][_index(places[name][ids])] for name, ids in shares.items()}, rows)
 
 
 def _input_rows(model: RelationalGnn, view: View, comm: Comm, ids: Ids) -> Rows:
@@ -84,9 +84,9 @@ def _input_rows(model: RelationalGnn, view: View, comm: Comm, ids: Ids) -> Rows:
     numbers = sum(len(ids[name]) * model.schema.widths[name] for name in model.types[0])
     pieces = 1 + numbers // (comm.size * _FEATURES)
     shares = {name: np.array_split(_share(ids[name], comm), pieces) for name in model.types[0]}
-    asked: list[Any] = [{name: parts[i] for name, parts in shares.items()} for i in range(pieces)]
-    found = [model.input_rows(model.look_up(begin()())) for begin in view.features.ask(asked)]
-    return {name: torch.cat([part[name] for part in found]) for name in model.types[0]}
+    requests: list[Any] = [{name: parts[i] for name, parts in shares.items()} for i in range(pieces)]
+    made = [model.input_rows(model.look_up(begin()())) for begin in view.features.ask(requests)]
+    return {name: torch.cat([part[name] for part in made]) for name in model.types[0]}
 
 
 def _share(ids: np.ndarray, comm: Comm) -> np.ndarray:
@@ -148,11 +148,11 @@ def _places(graph: Graph, ids: Ids) -> dict[str, np.ndarray]:
 
 def gathered(rows: Rows, comm: Comm) -> Rows:
     """Return the rows of all ranks, type by type, in the order of ranks; collective."""
-    return {name: torch.from_numpy(gathered_rows(np.ascontiguousarray(own.float().numpy()), comm)) for name, own in rows.items()}
+    return {name: torch.from_numpy(gathered_rows(np.ascontiguousarray(tensor.float().numpy()), comm)) for name, tensor in rows.items()}
 
 
 def logits_by_layers(model: RelationalGnn, view: View, comm: Comm, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
     """Return the logits of this rank's share of some vertices of the target type, with their positions among them; collective."""
     name = type_targets(view).kind.name
-    found = infer_by_layers(model, view, comm, {name: vertices})
-    return _share(np.arange(len(vertices)), comm), found.outputs[name].float()
+    inferred = infer_by_layers(model, view, comm, {name: vertices})
+    return _share(np.arange(len(vertices)), comm), inferred.outputs[name].float()

@@ -65,24 +65,24 @@ def score_logits(
     """Score the logits of this rank's rows, shape (rows, outputs), together with those of the other ranks; see `evaluate`."""
     logits, several = logits.cpu(), labels.ndim == 2
     if several:  # columns: float32, NaN where one is missing
-        own = np.stack([as_numbers(labels), logits.numpy()], axis=1)
+        columns = np.stack([as_numbers(labels), logits.numpy()], axis=1)
     else:
         predicted = torch.where(torch.isfinite(logits).all(1), logits.argmax(1), _NO_CLASS).numpy()
         margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
-        own = np.stack([labels, predicted, margin], axis=1).astype(np.float64)
+        columns = np.stack([labels, predicted, margin], axis=1).astype(np.float64)
     wanted = METRICS["regression"] if metric in METRICS["regression"] else (metric,) if several else dict.fromkeys(("accuracy", metric))
     scores: dict[str, float] = {}
     for split, mask in masks.items():
-        rows = gathered_rows(own[mask], comm)
-        truth, found = (rows[:, 0], rows[:, 1]) if several else rows[:, :2].T.astype(np.int64)
+        rows = gathered_rows(columns[mask], comm)
+        truth, estimates = (rows[:, 0], rows[:, 1]) if several else rows[:, :2].T.astype(np.int64)
         if not len(rows) or (several and np.isnan(truth).all()):
             continue
-        if failed := int(np.count_nonzero(~np.isfinite(found).all(1) if several else found == _NO_CLASS)):  # the same on every rank
+        if failed := int(np.count_nonzero(~np.isfinite(estimates).all(1) if several else estimates == _NO_CLASS)):  # the same on every rank
             fits = "use a lower lr, or mend eval mode of the model"
             raise UsageError(f"the logits of {failed} vertices of the {split} split are not finite; {fits}")
         for one in wanted:
-            scores[f"{split}_{one}"] = score_columns(one, truth, found) if several else score(one, truth, found, rows[:, 2])
-        by_ogb = ogb_score(name, truth, found)
+            scores[f"{split}_{one}"] = score_columns(one, truth, estimates) if several else score(one, truth, estimates, rows[:, 2])
+        by_ogb = ogb_score(name, truth, estimates)
         if by_ogb is not None:
             scores[f"{split}_ogb"] = by_ogb
     return scores
@@ -99,8 +99,8 @@ def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.nda
 def undefined_warnings(scores: dict[str, float]) -> list[str]:
     """Return a warning that names the scores that the labels of their split do not define, if there are any."""
     named = [name for name, value in scores.items() if math.isnan(value)]
-    found = f"{', '.join(named)} cannot be computed from the labels of the split, such as labels of one class alone for rocauc"
-    return [f"{found}: null in the report, and not counted in the choice of the best weights"] if named else []
+    why = f"{', '.join(named)} cannot be computed from the labels of the split, such as labels of one class alone for rocauc"
+    return [f"{why}: null in the report, and not counted in the choice of the best weights"] if named else []
 
 
 def overlap_warnings(scores: Iterable[str], seeds: str | None) -> list[str]:

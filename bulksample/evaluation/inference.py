@@ -57,9 +57,9 @@ def infer_with_hidden(model: Gnn, share: InferenceShare) -> tuple[torch.Tensor |
             neighborhood = share.distribute_features(layer) if raw else share.distribute(share.sent(layer, hidden, transforms))
             received = [torch.empty(0, layer.width_out, device=share.degrees.device)]
             for a, b in share.steps(max(layer.width_out, layer.width_in if raw else 0)):
-                block, sent, own = neighborhood(a, b)
+                block, sent, inside = neighborhood(a, b)
                 if a < b:
-                    received.append(layer.receive(block, sent, share.inputs(hidden, a, b), own, share.degrees[a:b], transforms))
+                    received.append(layer.receive(block, sent, share.inputs(hidden, a, b), inside, share.degrees[a:b], transforms))
             below, hidden = hidden, model.between(i, torch.cat(received))
     assert hidden is not None
     return below, hidden
@@ -120,8 +120,8 @@ def new_rows(comm: Comm, rows: int, on_disk: bool, width: int) -> np.ndarray:
                     os.ftruncate(file.fileno(), size)
             except OSError as error:
                 folder = tempfile.gettempdir()
-                found = f"{folder} has {shutil.disk_usage(folder).free} left ({error.strerror})"
-                raise UsageError(f"hidden rows take {size} bytes on disk, and {found}; set TMPDIR to a folder on a larger disk") from None
+                left = f"{folder} has {shutil.disk_usage(folder).free} left ({error.strerror})"
+                raise UsageError(f"hidden rows take {size} bytes on disk, and {left}; set TMPDIR to a folder on a larger disk") from None
             return np.memmap(file, np.float32, "r+", shape=(rows, width))
 
     return together(comm, of_rank)
@@ -182,8 +182,8 @@ class _LayerStep:
             neighborhood = share.distribute_features(self.layer)
             for a, b in edge_steps(share.indptr, self.entries):
                 if len(chunk := _within(rows, a, b)):
-                    block, features, own = neighborhood(a, b)
-                    made = self.layer.receive(block, features, share.features(a, b), own, share.degrees[a:b], self.transforms)
+                    block, features, inside = neighborhood(a, b)
+                    made = self.layer.receive(block, features, share.features(a, b), inside, share.degrees[a:b], self.transforms)
                     yield chunk, made[torch.from_numpy(chunk - a).to(made.device)]
             return
         comm, bounds = share.in_order
@@ -226,17 +226,17 @@ def needed_rows(share: InferenceShare, wanted: np.ndarray, layers: int) -> list[
 
     For each layer a rank sends every other one a bit for each vertex (kind "topology").
     """
-    (comm, bounds), found = share.in_order, [np.flatnonzero(wanted)]
+    (comm, bounds), needed = share.in_order, [np.flatnonzero(wanted)]
     first, last = bounds[comm.rank], bounds[comm.rank + 1]
     for _ in range(layers):
         seen = np.zeros(share.n, bool)
-        seen[first + found[0]] = True
-        ends = row_pointers(np.diff(share.indptr)[found[0]])
+        seen[first + needed[0]] = True
+        ends = row_pointers(np.diff(share.indptr)[needed[0]])
         for a, b in edge_steps(ends, _ENTRIES):
-            seen[share.block_of(found[0][a:b])[1]] = True
+            seen[share.block_of(needed[0][a:b])[1]] = True
         everyone = comm.allgather(np.packbits(seen), "topology")
         marked = np.unpackbits(np.bitwise_or.reduce(everyone, axis=0), count=share.n)
-        found.insert(0, np.flatnonzero(marked[first:last]))
+        needed.insert(0, np.flatnonzero(marked[first:last]))
     if share.sparse:
-        found[:2] = [np.arange(share.rows)] * 2
-    return found
+        needed[:2] = [np.arange(share.rows)] * 2
+    return needed

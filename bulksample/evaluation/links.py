@@ -45,14 +45,14 @@ _ENDS = 2**17  # rows of ends in memory at once, if each is that of one time
 def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.ndarray) -> np.ndarray:
     """Rank each pair among its negatives, ties counting half: float64, shape (len(pairs),)."""
     numbers = _CHUNK_NUMBERS if z.device.type == "cpu" else _DEVICE_CHUNK_NUMBERS
-    found, step = [np.empty(0)], max(1, numbers // max(1, negatives.shape[1] * z.shape[1]))
+    parts, step = [np.empty(0)], max(1, numbers // max(1, negatives.shape[1] * z.shape[1]))
     for first in range(0, len(pairs), step):
-        own = torch.from_numpy(pairs[first : first + step].astype(np.int64))
+        ends = torch.from_numpy(pairs[first : first + step].astype(np.int64))
         others = torch.from_numpy(negatives[first : first + step].astype(np.int64))
-        true = model.score(z[own[:, 0]], z[own[:, 1]])[:, None]
-        false = model.score(z[own[:, 0]][:, None], z[others])
-        found.append((1 + (false > true).sum(1) + 0.5 * (false == true).sum(1)).double().cpu().numpy())
-    return np.concatenate(found)
+        true = model.score(z[ends[:, 0]], z[ends[:, 1]])[:, None]
+        false = model.score(z[ends[:, 0]][:, None], z[others])
+        parts.append((1 + (false > true).sum(1) + 0.5 * (false == true).sum(1)).double().cpu().numpy())
+    return np.concatenate(parts)
 
 
 @torch.no_grad()
@@ -84,9 +84,9 @@ def evaluate_links(
                 else:
                     assert z is not None
                     rows, pairs, negatives = z, *(share.places(ends[split][edges]) for ends in (links.pairs, links.negatives))
-                own = slice(comm.rank, None, comm.size)
-                found = ranks(model, rows.to(view.where), pairs[own], negatives[own])
-            sums += sums_of_ranks(found, at)
+                mine = slice(comm.rank, None, comm.size)
+                edge_ranks = ranks(model, rows.to(view.where), pairs[mine], negatives[mine])
+            sums += sums_of_ranks(edge_ranks, at)
         scores |= scores_of_sums(split, comm.allreduce(sums, "control"), at)
     return scores
 
@@ -102,9 +102,9 @@ def _all_rows(model: Gnn, share: InferenceShare, comm: Comm) -> torch.Tensor:
     return torch.from_numpy(z).to(inferred.device)
 
 
-def sums_of_ranks(found: np.ndarray, at: Sequence[int]) -> np.ndarray:
+def sums_of_ranks(edge_ranks: np.ndarray, at: Sequence[int]) -> np.ndarray:
     """Return the number of edges, the sum of 1 / rank in units of 2**-40, and the ranks of at most k: integers, so sums are exact."""
-    return np.array([len(found), np.rint(_UNIT / found).astype(np.int64).sum(), *[(found <= k).sum() for k in at]], np.int64)
+    return np.array([len(edge_ranks), np.rint(_UNIT / edge_ranks).astype(np.int64).sum(), *[(edge_ranks <= k).sum() for k in at]], np.int64)
 
 
 def scores_of_sums(split: str, sums: np.ndarray, at: Sequence[int]) -> dict[str, float]:
@@ -122,8 +122,8 @@ def _rows_of(
     rule, (first, other) = link_targets(view).rule, link_targets(view).first_of_ends
     pairs, negatives = links.pairs[split][edges].astype(np.int64), links.negatives[split][edges].astype(np.int64)
     ends = np.concatenate([pairs[:, :1] + first, pairs[:, 1:] + other, negatives + other], axis=1)
-    asked = 0 if rule is None or links.times is None else links.times[split][edges][:, None]
-    distinct, place = np.unique(with_times(ends, asked), return_inverse=True)
+    stamps = 0 if rule is None or links.times is None else links.times[split][edges][:, None]
+    distinct, place = np.unique(with_times(ends, stamps), return_inverse=True)
     times = None if rule is None else np.ascontiguousarray(distinct["time"])
     vertices = np.ascontiguousarray(distinct["key"])
     encoder = cast(RelationalGnn, model.encoder)
@@ -142,16 +142,16 @@ def _rows_by_batches(
 ) -> torch.Tensor:
     """Return the row of each vertex at its time, on every rank: float32, shape (m, width)."""
     loader = link_targets(view).ends_loader(view.adjacency, scoring.sampler, vertices, times, **scoring.options(view, comm))
-    found = []
+    parts = []
     for minibatch, x in with_rows(loader, view, model):
         rows = model(minibatch.blocks, x, view.degrees(minibatch.seeds))
-        found.append(rows[as_index(minibatch.seed_rows)].float().cpu().numpy())
+        parts.append(rows[as_index(minibatch.seed_rows)].float().cpu().numpy())
     b, m = scoring.batch_size, len(vertices)
     starts = [np.arange(rank * b, m, comm.size * b) for rank in range(comm.size)]
-    order = np.concatenate([runs(own, np.minimum(own + b, m) - own) for own in starts])
-    width = found[0].shape[1] if found else 0
+    order = np.concatenate([runs(begins, np.minimum(begins + b, m) - begins) for begins in starts])
+    width = parts[0].shape[1] if parts else 0
     width = int(comm.allgather(np.array([width]), "control").max())
-    own_rows = np.concatenate([np.empty((0, width), np.float32), *found])
+    own_rows = np.concatenate([np.empty((0, width), np.float32), *parts])
     z = torch.empty(m, width)
     z[torch.from_numpy(order)] = torch.from_numpy(gathered_rows(own_rows, comm))
     return z

@@ -105,11 +105,11 @@ def score_columns(metric: str, truth: np.ndarray, logits: np.ndarray) -> float:
         return _binary_f1(truth[known], logits[known])
     columns = [(y[~np.isnan(y)], z[~np.isnan(y)]) for y, z in zip(truth.T, logits.T, strict=True)]
     if metric == "rocauc":
-        found = [roc_auc(y == 1, z) for y, z in columns if len(np.unique(y)) == 2]
-        return float(np.mean(found)) if found else math.nan
+        scores = [roc_auc(y == 1, z) for y, z in columns if len(np.unique(y)) == 2]
+        return float(np.mean(scores)) if scores else math.nan
     one = {"ap": average_precision, "r2": r2}.get(metric, _binary_f1)
-    found = [value for y, z in columns if len(y) and not math.isnan(value := one(y, z))]
-    return float(np.mean(found)) if found else math.nan
+    scores = [value for y, z in columns if len(y) and not math.isnan(value := one(y, z))]
+    return float(np.mean(scores)) if scores else math.nan
 
 
 def _binary_f1(truth: np.ndarray, logits: np.ndarray) -> float:

@@ -77,8 +77,8 @@ class Graph(Rebuilt, VertexTable):
     ) -> None:  # fmt: skip
         if types is None:
             if not isinstance(adjacency, CSR):
-                given = "none" if adjacency is _KEPT else f"a {type(adjacency).__name__}"
-                raise TypeError(f"a plain graph needs an adjacency, a CSR; got {given}; see Graph.of for the others")
+                got = "none" if adjacency is _KEPT else f"a {type(adjacency).__name__}"
+                raise TypeError(f"a plain graph needs an adjacency, a CSR; got {got}; see Graph.of for the others")
             types, relations = (VertexType(NODE, 0),), (Relation(NODE, EDGE, NODE, adjacency, parallel=False),)
         of_type = {"features": features, "labels": labels, "num_classes": num_classes, "masks": masks, "extra": extra}
         if adjacency is not _KEPT:
@@ -209,9 +209,9 @@ class Graph(Rebuilt, VertexTable):
             wanted = tuple(key) if isinstance(key, list) else key
             matches = [i for i, relation in enumerate(self.relations) if wanted == relation.key]
         if len(matches) != 1:
-            asked = ":".join(map(str, key)) if isinstance(key, tuple | list) else key
+            named = ":".join(map(str, key)) if isinstance(key, tuple | list) else key
             known = ", ".join(words) or "none"
-            raise UsageError(f"graph {self.name!r} has {len(matches) or 'no'} relation(s) {asked!r}; use one of {known}")
+            raise UsageError(f"graph {self.name!r} has {len(matches) or 'no'} relation(s) {named!r}; use one of {known}")
         return matches[0]
 
     def relation(self, key: Key | str) -> Relation:
@@ -276,9 +276,9 @@ class Graph(Rebuilt, VertexTable):
             raise DataError(str(error) if self.plain else f"{name}: {error}") from None
 
 
-def _with(what: str, parts: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
+def _with(what: str, parts: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
     """Return the only type or relation with the columns that were given; all of them as they are if none were."""
-    columns = {name: value for name, value in given.items() if value is not _KEPT}
+    columns = {name: value for name, value in arguments.items() if value is not _KEPT}
     if not columns:
         return parts
     if columns.get("adjacency", True) is None:

@@ -147,8 +147,8 @@ def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -
     if isinstance(num_classes, int | np.integer) and num_classes > _MOST_CLASSES:
         raise DataError(f"num_classes: got {num_classes}, and a model has an output for each; use at most {_MOST_CLASSES}")
     if not is_whole(num_classes, most + 1):
-        found = f"got {num_classes!r}, and entry {at} of {name} is class {most}"
-        raise DataError(f"num_classes: {found}; use a whole number, {most + 1} or more")
+        got = f"got {num_classes!r}, and entry {at} of {name} is class {most}"
+        raise DataError(f"num_classes: {got}; use a whole number, {most + 1} or more")
     return int(num_classes)
 
 

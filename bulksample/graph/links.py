@@ -80,8 +80,8 @@ class NonNeighbors:
     def eligible(self, sources: np.ndarray, existing: np.ndarray) -> np.ndarray:
         """Count the eligible ones among the first `existing` destinations: int64, shape (R,)."""
         first, last = self._forbidden(sources, existing)
-        found: np.ndarray = existing - (last - first)
-        return found
+        counts: np.ndarray = existing - (last - first)
+        return counts
 
     def at(self, sources: np.ndarray, existing: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return the eligible destination at a place, 0 .. eligible - 1, of each source: int64, shape (R,)."""
@@ -91,13 +91,13 @@ class NonNeighbors:
             middle = (low[open_] + high[open_]) >> 1
             before = self._keys[middle] - start[open_] - (middle - first[open_]) <= places[open_]
             low[open_[before]], high[open_[~before]] = middle[before] + 1, middle[~before]
-        found: np.ndarray = self._order[places + (low - first)]
-        return found
+        destinations: np.ndarray = self._order[places + (low - first)]
+        return destinations
 
     def anyone(self, places: np.ndarray) -> np.ndarray:
         """Return the destination at a place of the order of time, eligible or not: int64."""
-        found: np.ndarray = self._order[places]
-        return found
+        destinations: np.ndarray = self._order[places]
+        return destinations
 
     def _forbidden(self, sources: np.ndarray, existing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         start = sources.astype(np.int64) * self._count

@@ -156,8 +156,8 @@ class MiniBatch:
         nested: bool = False, seed_weights: np.ndarray | None = None,
     ) -> MiniBatch:  # fmt: skip
         """Return a mini-batch of a plain graph: seeds, their positions among the vertices, the vertices, and a block a layer."""
-        held = [block.num_destinations for block in reversed(blocks)] + [block.num_sources for block in blocks[:1]]
-        rows = TypeRows(vertices, np.array(held), seeds, seed_rows)
+        sizes = [block.num_destinations for block in reversed(blocks)] + [block.num_sources for block in blocks[:1]]
+        rows = TypeRows(vertices, np.array(sizes), seeds, seed_rows)
         layers = tuple({(NODE, EDGE, NODE): block} for block in blocks)
         return MiniBatch(id, epoch, {NODE: rows}, layers, nested, seed_weights, False)
 
@@ -289,8 +289,8 @@ class MiniBatch:
             return self
         rows = {name: TypeRows(**{key: to_host(array) for key, array in part.arrays().items()}) for name, part in self.rows.items()}
         layers = tuple({key: block.on_host() for key, block in of_layer.items()} for of_layer in self.layers)
-        own = {part.name: getattr(self, part.name) for part in fields(MiniBatch)} | {"rows": rows, "layers": layers}
-        return MiniBatch(**own)
+        columns = {part.name: getattr(self, part.name) for part in fields(MiniBatch)} | {"rows": rows, "layers": layers}
+        return MiniBatch(**columns)
 
     def digest(self) -> str:
         """Compute the SHA-256 of every array that the draws determine, with its name, dtype and shape.
@@ -335,8 +335,8 @@ class TimesOf:
 def hash_arrays(sha: Any, parts: Iterable[tuple[str, Any]]) -> None:
     """Add named arrays or tensors to a hash: name, dtype, shape and little-endian bytes of each."""
     for name, array in parts:
-        own = np.ascontiguousarray(to_host(array))
-        little = own.astype(own.dtype.newbyteorder("<"), copy=False)
+        contiguous = np.ascontiguousarray(to_host(array))
+        little = contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
         sha.update(f"{name} {little.dtype.str} {little.shape}".encode())
         sha.update(little.data)
 

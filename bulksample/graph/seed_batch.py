@@ -49,8 +49,8 @@ class SeedBatch:
     def seed_rows(self) -> np.ndarray:
         """The row of each seed in the output of the last layer: int32, shape (b,)."""
         firsts = row_pointers([int(self.whole.rows[name].sizes[0]) for name in self.seed_types]).tolist()
-        own = {name: self.whole.rows[name].seed_rows for name in self.seed_types}
-        return self._in_order({name: rows + first if first else rows for (name, rows), first in zip(own.items(), firsts, strict=False)})
+        by_type = {name: self.whole.rows[name].seed_rows for name in self.seed_types}
+        return self._in_order({name: rows + first if first else rows for (name, rows), first in zip(by_type.items(), firsts, strict=False)})
 
     def _in_order(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         (only, *others) = columns.values()

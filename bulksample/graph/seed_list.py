@@ -67,16 +67,16 @@ class SeedList(Rebuilt):
             If times are floats or missing, or there is not one for each seed.
         """
         lists = {}
-        for name, given in _by_type(graph, seeds).items():
+        for name, values in _by_type(graph, seeds).items():
             kind = graph.type(name)
-            if given is None or isinstance(given, str):
-                lists[name] = (kind.default_seeds() if given is None else kind.seeds(given)).astype(np.int64)
+            if values is None or isinstance(values, str):
+                lists[name] = (kind.default_seeds() if values is None else kind.seeds(values)).astype(np.int64)
             else:
-                lists[name] = vertex_ids(given, kind.count, f"seeds of type {name!r}")
+                lists[name] = vertex_ids(values, kind.count, f"seeds of type {name!r}")
         parts = [[graph.offsets[graph.place(name)] + ids for name, ids in lists.items()]]
         parts.append([np.arange(len(ids)) for ids in lists.values()])
         columns = [np.concatenate([np.empty(0, np.int64), *part]) for part in parts]
-        ends, begins = (_stamps(what, given, lists, time_unit) for what, given in (("times", times), ("starts", starts)))
+        ends, begins = (_stamps(what, values, lists, time_unit) for what, values in (("times", times), ("starts", starts)))
         if begins is not None and ends is None:
             raise UsageError("starts were given without times; give the time of each seed too")
         if begins is not None and ends is not None:
@@ -97,8 +97,8 @@ class SeedList(Rebuilt):
         """Return the seeds of k mini-batches, given the examples of each; ids are 0 .. k - 1 unless given."""
         chosen = np.concatenate([np.empty(0, np.int64), *examples])
         ids = np.arange(len(examples)) if minibatches is None else minibatches
-        own = (None if array is None else frozen(array[chosen]) for array in (self.places, self.times, self.starts))
-        return Selection(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *own)
+        columns = (None if array is None else frozen(array[chosen]) for array in (self.places, self.times, self.starts))
+        return Selection(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *columns)
 
 
 def _by_type(graph: Graph, seeds: Any) -> Mapping[str, Any]:
@@ -114,20 +114,20 @@ def _by_type(graph: Graph, seeds: Any) -> Mapping[str, Any]:
     raise UsageError(f"seeds: got {seeds!r}; name their type, (type, list) or {{type: list}}; types are {names}")
 
 
-def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | None) -> np.ndarray | None:
+def _stamps(what: str, values: Any, lists: Mapping[str, np.ndarray], unit: str | None) -> np.ndarray | None:
     """Return one time for each seed of all types, or None if none was given."""
     if unit is not None and unit not in UNITS:
         raise UsageError(f"time_unit: got {unit!r}; use {', '.join(UNITS)}")
-    if given is None:
+    if values is None:
         return None
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         if len(lists) != 1:
             raise UsageError(f"{what}: got one list for seeds of {len(lists)} types; give a dict with {', '.join(lists)}")
-        given = dict.fromkeys(lists, given)
-    if given.keys() != lists.keys():
-        raise UsageError(f"{what}: got those of {', '.join(given) or 'no type'}; give those of {', '.join(lists)}")
-    parts = [given_times(f"{what} of seeds of type {name!r}", given[name], len(ids), unit or "ns") for name, ids in lists.items()]
-    if unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists):
+        values = dict.fromkeys(lists, values)
+    if values.keys() != lists.keys():
+        raise UsageError(f"{what}: got those of {', '.join(values) or 'no type'}; give those of {', '.join(lists)}")
+    parts = [given_times(f"{what} of seeds of type {name!r}", values[name], len(ids), unit or "ns") for name, ids in lists.items()]
+    if unit is None and any(np.asarray(values[name]).dtype.kind == "M" for name in lists):
         raise UsageError(f"{what}: got dates; give time_unit, the unit of the times of the graph ({', '.join(UNITS)}), or integers")
     return frozen(np.concatenate([np.empty(0, np.int64), *parts]))
 
@@ -136,11 +136,11 @@ def _check_windows(begins: np.ndarray, ends: np.ndarray, lists: Mapping[str, np.
     """Raise `UsageError` for the first seed whose window ends before it begins."""
     first = 0
     for name, ids in lists.items():
-        own = slice(first, first + len(ids))
-        if len(late := np.flatnonzero(begins[own] > ends[own])):
+        span = slice(first, first + len(ids))
+        if len(late := np.flatnonzero(begins[span] > ends[span])):
             at = late[0]
             raise UsageError(
-                f"starts: the window of seed {at} of type {name!r} (vertex {ids[at]}) begins at {begins[own][at]} and ends at "
-                f"{ends[own][at]}, in the unit of the graph; give no start later than its time"
+                f"starts: the window of seed {at} of type {name!r} (vertex {ids[at]}) begins at {begins[span][at]} and ends at "
+                f"{ends[span][at]}, in the unit of the graph; give no start later than its time"
             )
-        first = own.stop
+        first = span.stop

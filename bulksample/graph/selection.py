@@ -136,24 +136,24 @@ class Selection(Rebuilt):
         return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))
 
 
-def vertex_ids(given: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
+def vertex_ids(vertices: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
     """Return the vertices that a user names by ids or by a mask of shape (n,): int64 ids, shape (m,), in the order given.
 
     They are a list, an array or a tensor; `name` begins messages. Raises `UsageError` if the entries are neither ids nor a mask of length
     n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they may be a mask of another library, or ids.
     """
-    return _checked(given, n, name).astype(np.int64)
+    return _checked(vertices, n, name).astype(np.int64)
 
 
-def seed_ids(given: Any, n: int) -> NDArray[np.int32]:
+def seed_ids(vertices: Any, n: int) -> NDArray[np.int32]:
     """Return `vertex_ids` as int32. An array of int32 that nobody can write, such as a file mapped to be read, is not copied."""
-    ids = _checked(given, n, "seeds")
+    ids = _checked(vertices, n, "seeds")
     return ids.astype(np.int32, copy=_writable(ids))
 
 
-def _checked(given: Any, n: int, name: str) -> NDArray[Any]:
+def _checked(vertices: Any, n: int, name: str) -> NDArray[Any]:
     """Return the ids that `vertex_ids` takes, in their own dtype. Ids that fit take no memory to check."""
-    ids = _ids_or_mask(given, n, name)
+    ids = _ids_or_mask(vertices, n, name)
     if len(ids) and not 0 <= ids.min() <= ids.max() < n:
         bad = np.flatnonzero((ids < 0) | (ids >= n))
         raise UsageError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
@@ -165,16 +165,16 @@ def _writable(array: np.ndarray) -> bool:
     return array.flags.writeable or (isinstance(array.base, np.ndarray) and _writable(array.base))
 
 
-def _ids_or_mask(given: Any, n: int, name: str) -> NDArray[Any]:
+def _ids_or_mask(vertices: Any, n: int, name: str) -> NDArray[Any]:
     """Return integers of shape (m,), not yet compared with n; a mask of shape (n,) as its positions."""
     try:
-        array = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+        array = np.asarray(vertices.detach().cpu() if hasattr(vertices, "detach") else vertices)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{name}: got a {type(given).__name__} that is no array ({error}); use integer ids of shape (m,)") from None
+        raise UsageError(f"{name}: got a {type(vertices).__name__} that is no array ({error}); use integer ids of shape (m,)") from None
     if array.dtype == np.bool_ and array.shape == (n,):
         return np.flatnonzero(array)
     if array.ndim == 1 and array.dtype.kind in "iu" and array.itemsize > 1:
         return array
-    if isinstance(given, list | tuple) and not given:  # numpy takes an empty list for floats
+    if isinstance(vertices, list | tuple) and not vertices:  # numpy takes an empty list for floats
         return np.empty(0, np.int64)
     raise UsageError(f"{name}: got {array.dtype} of shape {array.shape}; use integer ids of shape (m,), or a mask: bool of shape ({n},)")

@@ -199,6 +199,6 @@ def default_split(name: str, masks: Mapping[str, bool], training: bool = False) 
     if not masks and not training:
         return "all"
     others = [split for split in masks if split != "train"]
-    found = f"only the masks {', '.join(others)}" if others else "no masks"
+    present = f"only the masks {', '.join(others)}" if others else "no masks"
     choice = f"all, which includes their vertices, or {' or '.join(others)}" if others else "all"
-    raise UsageError(f"no vertex is in the training split: {name} has {found}; name the seeds, use seeds {choice}")
+    raise UsageError(f"no vertex is in the training split: {name} has {present}; name the seeds, use seeds {choice}")

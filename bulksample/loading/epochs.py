@@ -73,18 +73,18 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     @property
     def _identity(self) -> dict[str, Any]:
         """The arguments on which the mini-batches depend, as far as a state names them."""
-        own = {"batch_size": self.batch_size, "random_seed": int(self._stream.seed)}
-        return own | {"shuffle": self._shuffle, "minibatches": self._whole.minibatches}
+        named = {"batch_size": self.batch_size, "random_seed": int(self._stream.seed)}
+        return named | {"shuffle": self._shuffle, "minibatches": self._whole.minibatches}
 
     def _kept(self) -> dict[str, Any]:
         return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
 
     @property
     def _position(self) -> Position:
-        held = vars(self)
-        if "_standing" not in held:  # `setdefault` is atomic: all threads have one position
-            held.setdefault("_standing", Position(self._whole))
-        standing: Position = held["_standing"]
+        attributes = vars(self)
+        if "_standing" not in attributes:  # `setdefault` is atomic: all threads have one position
+            attributes.setdefault("_standing", Position(self._whole))
+        standing: Position = attributes["_standing"]
         return standing
 
     @property
@@ -157,8 +157,8 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     def _examples_of(self, steps: list[Step], order: Order) -> list[np.ndarray]:
         """Return the positions of the examples of each mini-batch of a bulk, in the list of all examples."""
         spans = [self._groups.span(step.id, self.batch_size) for step in steps if step.id is not None]
-        found = order(np.concatenate([np.empty(0, np.int64), *(np.arange(span.start, span.stop) for span in spans)]))
-        return [found[first:last] for first, last in pairwise(row_pointers([len(span) for span in spans]))]
+        examples = order(np.concatenate([np.empty(0, np.int64), *(np.arange(span.start, span.stop) for span in spans)]))
+        return [examples[first:last] for first, last in pairwise(row_pointers([len(span) for span in spans]))]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
@@ -186,9 +186,9 @@ class Prefetcher(AbstractContextManager["Prefetcher"]):
         self._start()
 
     def _start(self) -> None:
-        self._own = own = set[int]()
+        self._own = started = set[int]()
         self._process = os.getpid()
-        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: own.add(threading.get_ident()))
+        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: started.add(threading.get_ident()))
 
     def __exit__(self, *_: Any) -> None:
         if self._process == os.getpid():

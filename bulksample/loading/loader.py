@@ -179,7 +179,8 @@ class BulkLoader(Epochs[MiniBatch | None]):
         return super()._sample_steps(steps, epoch, order)
 
     def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[MiniBatch]:
-        return self._sample_bulk(self._selected([self._examples(own) for own in examples], np.array(ids, np.int64), epoch), epoch)
+        chosen = [self._examples(positions) for positions in examples]
+        return self._sample_bulk(self._selected(chosen, np.array(ids, np.int64), epoch), epoch)
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the seeds of mini-batches, given the examples of each."""

@@ -199,11 +199,11 @@ class Position(CopiedAlong):
         if missing := [key for key in ("epoch", "step", *identity) if key not in state and key not in ("graph", "seed_locality")]:
             raise UsageError(f"the loader's state must be what state_dict returned; got a dict without {', '.join(missing)}")
         for key in dict.fromkeys(("seed_locality", *identity)):  # a state may have groups where this loader has none
-            own = identity.get(key)
-            if state.get(key) != own and (key != "graph" or key in state):
+            value = identity.get(key)
+            if state.get(key) != value and (key != "graph" or key in state):
                 if key in _REMEDIES:
                     raise UsageError(f"the loader's state does not fit: it was saved with {_REMEDIES[key]}, or start a new one")
-                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
+                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {value!r} now")
         epoch, step, first, ranks = (
             state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.together))
         )
@@ -216,8 +216,8 @@ class Position(CopiedAlong):
                 f"ranks or virtual ranks, and it was saved with {ranks}: use {ranks}"
             )
         if first > then.minibatches or step > then.steps:
-            found = f"epoch {epoch!r}, step {step!r}, first {first!r}"
-            raise UsageError(f"the loader's state is damaged: {found}; an epoch has {replace(then, first=0).steps} steps")
+            got = f"epoch {epoch!r}, step {step!r}, first {first!r}"
+            raise UsageError(f"the loader's state is damaged: {got}; an epoch has {replace(then, first=0).steps} steps")
         check_version(state, within=bool(identity.get("shuffle") and (first or step) and step < then.steps))
         self._begun, self._epoch, self._resumed, self._named = None, epoch, True, True
         if ranks == self._whole.together:
@@ -244,17 +244,17 @@ def _warn_in_worker(epoch: int, again: bool, whole: bool) -> None:
     worker = None if data is None else data.get_worker_info()
     if worker is None:
         return
-    found = []
+    reasons = []
     if again:
-        found.append(
+        reasons.append(
             f"it begins epoch {epoch}, and so do the workers of a later iteration of the DataLoader unless they persist: set the loader's "
             "epoch before each"
         )
     if whole and worker.num_workers > 1:
-        found.append(
+        reasons.append(
             "each worker samples all mini-batches of an epoch: make the loader in the worker with rank=worker.id, "
             f"ranks=worker.num_workers, or skip all but every {worker.num_workers}th"
         )
-    if found:
+    if reasons:
         where = f"a loader of bulksample runs in worker {worker.id} of {worker.num_workers} of torch's DataLoader"
-        warnings.warn(f"{where}; {'; '.join(found)}; or iterate over the loader itself, which samples ahead on a thread", stacklevel=2)
+        warnings.warn(f"{where}; {'; '.join(reasons)}; or iterate over the loader itself, which samples ahead on a thread", stacklevel=2)

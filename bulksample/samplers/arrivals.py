@@ -29,9 +29,9 @@ class SharedRow:
     """A sparse row of integer weights, shape (1, n), from which mini-batches draw columns."""
 
     def __init__(self, row: CSR) -> None:
-        given = row.entries()
-        kept = given > 0
-        self.columns, weights = row.indices[kept], given[kept]  # of positive weight, ascending
+        entries = row.entries()
+        kept = entries > 0
+        self.columns, weights = row.indices[kept], entries[kept]  # of positive weight, ascending
         self.given = weights.astype(np.float64)
         total = (int((weights >> 32).sum()) << 32) + int((weights & 0xFFFFFFFF).sum())
         self.weights = np.maximum(weights >> max(0, total.bit_length() - _TOTAL_BITS), 1)  # shortened if their sum exceeds 62 bits

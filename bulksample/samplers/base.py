@@ -26,14 +26,14 @@ from ..rng import MAX_LAYERS, Stream
 Frontier = Literal["all", "new"]
 
 
-def whole_fanouts(given: Any, what: str = "fanouts") -> tuple[int, ...]:
+def whole_fanouts(counts: Any, what: str = "fanouts") -> tuple[int, ...]:
     """Return fanouts as a tuple of int; raises `UsageError`, naming `what`, unless they are a list of whole numbers."""
     try:
-        fanouts = [None if isinstance(fanout, bool) else operator.index(fanout) for fanout in given]
+        fanouts = [None if isinstance(fanout, bool) else operator.index(fanout) for fanout in counts]
     except TypeError:
         fanouts = [None]
     if None in fanouts:
-        raise UsageError(f"{what} must be a list of whole numbers, one for each hop; got {given!r}")
+        raise UsageError(f"{what} must be a list of whole numbers, one for each hop; got {counts!r}")
     return tuple(fanout for fanout in fanouts if fanout is not None)
 
 
@@ -169,9 +169,9 @@ class Sampler(AnySampler):
 
     @property
     def settings(self) -> dict[str, Any]:
-        own = {field.name: getattr(self, field.name) for field in self._options()}
+        options = {field.name: getattr(self, field.name) for field in self._options()}
         shown = (bool, int, float, str, tuple, type(None))
-        return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in own.items()}}
+        return {"sampler": self.name, **{name: value if isinstance(value, shown) else repr(value) for name, value in options.items()}}
 
     @property
     def estimates_weighted_means(self) -> bool:

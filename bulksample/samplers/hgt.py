@@ -47,24 +47,24 @@ class HGSampler(AnySampler):
     num_samples: Sequence[int] | Mapping[str, Sequence[int]]
 
     def __post_init__(self) -> None:
-        given = self.num_samples
-        if isinstance(given, Mapping):
+        requested = self.num_samples
+        if isinstance(requested, Mapping):
             object.__setattr__(
-                self, "num_samples", {name: whole_fanouts(counts, f"num_samples of type {name!r}") for name, counts in given.items()}
+                self, "num_samples", {name: whole_fanouts(counts, f"num_samples of type {name!r}") for name, counts in requested.items()}
             )
         else:
-            object.__setattr__(self, "num_samples", whole_fanouts(given, "num_samples"))
+            object.__setattr__(self, "num_samples", whole_fanouts(requested, "num_samples"))
         lists = self._lists()
         lengths = {len(counts) for counts in lists}
         if len(lengths) != 1 or not 1 <= min(lengths) < MAX_LAYERS:
-            raise UsageError(f"num_samples must name 1 to {MAX_LAYERS - 1} hops, as many for each type; got {given!r}")
+            raise UsageError(f"num_samples must name 1 to {MAX_LAYERS - 1} hops, as many for each type; got {requested!r}")
         for counts in lists:
             for count in counts:
                 check_fanout(count)
 
     def _lists(self) -> list[Sequence[int]]:
-        given = self.num_samples
-        return list(given.values()) if isinstance(given, Mapping) else [given]
+        counts = self.num_samples
+        return list(counts.values()) if isinstance(counts, Mapping) else [counts]
 
     @property
     def hops(self) -> int:
@@ -73,8 +73,8 @@ class HGSampler(AnySampler):
 
     @property
     def identity(self) -> str:
-        given = self.num_samples
-        return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
+        counts = self.num_samples
+        return f"{type(self).__name__} {sorted(counts.items()) if isinstance(counts, Mapping) else counts}"
 
     def most_drawn(self, relations: Sequence[Key]) -> tuple[int, ...]:
         """Return how many vertices each hop draws: the most of a type, -1 for all."""
@@ -82,8 +82,8 @@ class HGSampler(AnySampler):
 
     @property
     def settings(self) -> dict[str, Any]:
-        given = self.num_samples
-        return {"sampler": self.name, "num_samples": dict(given) if isinstance(given, Mapping) else list(given)}
+        counts = self.num_samples
+        return {"sampler": self.name, "num_samples": dict(counts) if isinstance(counts, Mapping) else list(counts)}
 
     def check(self, adjacency: Adjacency) -> None:
         """Raise `UsageError` if `num_samples` does not name the types of this graph, or its relations are in block rows."""
@@ -101,8 +101,8 @@ class HGSampler(AnySampler):
         held, seed_rows = [], []
         for t, kind in enumerate(graph.types):
             mine = kinds == t
-            own = Selection(seeds.minibatches, row_pointers(np.bincount(owner[mine], minlength=len(seeds))), vertices[mine], kind.count)
-            first, rows = relabel(own.none_of(), own.pointers, own.vertices)
+            chosen = Selection(seeds.minibatches, row_pointers(np.bincount(owner[mine], minlength=len(seeds))), vertices[mine], kind.count)
+            first, rows = relabel(chosen.none_of(), chosen.pointers, chosen.vertices)
             held.append(first)
             seed_rows.append(rows)
         frontier, sizes = held, [[part.sizes for part in held]]
@@ -159,11 +159,11 @@ def _grown(adjacency: LocalAdjacency, budgets: list[CSR], frontier: list[Selecti
         product = adjacency.backend.spgemm(rows.per_minibatch(share[rows.vertices]), matrix)
         terms[graph.place(relation.source)].append(product)
     out = []
-    for parts, own in zip(terms, held, strict=True):
+    for parts, present in zip(terms, held, strict=True):
         triples = [(part.row_of_entry(), part.indices, part.entries()) for part in parts]
         owners, columns, sums = (np.concatenate(arrays) for arrays in zip(*triples, strict=True))
         total = CSR.from_edges(owners, columns, parts[0].shape, sums)
-        out.append(total.keep(own.per_minibatch().find(total.row_of_entry(), total.indices) < 0))
+        out.append(total.keep(present.per_minibatch().find(total.row_of_entry(), total.indices) < 0))
     return out
 
 

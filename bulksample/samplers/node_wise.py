@@ -59,18 +59,18 @@ class NodeWise(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = _by_relation(self.of_relations)
+        by_key = _by_relation(self.of_relations)
         if not self.draws_by_row and (self.by_relation or self.entries is not None):
             raise UsageError(f"relations are sampled node by node; got {self.name!r}; use sage, labor or full")
         if self.time is not None and not isinstance(self.time, TimeRule):
             raise UsageError(f"time: got {self.time!r}; use a TimeRule")
         check_switches(**{name: value for name in ("disjoint", "entries") if (value := getattr(self, name)) is not None})
-        for key, fanouts in given.items():
+        for key, fanouts in by_key.items():
             if len(fanouts) != self.hops:
                 raise UsageError(f"fanouts of relation {spelled(key)} name {len(fanouts)} hops; those of the sampler name {self.hops}")
             for fanout in fanouts:
                 check_fanout(fanout)
-        object.__setattr__(self, "of_relations", tuple(given.items()) or None)
+        object.__setattr__(self, "of_relations", tuple(by_key.items()) or None)
         if not isinstance(self.stride, int) or self.stride < 0:
             raise UsageError(f"stride must be the most seeds of a mini-batch; got {self.stride!r}")
         if self._takes_last and not self.draws_evenly:
@@ -107,18 +107,18 @@ class NodeWise(Sampler):
 
     @property
     def identity_by_type(self) -> str:
-        own = {"time": self.time, "disjoint": self.is_disjoint, "stride": self.stride, "fanouts": sorted(self.fanouts_of.items())}
-        return f"RelationSampler{sorted(own.items())} {super().identity}"  # the name that loader states of 0.1 hold
+        options = {"time": self.time, "disjoint": self.is_disjoint, "stride": self.stride, "fanouts": sorted(self.fanouts_of.items())}
+        return f"RelationSampler{sorted(options.items())} {super().identity}"  # the name that loader states of 0.1 hold
 
     @property
     def settings(self) -> dict[str, Any]:
-        own = super().settings
+        options = super().settings
         if not self.by_relation:
-            return own
+            return options
         rule = {} if self.time is None else {f"time.{name}": value for name, value in vars(self.time).items()}
-        given = {spelled(key): fanouts for key, fanouts in self.fanouts_of.items()}
-        own |= {"fanouts of relations": given, "disjoint": self.is_disjoint, "stride": self.stride}
-        return {**own, "time": None if self.time is None else "a TimeRule", **rule}
+        by_name = {spelled(key): fanouts for key, fanouts in self.fanouts_of.items()}
+        options |= {"fanouts of relations": by_name, "disjoint": self.is_disjoint, "stride": self.stride}
+        return {**options, "time": None if self.time is None else "a TimeRule", **rule}
 
     @property
     def fanouts_of(self) -> Mapping[Key, tuple[int, ...]]:
@@ -210,7 +210,7 @@ class NodeWise(Sampler):
             owner, names, pointers = seeds.minibatch_of_row(), seeds.minibatches, np.arange(k + 1)
         starts, ends = self._windows(seeds, owner, len(names))
         mine = [slice(None)] if kinds is None else [kinds == t for t in range(types)]
-        return Trees(pointers, names, [vertices[own] for own in mine], [owner[own] for own in mine], starts, ends, self._moves)
+        return Trees(pointers, names, [vertices[rows] for rows in mine], [owner[rows] for rows in mine], starts, ends, self._moves)
 
     def _windows(self, seeds: Selection, owner: np.ndarray, count: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the first and the last time of each tree."""
@@ -237,9 +237,9 @@ class NodeWise(Sampler):
             here: Any = slice(None) if kinds is None else np.flatnonzero(kinds[span] == t)
             trees = part.trees_of(t) if self.is_disjoint else None
             extra = [None if column is None else column[here] for column in columns]
-            own = vertices[span][here]
-            places = None if not by_type else np.arange(len(own), dtype=np.int32) if kinds is None else here.astype(np.int32)
-            rows[name] = TypeRows(part.vertices[t], part.held[:, t], own, part.seed_rows[t], places, trees, *extra)
+            ids = vertices[span][here]
+            places = None if not by_type else np.arange(len(ids), dtype=np.int32) if kinds is None else here.astype(np.int32)
+            rows[name] = TypeRows(part.vertices[t], part.held[:, t], ids, part.seed_rows[t], places, trees, *extra)
         nested, held, keys, ends = self.frontier == "new", part.held.tolist(), adjacency.relation_keys, adjacency.ends
         layers: list[dict[Key, Block]] = []
         entries: list[dict[Key, Any]] = []
@@ -255,18 +255,18 @@ class NodeWise(Sampler):
                     positions[key] = drawn.entries[:edges]
             layers.append(blocks)
             entries.append(positions)
-        told = self.entries is not False and all(len(positions) == len(keys) for positions in entries)
-        known = tuple(reversed(entries)) if told else None
+        complete = self.entries is not False and all(len(positions) == len(keys) for positions in entries)
+        known = tuple(reversed(entries)) if complete else None
         layers.reverse()
         return MiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(layers), nested, None, by_type, known_entries=known, times=times)
 
 
-def _by_relation(given: Any) -> dict[Key, tuple[int, ...]]:
+def _by_relation(listed: Any) -> dict[Key, tuple[int, ...]]:
     """Return fanouts by relation, from a dict or pairs of them."""
     try:
-        pairs = dict(given or ())
+        pairs = dict(listed or ())
     except (TypeError, ValueError):
-        raise UsageError(f"of_relations: got {given!r}; give a dict of fanouts by (source, name, destination)") from None
+        raise UsageError(f"of_relations: got {listed!r}; give a dict of fanouts by (source, name, destination)") from None
     for key in pairs:
         if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key)):
             raise UsageError(f"of_relations: got relation {key!r}; use (source, name, destination)")
@@ -280,6 +280,6 @@ def _one_each(owner: np.ndarray, count: int, times: np.ndarray, seeds: Selection
     other = np.flatnonzero(out[owner] != times)
     if len(other):
         minibatch = seeds.minibatches[seeds.minibatch_of_row()[other[0]]]
-        found = f"{times[other[0]]} and {out[owner[other[0]]]}"
-        raise UsageError(f"mini-batch {minibatch} has seeds of {what} {found} in one tree; use disjoint=True, or seeds of one time")
+        both = f"{times[other[0]]} and {out[owner[other[0]]]}"
+        raise UsageError(f"mini-batch {minibatch} has seeds of {what} {both} in one tree; use disjoint=True, or seeds of one time")
     return out

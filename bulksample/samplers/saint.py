@@ -93,28 +93,28 @@ class Saint(NodeWise):
             orders = {int(e): Shuffle(stream, len(seeds), epoch - int(e)) for e in np.unique(ids // subgraphs)}
             starts = [i % subgraphs * batch_size for i in ids.tolist()]
             places = [np.arange(start, min(start + batch_size, len(seeds))) for start in starts]
-            roots = [seeds[orders[i // subgraphs].at(own)] for i, own in zip(ids.tolist(), places, strict=True)]
-            held = self._visited(adjacency, Selection.of(roots, adjacency.n, ids), stream, epoch)
-            return held.vertices, adjacency.backend.restrict(matrix, held, held).entries
+            roots = [seeds[orders[i // subgraphs].at(chosen)] for i, chosen in zip(ids.tolist(), places, strict=True)]
+            visited = self._visited(adjacency, Selection.of(roots, adjacency.n, ids), stream, epoch)
+            return visited.vertices, adjacency.backend.restrict(matrix, visited, visited).entries
 
         made = replace(self)
         object.__setattr__(made, "counted", count(draw, adjacency.n, matrix.row_of_entry(), self.coverage))
         return made
 
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
-        held, counted, matrix = self._visited(adjacency, seeds, stream, epoch), self.counted, adjacency.whole_matrix
+        visited, counted, matrix = self._visited(adjacency, seeds, stream, epoch), self.counted, adjacency.whole_matrix
         if counted is None or matrix is None:
-            pointers, columns, _ = adjacency.restrict(held, held, shares=False)
+            pointers, columns, _ = adjacency.restrict(visited, visited, shares=False)
         else:
-            pointers, columns, entries = adjacency.backend.restrict(matrix, held, held)
+            pointers, columns, entries = adjacency.backend.restrict(matrix, visited, visited)
         minibatches = []
         for j, name in enumerate(seeds.minibatches):
-            vertices, rows = held.part(j), pointers[held.pointers[j] : held.pointers[j + 1] + 1]
-            own = slice(rows[0], rows[-1])
-            block, weights = square(rows, columns[own]), None
+            vertices, rows = visited.part(j), pointers[visited.pointers[j] : visited.pointers[j + 1] + 1]
+            edges = slice(rows[0], rows[-1])
+            block, weights = square(rows, columns[edges]), None
             if counted is not None and matrix is not None:
                 degree = np.repeat(matrix.degrees[vertices], np.diff(rows)).astype(np.float32)
-                block = replace(block, weights=counted.edges[entries[own]] / degree)
+                block = replace(block, weights=counted.edges[entries[edges]] / degree)
                 weights = counted.vertices[vertices] * np.float32(counted.size)
             blocks = (block,) * len(self.fanouts)
             minibatches.append(MiniBatch.plain(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, True, weights))

@@ -68,8 +68,8 @@ class Shadow(Sage):
             rows = stacked[ends[j] : ends[j + 1] + 1]
             block = square(rows, local[rows[0] : rows[-1]])
             blocks = (block,) * (self.layers or len(self.fanouts))
-            asked, found = seeds.part(j), vertices[ends[j] : ends[j + 1]]
-            minibatches.append(MiniBatch.plain(int(name), epoch, asked, np.arange(len(asked)), found, blocks, nested=True))
+            seeds_here, held_here = seeds.part(j), vertices[ends[j] : ends[j + 1]]
+            minibatches.append(MiniBatch.plain(int(name), epoch, seeds_here, np.arange(len(seeds_here)), held_here, blocks, nested=True))
         return minibatches
 
     @staticmethod

@@ -92,7 +92,7 @@ def from_tables(
         If the schema names a table or a column that is not there.
     """
     graph, report = read_tables(tables, schema, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=name)
-    left_out = [f"{table}.{column}" for table, own in report.items() for column in own["left_out"]]
+    left_out = [f"{table}.{column}" for table, entry in report.items() for column in entry["left_out"]]
     if left_out:
         warnings.warn(f"{', '.join(left_out)}: text is left out; name it in the schema: category, keep or drop", stacklevel=2)
     return graph
@@ -104,16 +104,16 @@ def read_tables(
     """Build the graph of tables, with a report of each: its rows, features, categories and left out columns; see `from_tables`."""
     if time_unit not in UNITS:
         raise UsageError(f"time_unit: got {time_unit!r}; use {', '.join(UNITS)}")
-    given, own = _of_relbench(tables)
-    schemas = as_schemas(schema or own, given)
+    named_tables, carried = _of_relbench(tables)
+    schemas = as_schemas(schema or carried, named_tables)
     last = None if until is None else as_time("until", until, time_unit)
     fit = None if fit_until is None else as_time("fit_until", fit_until, time_unit)
-    read = {key: _table(key, table, schemas[key], time_unit, last) for key, table in given.items()}
+    read = {key: _table(key, table, schemas[key], time_unit, last) for key, table in named_tables.items()}
     timed = [table.columns[table.schema.time] for table in read.values() if table.schema.time is not None]
     of_kind = {column.kind: column.where for column in timed}
     if len(of_kind) > 1:  # a year such as 2009 would be 2009 units after 1970
-        found = ", ".join(f"{where} holds {kind}s" for kind, where in of_kind.items())
-        raise DataError(f"times of a graph must be of one kind: {found}; use dates in all tables, or whole numbers in all")
+        listed = ", ".join(f"{where} holds {kind}s" for kind, where in of_kind.items())
+        raise DataError(f"times of a graph must be of one kind: {listed}; use dates in all tables, or whole numbers in all")
     encoded = {}
     for key, table in read.items():
         seen = table.kept if table.times is None or fit is None else table.kept & (table.times <= fit)  # whose values scale the features
@@ -126,7 +126,7 @@ def read_tables(
         report[key] = {
             "rows": int(table.kept.sum()), "rows_after_until": int((~table.kept).sum()),
             "features": [name for name, _ in encoded[key].features],
-            "categories": {name: len(found) for name, found in encoded[key].categories.items()}, "left_out": encoded[key].left_out,
+            "categories": {name: len(listed) for name, listed in encoded[key].categories.items()}, "left_out": encoded[key].left_out,
             "missing_keys": {column: int((table.columns[column].missing & table.kept).sum()) for column in table.schema.foreign_keys},
         }  # fmt: skip
     return graph, report
@@ -158,12 +158,12 @@ def read_folder(
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder; use one with Parquet files and a {SCHEMA_FILES[0]}")
     if schema is None:
-        found = [root / name for name in SCHEMA_FILES if (root / name).exists()]
-        if len(found) != 1:
-            raise DataError(f"{root}: has {len(found) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
-        schema = found[0]
+        present = [root / name for name in SCHEMA_FILES if (root / name).exists()]
+        if len(present) != 1:
+            raise DataError(f"{root}: has {len(present) or 'no'} schema files; use one of {', '.join(SCHEMA_FILES)}, or schema='FILE'")
+        schema = present[0]
     schemas = read_schema_file(schema)
-    files = {name: root / (own.file or f"{name}.parquet") for name, own in schemas.items()}
+    files = {name: root / (table.file or f"{name}.parquet") for name, table in schemas.items()}
     return read_tables(files, schemas, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=root.resolve().name)
 
 
@@ -172,17 +172,17 @@ def _of_relbench(tables: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]
     tables = getattr(tables, "table_dict", tables)
     if not isinstance(tables, Mapping) or not all(isinstance(key, str) and key for key in tables):
         raise UsageError(f"tables: got a {type(tables).__name__}; use a dict of names to tables")
-    own = {}
+    carried = {}
     for key, table in tables.items():
         if hasattr(table, "fkey_col_to_pkey_table"):
             keys = {"primary_key": table.pkey_col, "foreign_keys": dict(table.fkey_col_to_pkey_table), "time": table.time_col}
-            own[key] = {field: value for field, value in keys.items() if value is not None}
-    return {key: getattr(table, "df", table) for key, table in tables.items()}, own
+            carried[key] = {field: value for field, value in keys.items() if value is not None}
+    return {key: getattr(table, "df", table) for key, table in tables.items()}, carried
 
 
-def _table(name: str, given: Any, schema: TableSchema, unit: str, until: int | None) -> Table:
+def _table(name: str, table: Any, schema: TableSchema, unit: str, until: int | None) -> Table:
     """Read the columns of one table and check that those of its schema are there."""
-    columns = columns_of(name, given)
+    columns = columns_of(name, table)
     for column, use in {**schema.own_columns, **{column: "columns" for column in schema.columns}}.items():
         if column not in columns:
             fits = instead_of(column, columns) if columns else "the table has no columns"

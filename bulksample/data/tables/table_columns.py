@@ -69,27 +69,27 @@ def columns_of(name: str, table: Any) -> dict[str, Column]:
         table = read_parquet(Path(table))
     if hasattr(table, "column_names") and hasattr(table, "column"):
         kept = [at for at, key in enumerate(table.column_names) if not _INDEX.fullmatch(key)]
-        found = _all(name, [table.column_names[at] for at in kept], map(table.column, kept), _of_arrow)
+        columns = _all(name, [table.column_names[at] for at in kept], map(table.column, kept), _of_arrow)
     elif hasattr(table, "iloc") and hasattr(table, "columns"):
-        found = _all(name, table.columns, [table.iloc[:, at] for at in range(len(table.columns))], _of_pandas)
+        columns = _all(name, table.columns, [table.iloc[:, at] for at in range(len(table.columns))], _of_pandas)
     elif isinstance(table, Mapping):
-        found = _all(name, table, table.values(), _of_array)
+        columns = _all(name, table, table.values(), _of_array)
     else:
         kind = type(table).__name__
         raise UsageError(f"table {name!r}: got a {kind}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file")
-    lengths = {key: len(column) for key, column in found.items()}
+    lengths = {key: len(column) for key, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"table {name!r}: its columns must have one length; got {lengths}")
-    return found
+    return columns
 
 
 def _all(name: str, keys: Iterable[Any], columns: Iterable[Any], convert: Callable[[str, Any], Column]) -> dict[str, Column]:
-    found: dict[str, Column] = {}
+    made: dict[str, Column] = {}
     for key, column in zip(map(str, keys), columns, strict=True):
-        if key in found:
+        if key in made:
             raise DataError(f"table {name!r}: two columns are named {key!r}; use one")
-        found[key] = convert(f"table {name!r}: column {key!r}", column)
-    return found
+        made[key] = convert(f"table {name!r}: column {key!r}", column)
+    return made
 
 
 def read_parquet(path: Path) -> Any:
@@ -138,13 +138,13 @@ def _of_objects(where: str, array: Array, missing: Array) -> Column:
     if not known or any(isinstance(value, str) for value in known):
         return Column(where, array, missing)
     if all(isinstance(value, datetime.date) and getattr(value, "tzinfo", None) is None for value in known):
-        found = np.array(known, "datetime64[us]")
+        converted = np.array(known, "datetime64[us]")
     elif all(isinstance(value, bool | int | float | np.number | np.bool_) for value in known):
-        found = np.array(known)
+        converted = np.array(known)
     else:
         return Column(where, array, missing)
-    whole = np.zeros(len(array), found.dtype)
-    whole[~missing] = found
+    whole = np.zeros(len(array), converted.dtype)
+    whole[~missing] = converted
     return Column(where, whole, missing)
 
 
@@ -154,8 +154,8 @@ def _of_pandas(where: str, series: Any) -> Column:
     if hasattr(series.dtype, "pyarrow_dtype"):
         import pyarrow as pa
 
-        held = pa.array(series)
-        return _of_arrow(where, held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held]))
+        arrow = pa.array(series)
+        return _of_arrow(where, arrow if isinstance(arrow, pa.ChunkedArray) else pa.chunked_array([arrow]))
     if hasattr(series, "cat"):
         return Column(where, np.asarray(series.cat.codes).astype(np.int64), missing, series.cat.categories.tolist())
     kind = getattr(series.dtype, "kind", "O")
@@ -228,8 +228,8 @@ class PrimaryKeys:
             return rows
         keys = comparable(foreign)[known]
         if (keys.dtype == np.int64) != (self._keys.dtype == np.int64):
-            own = f"{self.column.where} {self.column.kind} values"
-            raise DataError(f"{foreign.where}: holds {foreign.kind} values, and {own}; use keys of one type")
+            primary = f"{self.column.where} {self.column.kind} values"
+            raise DataError(f"{foreign.where}: holds {foreign.kind} values, and {primary}; use keys of one type")
         if keys.dtype != np.int64:
             rows[known] = [self._row_of.get(key, -1) for key in keys.tolist()]
         elif len(self._sorted):

@@ -90,8 +90,8 @@ def codes_of(column: Column) -> tuple[Array, list[object]]:
     if column.kind == "other":
         raise DataError(f"{column.where}: holds values that have no order; use text, numbers, keep or drop")
     values = column.values.astype(str) if column.kind == "text" else column.values
-    found, codes[known] = np.unique(values[known], return_inverse=True)
-    return codes, found.tolist()
+    categories, codes[known] = np.unique(values[known], return_inverse=True)
+    return codes, categories.tolist()
 
 
 def _as_is(column: Column) -> Array:
@@ -149,10 +149,10 @@ def as_time(name: str, value: Any, unit: str) -> int:
     try:
         text = value.isoformat() if hasattr(value, "isoformat") else value
         no_time = isinstance(text, str) and text.strip().lower() in ("", "nat")
-        found = np.array("NaT", f"datetime64[{unit}]")[()] if no_time else np.datetime64(text)  # numpy 2.5 wants a unit of no time
-        counted = found.astype(f"datetime64[{unit}]")
+        date = np.array("NaT", f"datetime64[{unit}]")[()] if no_time else np.datetime64(text)  # numpy 2.5 wants a unit of no time
+        counted = date.astype(f"datetime64[{unit}]")
     except (ValueError, TypeError) as error:
         raise UsageError(f"{name}: got {value!r}; use a whole number, a date or text such as 2010-01-01") from error
-    if np.isnat(counted) or counted.astype(found.dtype) != found:
+    if np.isnat(counted) or counted.astype(date.dtype) != date:
         raise UsageError(f"{name}: got {value!r}, which is no whole number of time_unit {unit!r}; use a finer time_unit")
     return int(counted.astype(np.int64))

@@ -66,20 +66,20 @@ class _Schemas(BaseModel):
     tables: dict[str, TableSchema]
 
 
-def as_schemas(given: Mapping[str, Any], tables: Iterable[str]) -> dict[str, TableSchema]:
+def as_schemas(entries: Mapping[str, Any], tables: Iterable[str]) -> dict[str, TableSchema]:
     """Return a schema for each table, checked against the names of the tables; tables without an entry have no keys.
 
-    An entry of `given` is a `TableSchema` or a dict with its fields. Raises `UsageError` if one names no table, has an unknown field, or a
+    An entry is a `TableSchema` or a dict with its fields. Raises `UsageError` if one names no table, has an unknown field, or a
     foreign key names a table that is not there or has no primary key.
     """
     names = list(tables)
-    if stray := [name for name in given if name not in names]:
+    if stray := [name for name in entries if name not in names]:
         raise UsageError(f"schema: {unknown('table', stray[0], names)}")
     schemas: dict[str, TableSchema] = {}
     for name in names:
-        own = given.get(name, {})
+        entry = entries.get(name, {})
         try:
-            schemas[name] = own if isinstance(own, TableSchema) else TableSchema.model_validate(own)
+            schemas[name] = entry if isinstance(entry, TableSchema) else TableSchema.model_validate(entry)
         except ValidationError as error:
             raise UsageError(f"schema of table {name!r}: {_first_fault(error)}") from None
     for name, schema in schemas.items():
