@@ -99,7 +99,7 @@ def test_two_threads_read_one_batch(kind):
 
         return lambda: read(batch), lambda: read(batch), check
 
-    assert at_every_line(setup, ["interop", "nn", "graph/minibatch.py", "graph/seed_batch.py", "views"]) > 5
+    assert at_every_line(setup, ["interop", "nn", "graph/minibatch.py", "views"]) > 5
 
 
 def _parts(value):

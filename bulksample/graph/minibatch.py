@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,13 @@ class Block(Rebuilt):
     def on_host(self) -> Block:
         """Return the block with its arrays on the host."""
         return replace(self, indptr=to_host(self.indptr), indices=to_host(self.indices), weights=to_host(self.weights))
+
+
+class LayerBlocks(NamedTuple):
+    """The edges of one layer of a mini-batch with `seed_types`."""
+
+    relations: Mapping[Key, Block]
+    destinations: Mapping[str, int]  # how many vertices of each type get new rows; they are the first of its list
 
 
 _COLUMNS: list[tuple[str, Any]] = [
@@ -130,6 +137,10 @@ class MiniBatch:
         Makes `entries` when they are first read.
     subgraph : bool
         True if the blocks of all layers are one: all edges among all vertices, which belong to no hop, as HGSampling keeps them.
+    seed_types : tuple of str
+        Types, each once, whose seeds a model of one output reads as one list: seeds of one type, or ends of links. With them `seeds` and
+        `seed_rows` are arrays over these types, whose distinct seeds get the rows of the last layer, type after type; `blocks` are a
+        `LayerBlocks` each.
     """
 
     id: int
@@ -143,6 +154,7 @@ class MiniBatch:
     times: TimesOf | None = field(default=None, repr=False, kw_only=True)
     find_entries: Callable[[], tuple[dict[Key, np.ndarray], ...] | None] | None = field(default=None, repr=False, kw_only=True)
     subgraph: bool = field(default=False, kw_only=True)
+    seed_types: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, dict):
@@ -182,24 +194,30 @@ class MiniBatch:
         return values if self.by_type else next(iter(values.values()))
 
     @property
-    def whole(self) -> MiniBatch:
-        """The mini-batch itself; that of a `SeedBatch` is the one by type."""
-        return self
-
-    @property
     def vertices(self) -> Any:
         """The vertices, within their types: int32, shape (N,), or a dict of such."""
         return self._of_types({name: part.vertices for name, part in self.rows.items()})
 
-    @property
+    @cached_property
     def seeds(self) -> Any:
         """The seeds in the order asked for, repetitions included: int32, shape (b,), or a dict of such for the types that have some."""
+        if self.seed_types:
+            return self._one_list({name: self.rows[name].seeds for name in self.seed_types})
         return self._of_types({name: part.seeds for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
 
-    @property
+    @cached_property
     def seed_rows(self) -> Any:
         """The position of each seed in `vertices`: int32, shape (b,), or a dict of such for the types that have seeds."""
-        return self._of_types({name: part.seed_rows for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
+        if not self.seed_types:
+            return self._of_types({name: part.seed_rows for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
+        parts = [self.rows[name] for name in self.seed_types]
+        firsts = np.cumsum([0, *(int(part.sizes[0]) for part in parts)]).tolist()
+        rows = [part.seed_rows + first if first else part.seed_rows for part, first in zip(parts, firsts, strict=False)]
+        return self._one_list(dict(zip(self.seed_types, rows, strict=True)))
+
+    def _one_list(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        (only, *others) = columns.values()
+        return self.in_order_of_seeds(columns) if others else only
 
     @cached_property
     def blocks(self) -> tuple[Any, ...]:
@@ -207,7 +225,13 @@ class MiniBatch:
 
         ``blocks[0]`` has all vertices as sources, ``blocks[-1]`` the distinct seeds as destinations.
         """
-        return self.layers if self.by_type else tuple(block for of_layer in self.layers for block in of_layer.values())
+        if not self.by_type:
+            return tuple(block for of_layer in self.layers for block in of_layer.values())
+        if not self.seed_types:
+            return self.layers
+        hops = len(self.layers)
+        sizes = [{name: int(part.sizes[hops - 1 - layer]) for name, part in self.rows.items()} for layer in range(hops)]
+        return tuple(LayerBlocks(*pair) for pair in zip(self.layers, sizes, strict=True))
 
     @property
     def num_seeds(self) -> int:

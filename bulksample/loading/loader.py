@@ -15,7 +15,6 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..errors import UsageError, check_switches, is_whole
 from ..graph.minibatch import MiniBatch
-from ..graph.seed_batch import SeedBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import Selection, seed_ids
 from ..rng import Stream
@@ -65,7 +64,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
     transform : callable
         Transforms the mini-batches of a bulk before they are yielded, on the thread that sampled them.
     seed_types : tuple of str
-        Yield each mini-batch as a `SeedBatch`, with one list of the seeds of these types.
+        Yield mini-batches with one list of the seeds of these types; see `MiniBatch`.
 
     Raises
     ------
@@ -153,7 +152,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
                 return known
         if self._like is None:
             return 0
-        tables = self._sampler.table_bytes(self._adjacency, k, self._like.whole)
+        tables = self._sampler.table_bytes(self._adjacency, k, self._like)
         return int(COPIES * k * self.bytes_per_minibatch) + tables
 
     def repeats(self, position: dict[str, Any]) -> bool:
@@ -203,10 +202,10 @@ class BulkLoader(Epochs[MiniBatch | None]):
         pieces = [seeds.parts(first, first + most) for first in range(0, len(seeds), most)]
         return [m for piece in pieces for m in self._sample_once(piece, epoch)]
 
-    def _sample_once(self, seeds: Selection, epoch: int) -> list[Any]:
+    def _sample_once(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
         """Sample mini-batches in one call, and return them in the form that this loader yields."""
         made = self._transform(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
-        return [SeedBatch(one, self._seed_types) for one in made] if self._seed_types else made
+        return [replace(one, seed_types=self._seed_types) for one in made] if self._seed_types else made
 
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""

@@ -19,8 +19,7 @@ from torch import nn
 
 from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..graph import Key
-from ..graph.minibatch import Block
-from ..graph.seed_batch import LayerBlocks
+from ..graph.minibatch import Block, LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .layers import Input, xavier
 from .model import BatchNorm, Model, check_blocks, check_heads

@@ -104,24 +104,22 @@ class EdgeLoader(BulkLoader):
             return sampled
         return [self._without_targets(one, one.seeds.astype(np.int64).reshape(3, -1)[:2]) for one in sampled]
 
-    def _without_targets(self, minibatch: Any, pairs: np.ndarray) -> Any:
+    def _without_targets(self, minibatch: MiniBatch, pairs: np.ndarray) -> MiniBatch:
         """Return a mini-batch without the sampled edges that are its examples, given their sources and destinations; all vertices stay."""
-        whole: MiniBatch = minibatch.whole
         times = None
         if self._links.timed:
-            stamps = np.concatenate([part.seed_times for part in whole.rows.values() if part.seed_times is not None])
-            places = np.concatenate([part.seed_trees for part in whole.rows.values()])
+            stamps = np.concatenate([part.seed_times for part in minibatch.rows.values() if part.seed_times is not None])
+            places = np.concatenate([part.seed_trees for part in minibatch.rows.values()])
             times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
-        blocks = [dict(of_layer) for of_layer in whole.layers]
+        blocks = [dict(of_layer) for of_layer in minibatch.layers]
         for relation, turns in self._cleared:
             ends = np.concatenate([pairs[::-1] if turned else pairs for turned in turns], axis=1)  # turned around or not, or both
             stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
-            destinations, sources = (whole.rows[name].vertices for name in (relation.destination, relation.source))
+            destinations, sources = (minibatch.rows[name].vertices for name in (relation.destination, relation.source))
             for layer, of_layer in enumerate(blocks):
-                drawn = None if whole.entries is None else whole.entries[layer][relation.key]
+                drawn = None if minibatch.entries is None else minibatch.entries[layer][relation.key]
                 of_layer[relation.key] = _without(of_layer[relation.key], destinations, sources, relation, ends, stamps_of, drawn)
-        cleared = replace(whole, layers=tuple(blocks), known_entries=None, times=None, find_entries=None)
-        return cleared if whole is minibatch else replace(minibatch, whole=cleared)
+        return replace(minibatch, layers=tuple(blocks), known_entries=None, times=None, find_entries=None)
 
 
 def _without(

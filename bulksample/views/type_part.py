@@ -19,8 +19,7 @@ import torch
 from ..distributed.comm.threads import SerialComm
 from ..graph import Graph
 from ..graph.induced import by_type, induced
-from ..graph.minibatch import Block
-from ..graph.seed_batch import LayerBlocks
+from ..graph.minibatch import Block, LayerBlocks
 from ..local_adjacency import LocalAdjacency
 from ..nn.layers import Input
 from ..nn.model import Model

@@ -145,7 +145,7 @@ def weighed(minibatch: MiniBatch, graph: Graph) -> MiniBatch:
     """Return a mini-batch of whole rows whose blocks take means by edge weight, where relations have weights."""
     assert minibatch.entries is not None
     blocks = []
-    for of_layer, entries in zip(minibatch.blocks, minibatch.entries, strict=True):
+    for of_layer, entries in zip(minibatch.layers, minibatch.entries, strict=True):
         made = dict(of_layer)
         for relation in graph.relations:
             if relation.adjacency.values is not None:

@@ -381,7 +381,7 @@ def test_a_run_leaves_no_file_of_its_store_open(method, tmp_path):
 def test_grappa_without_weights_trains_in_time_and_draws_nothing_later():
     def rank(comm):
         trainer = made(planted(times=True), comm, **GRAPPA, seed_weights="none")
-        steps = [batch.minibatch.whole for batch in trainer.context.batches if batch.minibatch is not None]
+        steps = [batch.minibatch for batch in trainer.context.batches if batch.minibatch is not None]
         return [(one.latest, one.rows["paper"].seed_times) for one in steps]
 
     found = [pair for pairs in on_threads(2, rank) for pair in pairs]

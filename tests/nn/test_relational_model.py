@@ -5,8 +5,7 @@ import pytest
 import torch
 from planted_relations import planted
 
-from bulksample.graph.minibatch import Block
-from bulksample.graph.seed_batch import LayerBlocks
+from bulksample.graph.minibatch import Block, LayerBlocks
 from bulksample.nn.relational import RelationalGat, RelationalGnn, RelationalSage, Schema
 
 GRAPH = planted()

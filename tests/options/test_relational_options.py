@@ -18,7 +18,7 @@ def trainer(graph, **options):
 def papers_of(made):
     """The times of the papers that the only mini-batch of an epoch drew, and the times of their seeds."""
     (batch,) = made.context.batches
-    rows = batch.minibatch.whole.rows["paper"]
+    rows = batch.minibatch.rows["paper"]
     drawn = np.arange(len(rows.vertices)) >= rows.sizes[0]
     return made.context.view.targets.graph.type("paper").times[rows.vertices[drawn]], rows.seed_times[rows.trees[drawn]]
 
@@ -43,7 +43,7 @@ def test_featureless_constant_learns_one_row_for_all():
 def test_seed_times_is_the_column_of_the_times_of_the_seeds():
     graph = planted(times=True)
     (batch,) = trainer(graph, seed_times="asked").context.batches
-    rows = batch.minibatch.whole.rows["paper"]
+    rows = batch.minibatch.rows["paper"]
     assert (rows.seed_times == graph.type("paper").extra["asked"][rows.seeds]).all()
 
 
@@ -62,8 +62,8 @@ def test_strategy_last_draws_the_newest_papers():
     graph = planted(times=True)
     cites = graph.relation(("paper", "cites", "paper")).adjacency
     (batch,) = trainer(graph, strategy="last", fanouts=(2,)).context.batches
-    mini, times = batch.minibatch.whole, graph.type("paper").times
-    block, rows = mini.blocks[0]["paper", "cites", "paper"], mini.rows["paper"]
+    mini, times = batch.minibatch, graph.type("paper").times
+    block, rows = mini.layers[0]["paper", "cites", "paper"], mini.rows["paper"]
     for i, seed in enumerate(rows.seeds):
         row = rows.seed_rows[i]
         drawn = times[rows.vertices[block.indices[block.indptr[row] : block.indptr[row + 1]]]]

@@ -125,7 +125,7 @@ def latest_of(made):
     """Return pairs (time of the seed, time of a vertex of its tree) of all papers of all mini-batches, without the seeds."""
     pairs = []
     for batch in made.context.batches:
-        rows = batch.minibatch.whole.rows["paper"]
+        rows = batch.minibatch.rows["paper"]
         stamps = made.context.view.targets.kind.times[rows.vertices]
         found = np.arange(len(rows.vertices)) >= rows.sizes[0]
         pairs.append(np.stack([rows.seed_times[rows.trees[found]], stamps[found]]))

@@ -78,10 +78,10 @@ def test_examples_are_all_edges_once_with_negatives_that_exist(kind):
         ends, stamps = [], []
         for minibatch in loader:
             ends.append(minibatch.seeds.reshape(3, -1))
-            rows = minibatch.whole.rows
+            rows = minibatch.rows
             stamps += [] if not kind else [np.sort(rows["user"].seed_times)]
             for name in ("user", "item"):
-                assert (minibatch.whole.rows[name].seed_times is None) == (not kind)
+                assert (minibatch.rows[name].seed_times is None) == (not kind)
         source, destination, other = np.concatenate(ends, axis=1).tolist()
         assert sorted(zip(destination, source, strict=True)) == list(zip(a.row_of_entry().tolist(), a.indices.tolist(), strict=True))
         wrong, born = joined & set(zip(source, other, strict=True)), graph.type("item").times
@@ -115,8 +115,8 @@ def test_held_out_edges_and_later_ones_are_no_messages(kind):
     graph = split(**kind)
     held = {tuple(pair) for part in HELD_OUT for pair in graph.held_out.pairs[part].tolist()}
     for minibatch in loader_of(graph, fanouts=(50, 50), sampler="full"):
-        whole = minibatch.whole
-        for of_layer in whole.blocks:
+        whole = minibatch
+        for of_layer in whole.layers:
             for key, block in of_layer.items():
                 row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
                 ends = whole.rows[key[0]].vertices[block.indices], whole.rows[key[2]].vertices[row]
@@ -142,12 +142,12 @@ def test_the_targets_of_a_minibatch_are_not_among_its_messages(kind, exclude, cl
         targets = set(zip(source, destination, strict=True))
         stamps = None
         if kind:
-            rows = found.whole.rows["user"]
+            rows = found.rows["user"]
             stamps = set(zip(source, destination, rows.seed_times[np.argsort(rows.seed_trees)].tolist(), strict=True))
         for layer in range(2):
-            for key, block in whole.whole.blocks[layer].items():
-                own = found.whole.blocks[layer][key]
-                relation, rows = graph.relation(key), whole.whole.rows
+            for key, block in whole.layers[layer].items():
+                own = found.layers[layer][key]
+                relation, rows = graph.relation(key), whole.rows
                 row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
                 ends = rows[key[0]].vertices[block.indices].tolist(), rows[key[2]].vertices[row].tolist()
                 pairs = list(zip(*(ends if key[1] != "rev_buys" else ends[::-1]), strict=True))
@@ -156,7 +156,7 @@ def test_the_targets_of_a_minibatch_are_not_among_its_messages(kind, exclude, cl
                 elif not kind:
                     expected = [pair not in targets for pair in pairs]
                 else:
-                    drawn = relation.times[whole.whole.entries[layer][key]].tolist()
+                    drawn = relation.times[whole.entries[layer][key]].tolist()
                     expected = [(*pair, t) not in stamps for pair, t in zip(pairs, drawn, strict=True)]
                     kept_past += sum(kept and pair in targets for kept, pair in zip(expected, pairs, strict=True))
                 assert own.num_edges == sum(expected)
@@ -187,16 +187,16 @@ def test_no_direction_of_a_target_of_an_undirected_relation_is_a_message():
     all_of_it._sampler = replace(all_of_it._sampler, entries=True)
     for found, whole in zip(loader_of(graph, exclude_targets="both", **options), all_of_it, strict=True):
         source, destination, _ = found.seeds.reshape(3, -1).tolist()
-        rows = whole.whole.rows["person"]
+        rows = whole.rows["person"]
         stamps = rows.seed_times[np.argsort(rows.seed_trees)].tolist()[: len(source)]
         targets = set(zip(source, destination, stamps, strict=True)) | set(zip(destination, source, stamps, strict=True))
         for layer in range(2):
-            block, own = whole.whole.blocks[layer][relation.key], found.whole.blocks[layer][relation.key]
+            block, own = whole.layers[layer][relation.key], found.layers[layer][relation.key]
             expected = []
             for v in range(block.num_destinations):
                 for i in range(block.indptr[v], block.indptr[v + 1]):
                     edge = int(rows.vertices[block.indices[i]]), int(rows.vertices[v])
-                    t = int(relation.times[whole.whole.entries[layer][relation.key][i]])
+                    t = int(relation.times[whole.entries[layer][relation.key][i]])
                     gone = (*edge, t) in targets
                     kept_past += not gone and any(edge == one[:2] for one in targets)
                     lost += gone

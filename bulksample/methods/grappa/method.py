@@ -231,7 +231,7 @@ class Grappa(PartMethod):
         config, local = self.config, self.local
         assert batch.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
-        drawn, halo = batch.minibatch.whole.on_host(), config.view == "halo"
+        drawn, halo = batch.minibatch.on_host(), config.view == "halo"
         return tree_weights(drawn, local.target, local.relations, config.fanouts, replace, share, halo)
 
     def _final(self, raw: np.ndarray) -> np.ndarray:

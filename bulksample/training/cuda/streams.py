@@ -100,5 +100,5 @@ class CudaStreamSync(StreamSync):
 
 def _memory_of(minibatch: Any) -> BulkMemory | None:
     """Return the memory of the bulk that a mini-batch on a device belongs to; None on the host."""
-    memory: BulkMemory | None = None if minibatch is None else getattr(minibatch.whole, "memory", None)
+    memory: BulkMemory | None = None if minibatch is None else getattr(minibatch, "memory", None)
     return memory
