@@ -30,7 +30,7 @@ def test_importing_loads_numpy_and_what_graphs_are_made_of():
     assert ours == {
         "bulksample",
         *(f"bulksample.{name}" for name in ("errors", "graph", "mapped", "pickled", "sparse", "version")),
-        *(f"bulksample.graph.{name}" for name in ("graph", "labels", "types", "vertex_table")),
+        *(f"bulksample.graph.{name}" for name in ("graph", "labels", "times", "types", "vertex_table")),
     }
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
 

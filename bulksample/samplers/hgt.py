@@ -106,8 +106,7 @@ class HGSampler(AnySampler):
             held.append(first)
             seed_rows.append(rows)
         frontier, sizes = held, [[part.sizes for part in held]]
-        none = np.zeros(len(seeds) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64)
-        budgets = [CSR(*none, (len(seeds), kind.count)) for kind in graph.types]
+        budgets = [part.none_of().per_minibatch(np.empty(0, np.int64)) for part in held]
         for hop in range(self.hops):
             budgets = _grown(adjacency, budgets, frontier, held)
             frontier = self._drawn(adjacency, budgets, seeds, stream, hop, epoch)

@@ -14,7 +14,7 @@ from bulksample.graph.seed_list import SeedList
 from bulksample.graph.selection import Selection
 from bulksample.graph.types import relation_from_edges
 from bulksample.local_adjacency import LocalAdjacency
-from bulksample.samplers.hgt import HGSampler, _grown, _nothing
+from bulksample.samplers.hgt import HGSampler, _grown
 
 SEEDS = {"paper": [3, 0, 3, 59], "venue": [2, 6], "alone": [4]}
 COUNTS = {"paper": (6, 4, 2), "author": (5, 0, 3), "venue": (-1, 1, 1), "word": (2, 2, 30), "alone": (1, 1, 1)}
@@ -52,7 +52,7 @@ def test_budgets_are_dense_products_with_the_inverse_degrees():
     held = {"paper": [3, 0, 59, 11], "author": [1], "venue": [2, 6]}
     parts = [Selection.of([held.get(kind.name, [])] * 2, kind.count) for kind in graph.types]
     adjacency = LocalAdjacency(graph, backends.make("native"), by_type=True)
-    none = [_nothing(2, kind.count) for kind in graph.types]
+    none = [part.none_of().per_minibatch(np.empty(0, np.int64)) for part in parts]
     expected = budgets_of(graph, held, held)
     found = _grown(adjacency, none, parts, parts)
     for kind, budget in zip(graph.types, found, strict=True):
