@@ -1,14 +1,13 @@
 """The manifest of a store: its types and relations, and a list of their arrays that is checked before an array is read.
 
 A file has one of two layouts. That of a plain graph, `PlainLayout`, names the roles of arrays alone, such as ``indptr``; that of others,
-`TypedLayout`, names their places too: ``types.0.features`` belongs to the first type, ``relations.2.indptr`` to the third relation. Only
+`Manifest`, names their places too: ``types.0.features`` belongs to the first type, ``relations.2.indptr`` to the third relation. Only
 `layout_of` and `manifest_of` know both. See `data.manifest_file` for what all manifests have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -72,36 +71,20 @@ class PlainLayout(SignedManifest):
     digest: str = ""
 
 
-class TypedLayout(SignedManifest):
-    """The manifest of any other graph as its file has it."""
-
-    format: Literal["bulksample heterogeneous store"] = "bulksample heterogeneous store"
-    version: Literal[1] = 1
-    name: str
-    types: tuple[TypeEntry, ...]
-    relations: tuple[RelationEntry, ...]
-    arrays: dict[str, ArrayEntry]
-    digest: str = ""
-
-
-Layout = PlainLayout | TypedLayout
-LAYOUTS: dict[str, type[SignedManifest]] = {FORMAT: PlainLayout, TYPED_FORMAT: TypedLayout}
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The types and relations of a store, and their arrays by role, as the file names them.
+class Manifest(SignedManifest):
+    """The types and relations of a store, and their arrays by role, as the file names them: its layout unless the graph is plain.
 
     Roles of a type: `features`, or `features_indptr`, `features_indices` and `features_values`; `labels`, ``mask.<split>``, `times`,
     ``extra.<name>``. Roles of a relation: `indptr`, `indices`, `weights`, `edge_ids`, `times`, `edge_features`. A graph is `plain` if it
     has one type and one relation. The digest is the sha256 of all fields of the file.
     """
 
+    format: Literal["bulksample store", "bulksample heterogeneous store"] = "bulksample heterogeneous store"
+    version: Literal[1] = 1
     name: str
     types: tuple[TypeEntry, ...]
     relations: tuple[RelationEntry, ...]
     arrays: dict[str, ArrayEntry]
-    plain: bool
     digest: str = ""
 
     @staticmethod
@@ -118,7 +101,12 @@ class Manifest:
             )
             for one in graph.relations
         )  # fmt: skip
-        return Manifest(graph.name, types, relations, arrays, graph.plain)
+        kind: Any = FORMAT if graph.plain else TYPED_FORMAT
+        return Manifest(format=kind, name=graph.name, types=types, relations=relations, arrays=arrays)
+
+    @property
+    def plain(self) -> bool:
+        return self.format == FORMAT
 
     @property
     def vertices(self) -> int:
@@ -184,27 +172,32 @@ class Manifest:
         return self.types[0]
 
 
+Layout = PlainLayout | Manifest
+LAYOUTS: dict[str, type[SignedManifest]] = {FORMAT: PlainLayout, TYPED_FORMAT: Manifest}
+
+
 def layout_of(manifest: Manifest) -> Layout:
     """Return a manifest as its file has it."""
-    rest: dict[str, Any] = {"name": manifest.name, "arrays": manifest.arrays, "digest": manifest.digest}
     if not manifest.plain:
-        return TypedLayout(types=manifest.types, relations=manifest.relations, **rest)
+        return manifest
     ((kind,), (edges,)) = manifest.types, manifest.relations
     return PlainLayout(
-        vertices=kind.vertices, edges=edges.edges, weight_unit=edges.weight_unit, num_features=kind.num_features,
-        num_classes=kind.num_classes, **rest,
+        name=manifest.name, vertices=kind.vertices, edges=edges.edges, weight_unit=edges.weight_unit, num_features=kind.num_features,
+        num_classes=kind.num_classes, arrays=manifest.arrays, digest=manifest.digest,
     )  # fmt: skip
 
 
 def manifest_of(layout: Layout) -> Manifest:
     """Return the manifest that a file has in one of the layouts."""
-    if isinstance(layout, TypedLayout):
-        return Manifest(layout.name, layout.types, layout.relations, layout.arrays, False, layout.digest)
+    if isinstance(layout, Manifest):
+        return layout
     vertices = TypeEntry(name=NODE, vertices=layout.vertices, num_features=layout.num_features, num_classes=layout.num_classes)
     edges = RelationEntry(
         source=NODE, name=EDGE, destination=NODE, edges=layout.edges, weight_unit=layout.weight_unit, parallel=False
     )  # fmt: skip
-    return Manifest(layout.name, (vertices,), (edges,), layout.arrays, True, layout.digest)
+    return Manifest(
+        format=layout.format, name=layout.name, types=(vertices,), relations=(edges,), arrays=layout.arrays, digest=layout.digest
+    )  # fmt: skip
 
 
 def load_manifest(directory: Path) -> Manifest:
