@@ -52,8 +52,7 @@ def typed(name: str, array: Array, kinds: str, ndim: int, dtype: type[np.generic
         raise DataError(f"{name}: got {array.dtype} of shape {array.shape}; use {np.dtype(dtype)} with {ndim} dimension(s)")
     if issubclass(dtype, np.signedinteger):
         limits = np.iinfo(dtype)
-        bad = np.flatnonzero((array < limits.min) | (array > limits.max))
-        if len(bad):
+        if len(bad := np.flatnonzero((array < limits.min) | (array > limits.max))):
             raise DataError(f"{name}: entry {bad[0]} is {array.ravel()[bad[0]]}; use {limits.min} to {limits.max}")
     with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and `Graph.validate` names its row
         return array.astype(dtype, copy=False)

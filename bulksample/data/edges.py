@@ -115,8 +115,7 @@ def _check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.n
         if ends.ndim != 1 or ends.dtype.kind not in "iu" or not np.can_cast(ends.dtype, np.int64):
             raise DataError(f"{name}s: got {ends.dtype} of shape {ends.shape}; use int64 of shape (e,), one vertex for each edge")
         for start, part in pieces(ends, STEP):
-            bad = np.flatnonzero((part < 0) | (part >= n))
-            if len(bad):
+            if len(bad := np.flatnonzero((part < 0) | (part >= n))):
                 raise DataError(f"edge {start + bad[0]} names {name} {part[bad[0]]}; vertices run from 0 to {n - 1}")
     if len(sources) != len(targets):
         raise DataError(f"edges must have one source and one target each; got {len(sources)} sources and {len(targets)} targets")

@@ -105,8 +105,7 @@ class HeldOutLinks:
     def checked(self, manifest: Manifest) -> HeldOutLinks:
         """Return self; raises `DataError` if an edge does not fit the types and relations of a store."""
         known = {relation.key for relation in manifest.relations}
-        unknown = [key for key in (self.relation, *self.reverses) if key not in known]
-        if unknown:
+        if unknown := [key for key in (self.relation, *self.reverses) if key not in known]:
             raise DataError(f"{FILE}: graph {manifest.name!r} has no relation {spelled(unknown[0])}")
         counts = {kind.name: kind.vertices for kind in manifest.types}
         sources, destinations = counts[self.relation[0]], counts[self.relation[2]]

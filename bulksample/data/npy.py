@@ -126,8 +126,7 @@ def sound(array: np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what}: entry {place} is no boolean")
     if kind == "U" and array.size and array.dtype.itemsize:
         points = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("|", "=") + "u4")
-        wrong = np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000)))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000)))):
             raise DataError(f"{what}: entry {int(wrong[0]) // (array.dtype.itemsize // 4)} is no text")
     return array
 

@@ -211,8 +211,7 @@ def read_masks(folder: Path, n: int) -> dict[str, np.ndarray]:
         if not path.exists() and (folder / "split_dict.pt").exists():
             raise DataError(f"{folder.name}/split_dict.pt: is a pickle, which is never read; use {name}.csv.gz")
         members = integer_table(path, 1)[0]
-        bad = np.flatnonzero(members >= n)
-        if len(bad):
+        if len(bad := np.flatnonzero(members >= n)):
             raise DataError(f"{folder.name}/{path.name}: entry {bad[0]} is {members[bad[0]]}; vertices run from 0 to {n - 1}")
         masks[split] = np.zeros(n, bool)
         masks[split][members] = True

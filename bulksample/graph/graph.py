@@ -234,8 +234,7 @@ class Graph(Rebuilt, VertexTable):
     def check_columns(self, mapped: bool = True) -> None:
         """Raise `DataError` for a name given twice, too many vertices, or a malformed column of a type; see `VertexTable.check_columns`."""
         for noun, names in (("type", [t.name for t in self.types]), ("relation", [spelled(r.key) for r in self.relations])):
-            twice = [name for name, times in Counter(names).items() if times > 1]
-            if twice:
+            if twice := [name for name, times in Counter(names).items() if times > 1]:
                 raise DataError(f"graph {self.name!r} has two {noun}s {twice[0]!r}; give each a name of its own")
         if joined := [kind.name for kind in self.types if ":" in kind.name]:
             raise DataError(f"type {joined[0]!r}: relations are named source:name:destination; use a name without a colon")

@@ -78,8 +78,7 @@ class Selection(Rebuilt):
         parts = [_ids_or_mask(part, n, f"list {j}") for j, part in enumerate(lists)]
         pointers = row_pointers([len(part) for part in parts])
         vertices = np.concatenate([np.empty(0, np.int64), *parts], dtype=np.int64, casting="unsafe")
-        bad = np.flatnonzero((vertices < 0) | (vertices >= n))
-        if len(bad):
+        if len(bad := np.flatnonzero((vertices < 0) | (vertices >= n))):
             at = int(np.searchsorted(pointers, bad[0], side="right")) - 1
             raise UsageError(f"mini-batch {ids[at]} names vertex {vertices[bad[0]]}; vertices run from 0 to {n - 1}")
         return Selection(ids, pointers, vertices, n)

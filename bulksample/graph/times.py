@@ -44,8 +44,7 @@ def given_times(what: str, values: Any, count: int | None = None, unit: str = "n
 
 
 def _of_dates(what: str, dates: np.ndarray, unit: str) -> np.ndarray:
-    missing = np.flatnonzero(np.isnat(dates))
-    if len(missing):
+    if len(missing := np.flatnonzero(np.isnat(dates))):
         raise DataError(f"{what}: row {missing[0]} is NaT; give every row a time")
     counted = dates.astype(f"datetime64[{unit}]")
     lost = np.flatnonzero(np.isnat(counted) | (counted.astype(dates.dtype) != dates))  # numpy wraps around silently

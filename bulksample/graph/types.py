@@ -192,8 +192,7 @@ def _ends(what: str, label: str, vertices: Any, kind: VertexType) -> np.ndarray:
         ends = ends.astype(np.int64)
     if ends.ndim != 1 or ends.dtype.kind not in "iu":
         raise DataError(f"{what}: {label}: got {ends.dtype} of shape {ends.shape}; use integers of shape (m,)")
-    bad = np.flatnonzero((ends < 0) | (ends >= kind.count))
-    if len(bad):
+    if len(bad := np.flatnonzero((ends < 0) | (ends >= kind.count))):
         wrong = f"row {bad[0]} names vertex {ends[bad[0]]} of type {kind.name!r}"
         raise DataError(f"{what}: {label}: {wrong}; it has {kind.count} vertices: use 0 to {kind.count - 1}")
     return ends.astype(np.int64, copy=False)

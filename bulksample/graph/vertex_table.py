@@ -100,8 +100,7 @@ class VertexTable(ABC):
                 raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
             if mask.shape != (self.n,) or mask.dtype != np.bool_:
                 raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
-            wrong = np.flatnonzero(mask & (taken | unlabelled))
-            if len(wrong):
+            if len(wrong := np.flatnonzero(mask & (taken | unlabelled))):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
             taken = taken | mask
         for name, column in self.extra.items():
@@ -148,8 +147,7 @@ def _check_weights(matrix: CSR, weights: np.ndarray, unit: float) -> None:
         raise DataError(f"weights must be int64 fixed point; got {weights.dtype}")
     if not (np.isfinite(unit) and unit > 0):
         raise DataError(f"weight_unit must be finite and positive; got {unit}")
-    negative = np.flatnonzero(weights < 0)
-    if len(negative):
+    if len(negative := np.flatnonzero(weights < 0)):
         raise DataError(f"weights: row {matrix.row_at(negative[0])} holds {weights[negative[0]]}; weights must not be negative")
     if weights.sum(dtype=np.float64) > 2.0**62:  # samplers sum rows and columns in int64
         for name, place in (("row", matrix.row_of_entry()), ("column", matrix.indices)):
@@ -182,8 +180,7 @@ def _check_dense(x: np.ndarray, what: str, values: bool = True) -> None:
 
 def check_finite(name: str, first: int, rows: np.ndarray) -> None:
     """Raise `DataError` if a row, or a number, is not finite; `first` is the number of the first row."""
-    bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
-    if len(bad):
+    if len(bad := np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))):
         raise DataError(f"{name}: row {first + bad[0]} is not finite")
 
 

@@ -277,8 +277,7 @@ def _one_each(owner: np.ndarray, count: int, times: np.ndarray, seeds: Selection
     """Return the time of each tree, which all its seeds share; that of a tree without seeds does not matter."""
     out = np.zeros(count, np.int64)
     out[owner] = times
-    other = np.flatnonzero(out[owner] != times)
-    if len(other):
+    if len(other := np.flatnonzero(out[owner] != times)):
         minibatch = seeds.minibatches[seeds.minibatch_of_row()[other[0]]]
         both = f"{times[other[0]]} and {out[owner[other[0]]]}"
         raise UsageError(f"mini-batch {minibatch} has seeds of {what} {both} in one tree; use disjoint=True, or seeds of one time")

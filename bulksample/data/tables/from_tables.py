@@ -92,8 +92,7 @@ def from_tables(
         If the schema names a table or a column that is not there.
     """
     graph, report = read_tables(tables, schema, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=name)
-    left_out = [f"{table}.{column}" for table, entry in report.items() for column in entry["left_out"]]
-    if left_out:
+    if left_out := [f"{table}.{column}" for table, entry in report.items() for column in entry["left_out"]]:
         warnings.warn(f"{', '.join(left_out)}: text is left out; name it in the schema: category, keep or drop", stacklevel=2)
     return graph
 

@@ -252,8 +252,7 @@ def comparable(column: Column) -> Array:
     kind = column.values.dtype.kind
     if kind == "f":
         numbers = np.where(column.missing, 0, column.values)
-        bad = np.flatnonzero(~((numbers == np.rint(numbers)) & (np.abs(numbers) <= _EXACT)))
-        if len(bad):
+        if len(bad := np.flatnonzero(~((numbers == np.rint(numbers)) & (np.abs(numbers) <= _EXACT)))):
             column.refuse(bad[0], "use whole numbers below 2**53, or text, as keys")
         return numbers.astype(np.int64)
     if kind == "u" and len(column) and (large := np.flatnonzero(column.values > np.iinfo(np.int64).max)).size:

@@ -124,8 +124,7 @@ def masks_of(column: Column) -> dict[str, Array]:
     """Return the splits of a column of the words train, val and test."""
     words = column.values if column.categories is None else np.array([*column.categories, None], object)[column.values]
     named = np.where(column.missing, "", words).astype(str)
-    bad = np.flatnonzero(~column.missing & ~np.isin(named, SPLITS))
-    if len(bad):
+    if len(bad := np.flatnonzero(~column.missing & ~np.isin(named, SPLITS))):
         column.refuse(bad[0], f"use {', '.join(SPLITS)}, or a missing value")
     return {split: named == split for split in SPLITS if (named == split).any()}
 
