@@ -144,5 +144,4 @@ class EdgeMeans:
     @property
     def means(self) -> np.ndarray:
         """The means: float32, shape (n, f)."""
-        means: np.ndarray = (self._sums / np.maximum(self._counts, 1)[:, None]).astype(np.float32)
-        return means
+        return np.asarray(self._sums / np.maximum(self._counts, 1)[:, None], np.float32)

@@ -174,5 +174,4 @@ def normal(words: np.ndarray) -> np.ndarray:
 
 def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: np.ndarray) -> np.ndarray:
     above, below = (reduce(lambda total, c: total * x + c, row[1:], np.full_like(x, row[0])) for row in coefficients)
-    ratio: np.ndarray = above / below
-    return ratio
+    return np.asarray(above / below)

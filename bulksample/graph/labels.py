@@ -32,8 +32,7 @@ def target_of(dtype: Any, ndim: int) -> str:
 
 def is_known(labels: Array) -> NDArray[np.bool_]:
     """Return True for each label that is there, in the shape of the labels."""
-    known: NDArray[np.bool_] = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
-    return known
+    return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
 
 
 def has_label(labels: Array) -> NDArray[np.bool_]:

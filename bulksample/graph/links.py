@@ -80,8 +80,7 @@ class NonNeighbors:
     def eligible(self, sources: np.ndarray, existing: np.ndarray) -> np.ndarray:
         """Count the eligible ones among the first `existing` destinations: int64, shape (R,)."""
         first, last = self._forbidden(sources, existing)
-        counts: np.ndarray = existing - (last - first)
-        return counts
+        return np.asarray(existing - (last - first))
 
     def at(self, sources: np.ndarray, existing: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return the eligible destination at a place, 0 .. eligible - 1, of each source: int64, shape (R,)."""
@@ -91,13 +90,11 @@ class NonNeighbors:
             middle = (low[open_] + high[open_]) >> 1
             before = self._keys[middle] - start[open_] - (middle - first[open_]) <= places[open_]
             low[open_[before]], high[open_[~before]] = middle[before] + 1, middle[~before]
-        destinations: np.ndarray = self._order[places + (low - first)]
-        return destinations
+        return np.asarray(self._order[places + (low - first)])
 
     def anyone(self, places: np.ndarray) -> np.ndarray:
         """Return the destination at a place of the order of time, eligible or not: int64."""
-        destinations: np.ndarray = self._order[places]
-        return destinations
+        return np.asarray(self._order[places])
 
     def _forbidden(self, sources: np.ndarray, existing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         start = sources.astype(np.int64) * self._count

@@ -24,12 +24,11 @@ import numpy as np
 from ..adjacency import Adjacency
 from ..backends.base import Picks
 from ..errors import UsageError
-from ..graph.minibatch import MiniBatch
+from ..graph.minibatch import Block, MiniBatch
 from ..graph.selection import Selection
 from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..shuffle import Shuffle
 from .node_wise import NodeWise
-from .shadow import square
 
 TOGETHER = 32  # subgraphs drawn in one call
 NEVER = 0.1  # the count of a vertex, and the coefficient of an edge, that no subgraph held
@@ -110,13 +109,12 @@ class Saint(NodeWise):
         minibatches = []
         for j, name in enumerate(seeds.minibatches):
             vertices, rows = visited.part(j), pointers[visited.pointers[j] : visited.pointers[j + 1] + 1]
-            edges = slice(rows[0], rows[-1])
-            block, weights = square(rows, columns[edges]), None
+            edges, shares, weights = slice(rows[0], rows[-1]), None, None
             if counted is not None and matrix is not None:
                 degree = np.repeat(matrix.degrees[vertices], np.diff(rows)).astype(np.float32)
-                block = replace(block, weights=counted.edges[entries[edges]] / degree)
+                shares = counted.edges[entries[edges]] / degree
                 weights = counted.vertices[vertices] * np.float32(counted.size)
-            blocks = (block,) * len(self.fanouts)
+            blocks = (Block(rows - rows[0], columns[edges], shares, len(vertices)),) * len(self.fanouts)
             minibatches.append(MiniBatch.plain(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, True, weights))
         return minibatches
 

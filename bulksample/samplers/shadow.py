@@ -66,7 +66,7 @@ class Shadow(Sage):
         minibatches = []
         for j, name in enumerate(seeds.minibatches):
             rows = stacked[ends[j] : ends[j + 1] + 1]
-            block = square(rows, local[rows[0] : rows[-1]])
+            block = Block(rows - rows[0], local[rows[0] : rows[-1]], None, len(rows) - 1)
             blocks = (block,) * (self.layers or len(self.fanouts))
             seeds_here, held_here = seeds.part(j), vertices[ends[j] : ends[j + 1]]
             minibatches.append(MiniBatch.plain(int(name), epoch, seeds_here, np.arange(len(seeds_here)), held_here, blocks, nested=True))
@@ -82,8 +82,3 @@ class Shadow(Sage):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return place - held.pointers[seeds.pointers[minibatch]], order
-
-
-def square(pointers: np.ndarray, columns: np.ndarray) -> Block:
-    """Make one subgraph a block whose destinations are its sources."""
-    return Block(pointers - pointers[0], columns, None, len(pointers) - 1)
