@@ -4,14 +4,15 @@ Every message says what was asked, what was found, and what to use instead.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 EXIT_BAD_USE = 2
 EXIT_BAD_DATA = 65
 EXIT_PEER_LOST = 75
+Made = TypeVar("Made")
 
 
 class DataError(ValueError):
@@ -28,6 +29,14 @@ class BackendUnavailable(RuntimeError):
 
 class PeerLost(RuntimeError):
     """Another rank died, left or fell silent past the deadline (exit code 75)."""
+
+
+def named(what: str, make: Callable[[], Made]) -> Made:
+    """Return what `make` makes; its `DataError` begins with `what`."""
+    try:
+        return make()
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

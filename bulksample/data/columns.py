@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, named
 from ..graph import Graph, Relation, VertexType, spelled
 from ..graph.labels import as_labels, outputs_of
 from ..graph.selection import vertex_ids
@@ -22,7 +22,6 @@ from .npy import Archive, open_npy
 
 Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
-Made = TypeVar("Made")
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -116,14 +115,6 @@ def make_relation(
     real = None if weights is None else as_array(f"{what}: weights", weights).reshape(-1)
     stamps = None if times is None else _on_host(times)
     return relation_from_edges(source, name, destination, _on_host(ends[0]), _on_host(ends[1]), weights=real, times=stamps, features=rows)
-
-
-def named(what: str, make: Callable[[], Made]) -> Made:
-    """Return what `make` makes; its `DataError` begins with `what`."""
-    try:
-        return make()
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from None
 
 
 def _on_host(array: Any) -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, named
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
-from .columns import named
 from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
 from .text import TextBlock, tables

@@ -27,13 +27,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError, instead_of
+from ..errors import DataError, instead_of, named
 from ..graph import EDGE, NODE, Graph, Key, Relation, VertexType
 from ..graph.labels import as_labels, outputs_of
 from ..graph.times import as_times
 from ..graph.vertex_table import SPLITS
 from ..sparse import CSR, MAX_VERTICES, fixed_point
-from .columns import Array, dense_features, make_relation, named, typed
+from .columns import Array, dense_features, make_relation, typed
 from .npy import Archive
 
 Arrays = dict[str, Array]

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, named
 from ..graph import Graph
 from ..graph.labels import as_labels, outputs_of
 from ..sparse import CSR
-from .columns import named
 from .edge_rows import EdgeMeans, EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
 from .ogb_raw import RawFiles, read_binary, read_csv, read_masks, split_folder

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, named
 from ..graph import Graph, Key, Relation, VertexType
 from ..sparse import MAX_VERTICES
-from .columns import Array, make_relation, make_type, named
+from .columns import Array, make_relation, make_type
 from .edges import EdgeTally
 from .npy import regular_size
 from .ogb_raw import column_tables, edge_table, float_table, read_masks, split_folder

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, named
 from ..graph import Graph, Relation, VertexType
 from ..graph.vertex_table import SPLITS
 from ..sparse import CSR
 from .atomic import check_writable, folder_of, new_folder, write_synced
-from .columns import named
 from .describe import summary
 from .held_out_links import FILE as LINKS
 from .held_out_links import HeldOutLinks

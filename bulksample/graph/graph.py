@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, named
 from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES, row_pointers
 from .types import Key, Relation, VertexType, spelled
@@ -209,9 +209,9 @@ class Graph(Rebuilt, VertexTable):
             wanted = tuple(key) if isinstance(key, list) else key
             matches = [i for i, relation in enumerate(self.relations) if wanted == relation.key]
         if len(matches) != 1:
-            named = ":".join(map(str, key)) if isinstance(key, tuple | list) else key
+            name = ":".join(map(str, key)) if isinstance(key, tuple | list) else key
             known = ", ".join(words) or "none"
-            raise UsageError(f"graph {self.name!r} has {len(matches) or 'no'} relation(s) {named!r}; use one of {known}")
+            raise UsageError(f"graph {self.name!r} has {len(matches) or 'no'} relation(s) {name!r}; use one of {known}")
         return matches[0]
 
     def relation(self, key: Key | str) -> Relation:
@@ -268,11 +268,10 @@ class Graph(Rebuilt, VertexTable):
 
     def _check(self, part: VertexType | Relation, check: Callable[..., None], *arguments: Any) -> None:
         """Call a check; its `DataError` begins with the type or the relation that it is about, unless the graph is plain."""
-        try:
+        if self.plain:
             check(*arguments)
-        except DataError as error:
-            name = f"type {part.name!r}" if isinstance(part, VertexType) else str(part)
-            raise DataError(str(error) if self.plain else f"{name}: {error}") from None
+        else:
+            named(f"type {part.name!r}" if isinstance(part, VertexType) else str(part), lambda: check(*arguments))
 
 
 def _with(what: str, parts: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:

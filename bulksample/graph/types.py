@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, named
 from ..pickled import Rebuilt
 from ..sparse import CSR, MAX_VERTICES, fixed_point, row_pointers
 from .times import as_times
@@ -204,7 +204,4 @@ def _fixed(what: str, weights: Any, u: np.ndarray, v: np.ndarray) -> tuple[np.nd
     if real.shape != u.shape or real.dtype.kind not in "biuf":
         raise DataError(f"{what}: weights: got {real.dtype} of shape {real.shape}; use one number for each of the {len(u)} edges")
     most = max(int(np.bincount(ends, minlength=1).max()) for ends in (u, v))
-    try:
-        return fixed_point(real, most)
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from None
+    return named(what, lambda: fixed_point(real, most))
