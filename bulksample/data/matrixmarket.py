@@ -10,7 +10,6 @@ import gzip
 import os
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,16 +26,6 @@ _SYMMETRIES = ("general", "symmetric")
 _VERTICES_PER_BYTE = 2**10  # of the file; a legal file may have vertices without an entry, but not nearly so many
 _FEW_VERTICES = 2**24  # whose row pointers any machine can hold
 _GZIP_RATIO = 1032  # bytes that one compressed byte can stand for
-
-
-class _Header(NamedTuple):
-    """The parsed header of a Matrix Market file: its field and symmetry, vertices, entries, and the lines that the header takes."""
-
-    weighted: bool
-    symmetric: bool
-    n: int
-    entries: int
-    lines: int
 
 
 def read(
@@ -63,23 +52,23 @@ def read(
         For another kind of matrix, a wrong header, an entry out of range or a negative weight; the message names the line.
     """
     path = Path(path)
-    header = _header(path)
-    blocks = tables(path, skip=header.lines, columns=(3 if header.weighted else 2,))
-    places, weights = pairs_of(path, blocks, 1, header.n, "{} is no row or column")
-    if places.shape[1] != header.entries:
-        raise DataError(f"{path.name}: line {header.lines} promises {header.entries} entries; the file has {places.shape[1]}")
-    if header.weighted and weights is None:
+    weighted, symmetric, n, entries, lines = _header(path)
+    blocks = tables(path, skip=lines, columns=(3 if weighted else 2,))
+    places, weights = pairs_of(path, blocks, 1, n, "{} is no row or column")
+    if places.shape[1] != entries:
+        raise DataError(f"{path.name}: line {lines} promises {entries} entries; the file has {places.shape[1]}")
+    if weighted and weights is None:
         weights = np.empty(0)
     rows, columns = places[::-1] - 1 if transpose else places - 1
     graph = graph_of_edges(
-        path, (columns, rows), header.n, weights, undirected or header.symmetric, edge_features, self_loops=self_loops,
+        path, (columns, rows), n, weights, undirected or symmetric, edge_features, self_loops=self_loops,
         duplicates=duplicates, tally=tally,
     )  # fmt: skip
     return graph.replace(name=path.name.removesuffix(".gz").removesuffix(".mtx")).validate()
 
 
-def _header(path: Path) -> _Header:
-    """Read the banner and the line of sizes."""
+def _header(path: Path) -> tuple[bool, bool, int, int, int]:
+    """Read the banner and the line of sizes: True if weighted, if symmetric; vertices, entries, and the lines that the header takes."""
     regular_size(path, path.name)
     try:
         with opened(path) as stream:
@@ -110,4 +99,4 @@ def _header(path: Path) -> _Header:
             f"{path.name}: line {number} promises {rows} vertices; a file of {size} bytes may have "
             f"at most {most} ({_VERTICES_PER_BYTE} for each byte of its text): use the number of vertices that there are"
         )
-    return _Header(banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number)
+    return banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number
