@@ -10,7 +10,7 @@ Only integers and the operations of `random_words` decide edges, labels and spli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
-from .edges import from_keys, sorted_keys
+from .edges import Pairs, from_keys, sorted_keys
 from .random_words import RangeLookup, Words, chunks, exp, log, normal, scaled, threshold, unit_open
 
 _CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
@@ -153,7 +153,7 @@ def _vertices(words: Words, model: BlockModel, communities: int, n: int) -> _Ver
     return _Vertices(kind, community, log_weight, np.maximum(weight >> excess, 1))
 
 
-def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> Pairs:
     """Draw the edges, and yield the rows and columns of both directions a piece at a time."""
     # In order of community, the weights of a community are a range of the running sum of all weights.
     order = np.argsort(vertices.community, kind="stable")

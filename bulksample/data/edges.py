@@ -12,7 +12,7 @@ row pointers and a bucket.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ BUCKET = 2**25  # keys, 268 MB
 _BIN_BITS = 16  # of the number of a bin of rows; a bucket consists of whole bins
 SELF_LOOPS = ("keep", "drop", "error")
 DUPLICATES = ("sum", "max", "error")
+Pairs = Iterator[tuple[np.ndarray, np.ndarray]]  # rows and columns of entries, a piece at a time
 
 
 @dataclass
@@ -93,11 +94,11 @@ def adjacency(
         sources, targets = sources[keep], targets[keep]
         weights = None if weights is None else weights[keep]
     if scratch is not None and on_disk:
-        matrix, entries = matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
+        matrix, entries = matrix_of(partial(_pairs, sources, targets, undirected, kept > 0), n, scratch)
     elif weights is not None:
         matrix, entries, unit = _weighted(sources, targets, n, weights, undirected, duplicates)
     else:
-        keys = sorted_keys(_pairs(sources, targets, undirected), total)
+        keys = sorted_keys(_pairs(sources, targets, undirected, True), total)
         entries = diagonal(keys)  # before there is a matrix beside the keys
         matrix = from_keys(keys, n)
     if undirected:  # v -> u repeats u -> v; a self loop has one entry
@@ -138,19 +139,16 @@ def _memory_bytes() -> int:
         return 2**63
 
 
-def _pairs(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows and columns of all edges, a piece at a time, and those of the reversed ones if `undirected`; self loops have none."""
+def _pairs(sources: np.ndarray, targets: np.ndarray, undirected: bool, loops: bool) -> Pairs:
+    """Yield the rows and columns of all edges, a piece at a time, and of the reversed ones if `undirected`; self loops have none.
+
+    Without `loops`, self loops are left out.
+    """
     for (_, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
-        yield v, u
+        there = u != v
+        yield (v, u) if loops else (v[there], u[there])
         if undirected:
-            yield u[u != v], v[u != v]
-
-
-def _key_pieces(sources: np.ndarray, targets: np.ndarray, undirected: bool, loops: bool) -> Iterator[np.ndarray]:
-    """Yield the keys of `_pairs`; without `loops` none of self loops."""
-    for rows, columns in _pairs(sources, targets, undirected):
-        keys = rows.astype(np.int64) << 32 | columns
-        yield keys if loops else keys[rows != columns]
+            yield u[there], v[there]
 
 
 def _refuse_repeat(sources: np.ndarray, targets: np.ndarray, undirected: bool, names: np.ndarray) -> None:
@@ -184,7 +182,7 @@ def _weighted(
     return from_keys(keys, n, integers), entries, unit
 
 
-def sorted_keys(pairs: Iterable[tuple[np.ndarray, np.ndarray]], most: int) -> np.ndarray:
+def sorted_keys(pairs: Pairs, most: int) -> np.ndarray:
     """Return the distinct keys of at most `most` edges in ascending order; their rows and columns come in pieces."""
     keys, filled = np.empty(most, np.int64), 0
     for rows, columns in pairs:
@@ -229,16 +227,16 @@ def diagonal(keys: np.ndarray) -> int:
     return sum(int(((part >> 32) == (part & COLUMN)).sum()) for _, part in pieces(keys, STEP))
 
 
-def matrix_of(keys: Callable[[], Iterable[np.ndarray]], n: int, folder: Path) -> tuple[CSR, int]:
-    """Return the n x n matrix with an entry at each distinct key, and the number of its entries on the diagonal.
+def matrix_of(pairs: Callable[[], Pairs], n: int, folder: Path) -> tuple[CSR, int]:
+    """Return the n x n matrix with an entry at each distinct pair, and the number of its entries on the diagonal.
 
-    Its columns are mapped from an unnamed file in a folder. `keys` is called twice, and both times yields the same int64 keys, in any
-    order. Raises `UsageError` if the disk is full or the folder cannot be written.
+    Its columns are mapped from an unnamed file in a folder. `pairs` is called twice, and both times yields the same rows and columns, in
+    any order. Raises `UsageError` if the disk is full or the folder cannot be written.
     """
     counts, loops = np.zeros(n, np.int64), 0
     try:
         with TemporaryFile(dir=folder) as columns:
-            for run in sorted_runs(keys, n, folder):
+            for run in sorted_runs(pairs, n, folder):
                 loops += diagonal(run)
                 for start in range(0, len(run), STEP):
                     rows = run[start : start + STEP] >> 32
@@ -251,19 +249,20 @@ def matrix_of(keys: Callable[[], Iterable[np.ndarray]], n: int, folder: Path) ->
     return CSR(row_pointers(counts), indices, None, (n, n)), loops
 
 
-def sorted_runs(keys: Callable[[], Iterable[np.ndarray]], n: int, folder: Path) -> Iterator[np.ndarray]:
+def sorted_runs(pairs: Callable[[], Pairs], n: int, folder: Path) -> Iterator[np.ndarray]:
     """Yield the distinct keys in ascending order, in runs of at most about `BUCKET` keys. No row is in two runs."""
-    shift = 32 + max(0, n.bit_length() - _BIN_BITS)  # of a key, to the bin of its row
+    shift = max(0, n.bit_length() - _BIN_BITS)  # of a row, to its bin
     counts = np.zeros(2**_BIN_BITS, np.int64)
-    for part in keys():
-        counts += np.bincount(part >> shift, minlength=len(counts))
+    for rows, _ in pairs():
+        counts += np.bincount(rows >> shift, minlength=len(counts))
     bucket_of = np.unique((np.cumsum(counts) - counts) // BUCKET, return_inverse=True)[1].astype(np.uint16)  # numpy sorts these by radix
     sizes = np.bincount(bucket_of, counts).astype(np.int64)
     with TemporaryFile(dir=folder) as file:
         ends = row_pointers(sizes)[:-1]  # the place of the next key of each bucket
-        for part in keys():
-            buckets = bucket_of[part >> shift]
-            part, counts = part[np.argsort(buckets, kind="stable")], np.bincount(buckets, minlength=len(ends))
+        for rows, columns in pairs():
+            buckets = bucket_of[rows >> shift]
+            part = (rows.astype(np.int64) << 32 | columns)[np.argsort(buckets, kind="stable")]
+            counts = np.bincount(buckets, minlength=len(ends))
             for bucket, start in zip(np.flatnonzero(counts), row_pointers(counts)[:-1][counts > 0], strict=True):
                 file.seek(8 * int(ends[bucket]))
                 file.write(part[start : start + counts[bucket]].data)

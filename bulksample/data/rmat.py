@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ..backends.base import Backend
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
-from .edges import from_keys, sorted_keys
+from .edges import Pairs, from_keys, sorted_keys
 from .random_words import Words, chunks, threshold
 
 MAX_SCALE = 30
@@ -66,7 +64,7 @@ def rmat(
     limits = [threshold(p) for p in (a, a + b, a + b + c)]
     names = words.permutation(Substream.RMAT_NAME, n) if permute else None
 
-    def drawn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def drawn() -> Pairs:
         for first, count in chunks(pairs, chunk):
             u, v = _ends(words, scale, limits, first, count)
             if not self_loops:

@@ -47,7 +47,7 @@ def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monke
     """At most `BUCKET` keys, and those of the last bin of rows, 8 of them here; the row of 5,000 keys is in one run."""
     monkeypatch.setattr(edges_module, "BUCKET", 500)
     u, v = edges(N, 20_000)
-    runs = list(edges_module.sorted_runs(lambda: [(v << 32 | u)[::2], (v << 32 | u)[1::2]], N, tmp_path))
+    runs = list(edges_module.sorted_runs(lambda: iter([(v[::2], u[::2]), (v[1::2], u[1::2])]), N, tmp_path))
     assert np.array_equal(np.concatenate(runs), np.unique(v << 32 | u))
     ends = [(run[0] >> 32, run[-1] >> 32) for run in runs]
     assert all(last < first for (_, last), (first, _) in pairwise(ends))
