@@ -73,9 +73,9 @@ class NodeWise(Sampler):
         object.__setattr__(self, "of_relations", tuple(by_key.items()) or None)
         if not isinstance(self.stride, int) or self.stride < 0:
             raise UsageError(f"stride must be the most seeds of a mini-batch; got {self.stride!r}")
-        if self._takes_last and not self.draws_evenly:
+        if self._rule.strategy == "last" and not self.draws_evenly:
             raise UsageError("strategy last takes the newest neighbors; use it with sage, without replace and weighted")
-        if self._moves and not self.is_disjoint:
+        if self._rule.moving and not self.is_disjoint:
             raise UsageError("a moving window belongs to a tree; use disjoint=True with it")
 
     @property
@@ -94,12 +94,9 @@ class NodeWise(Sampler):
         return self.time is not None if self.disjoint is None else self.disjoint
 
     @property
-    def _takes_last(self) -> bool:
-        return self.time is not None and self.time.strategy == "last"
-
-    @property
-    def _moves(self) -> bool:
-        return self.time is not None and self.time.moving
+    def _rule(self) -> TimeRule:
+        """The rule of time, or its defaults where time does not count."""
+        return self.time or TimeRule()
 
     @property
     def identity(self) -> str:
@@ -163,7 +160,7 @@ class NodeWise(Sampler):
 
     def laws(self, adjacency: Adjacency, stream: Stream, epoch: int) -> list[list[RelationLaw]]:
         """Return how each relation draws in each hop."""
-        strict, out = self.time is not None and self.time.strict, []
+        last, strict, out = self._rule.strategy == "last", self._rule.strict, []
         for hop in range(self.hops):
             of_hop = []
             for ordinal, key in enumerate(adjacency.relation_keys):
@@ -171,7 +168,7 @@ class NodeWise(Sampler):
                 if draw.law is Law.LABOR:  # rows of all relations share the number of a vertex
                     draw = self.draw(stream.of_type(adjacency.type_names.index(key[0])), hop, epoch)
                 fanout = self.fanouts_of.get(key, self.fanouts)[hop]
-                of_hop.append(RelationLaw(fanout, draw, self._takes_last, strict))
+                of_hop.append(RelationLaw(fanout, draw, last, strict))
             out.append(of_hop)
         return out
 
@@ -210,7 +207,7 @@ class NodeWise(Sampler):
             owner, names, pointers = seeds.minibatch_of_row(), seeds.minibatches, np.arange(k + 1)
         starts, ends = self._windows(seeds, owner, len(names))
         mine = [slice(None)] if kinds is None else [kinds == t for t in range(types)]
-        return Trees(pointers, names, [vertices[rows] for rows in mine], [owner[rows] for rows in mine], starts, ends, self._moves)
+        return Trees(pointers, names, [vertices[rows] for rows in mine], [owner[rows] for rows in mine], starts, ends, self._rule.moving)
 
     def _windows(self, seeds: Selection, owner: np.ndarray, count: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the first and the last time of each tree."""
