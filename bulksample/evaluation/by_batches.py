@@ -104,17 +104,14 @@ def evaluate_by_batches(
     """
     view = view.all_rows()
     vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
-    parts, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
     with evaluation_mode(model):
         if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
             scored = [logits_by_layers(model, view, comm, vertices)]
         else:
             scored = logits_by_batches(model, view, comm, vertices, scoring)
-        for positions, logits in scored:
-            parts.append(logits)
-            rows.append(positions)
-    places = np.concatenate(rows)
-    scores = score_logits(torch.cat(parts), labels[places], {split: mask[places] for split, mask in masks.items()}, view.name, comm, metric)
+    parts = [(np.empty(0, np.int64), torch.empty(0, view.num_classes)), *scored]
+    places, logits = np.concatenate([positions for positions, _ in parts]), torch.cat([rows for _, rows in parts])
+    scores = score_logits(logits, labels[places], {split: mask[places] for split, mask in masks.items()}, view.name, comm, metric)
     for split, count in drawn.items():
         if (accuracy := scores.get(f"{split}_accuracy")) is not None:
             scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
