@@ -115,16 +115,13 @@ def dcsbm(
         raise UsageError(f"got n = {n}, degree {degree}, chunk {chunk}; use n from 0 to {MAX_VERTICES}, degree from 0, chunk from 1")
     words, communities = Words(seed, backend), recipe.communities_for(n, degree)
     vertices = _vertices(words, recipe, communities, n)
-    adjacency = from_keys(sorted_keys(_edges(words, recipe, vertices, n * degree // 2, chunk), 2 * (n * degree // 2)), n)
+    pairs = n * degree // 2
+    adjacency = from_keys(sorted_keys(_edges(words, recipe, vertices, pairs, chunk), 2 * pairs), n)
     return Graph(
-        adjacency,
-        features=_features(words, recipe, communities, vertices) if recipe.features else None,
-        labels=_labels(words, recipe, vertices),
-        num_classes=recipe.classes,
-        masks=_masks(words, recipe, communities, vertices),
-        extra={"planted_class": vertices.kind.astype(np.int32), "community": vertices.community.astype(np.int32)},
-        name=name,
-    ).validate()
+        adjacency, features=_features(words, recipe, communities, vertices) if recipe.features else None,
+        labels=_labels(words, recipe, vertices), num_classes=recipe.classes, masks=_masks(words, recipe, communities, vertices),
+        extra={"planted_class": vertices.kind.astype(np.int32), "community": vertices.community.astype(np.int32)}, name=name,
+    ).validate()  # fmt: skip
 
 
 def _class_limits(model: BlockModel) -> np.ndarray:

@@ -84,13 +84,9 @@ class Graph(Rebuilt, VertexTable):
         if adjacency is not _KEPT:
             of_type["count"] = adjacency.shape[0] if isinstance(adjacency, CSR) else 0
         of_relation = {"adjacency": adjacency, "weight_unit": weight_unit, "features": edge_features}
-        columns = {
-            "types": _with("types", tuple(types), of_type),
-            "relations": _with("relations", tuple(relations), of_relation),
-            "name": name,
-        }
-        for column, value in columns.items():
-            object.__setattr__(self, column, value)
+        object.__setattr__(self, "types", _with("types", tuple(types), of_type))
+        object.__setattr__(self, "relations", _with("relations", tuple(relations), of_relation))
+        object.__setattr__(self, "name", name)
 
     @classmethod
     def of(cls, types: Iterable[VertexType], relations: Iterable[Relation] = (), name: str = "graph") -> Self:

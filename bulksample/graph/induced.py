@@ -30,11 +30,8 @@ def induced(graph: Graph, vertices: np.ndarray, drawing: np.ndarray | None = Non
 
 def by_type(graph: Graph, vertices: np.ndarray) -> dict[str, np.ndarray]:
     """Return ascending vertices in the numbering of all types as vertices of each type: int32."""
-    bounds = np.searchsorted(vertices, graph.offsets)
-    return {
-        kind.name: (vertices[bounds[place] : bounds[place + 1]] - graph.offsets[place]).astype(np.int32)
-        for place, kind in enumerate(graph.types)
-    }
+    parts = np.split(vertices, np.searchsorted(vertices, graph.offsets[1:-1]))
+    return {kind.name: (part - first).astype(np.int32) for kind, part, first in zip(graph.types, parts, graph.offsets, strict=False)}
 
 
 def _type_of(kind: VertexType, rows: np.ndarray) -> VertexType:

@@ -204,9 +204,8 @@ class Position(CopiedAlong):
                 if key in _REMEDIES:
                     raise UsageError(f"the loader's state does not fit: it was saved with {_REMEDIES[key]}, or start a new one")
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {value!r} now")
-        epoch, step, first, ranks = (
-            state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.together))
-        )
+        defaults = {"epoch": -1, "step": -1, "first": 0, "ranks": self._whole.together}
+        epoch, step, first, ranks = (state.get(key, default) for key, default in defaults.items())
         if not all(type(number) is int for number in (epoch, step, first, ranks)) or min(epoch, step, first, ranks - 1) < 0:
             raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}, first {first!r}, ranks {ranks!r}")
         then = replace(self._whole, rank=0, ranks=ranks, first=first, virtual=0)

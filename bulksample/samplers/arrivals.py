@@ -50,9 +50,8 @@ class SharedRow:
     def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
         """Draw s columns for each mini-batch, with their inclusion probabilities, with the distribution of `Backend.smallest_keys`."""
         if self._arrive(fanout):
-            positions, times = backend.first_arrivals(self.ends, fanout, minibatches, draw) or self._each(
-                backend, fanout, minibatches, draw
-            )
+            arrived = backend.first_arrivals(self.ends, fanout, minibatches, draw)
+            positions, times = arrived or self._each(backend, fanout, minibatches, draw)
             pointers, at, tau = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout, positions.reshape(-1), np.repeat(times, fanout)
             return LayerPicks(pointers, self.columns[at], inclusion_probability(self.weights[at].astype(np.float64), tau))
         one = np.array([0, len(self.columns)], np.int64)

@@ -49,11 +49,10 @@ class HGSampler(AnySampler):
     def __post_init__(self) -> None:
         requested = self.num_samples
         if isinstance(requested, Mapping):
-            object.__setattr__(
-                self, "num_samples", {name: whole_fanouts(counts, f"num_samples of type {name!r}") for name, counts in requested.items()}
-            )
+            whole: Any = {name: whole_fanouts(counts, f"num_samples of type {name!r}") for name, counts in requested.items()}
         else:
-            object.__setattr__(self, "num_samples", whole_fanouts(requested, "num_samples"))
+            whole = whole_fanouts(requested, "num_samples")
+        object.__setattr__(self, "num_samples", whole)
         lists = self._lists()
         lengths = {len(counts) for counts in lists}
         if len(lengths) != 1 or not 1 <= min(lengths) < MAX_LAYERS:

@@ -68,10 +68,8 @@ def _log_missed(a: CSR, sampler: Sampler, fanout: int, frontier: np.ndarray) -> 
 def _picked(part: CSR, sampler: Sampler, fanout: int) -> np.ndarray:
     """Return the probability of each entry of some rows to be picked by its row: float64, shape (entries,)."""
     degrees = np.repeat(part.degrees, part.degrees).astype(np.float64)
-    share, weighs = (
-        1 / degrees,
-        part.values is not None and (isinstance(sampler, Labor) or (isinstance(sampler, Sage) and sampler.weighted)),
-    )
+    share, weighs = 1 / degrees, part.values is not None and sampler.estimates_weighted_means
+    replaces = isinstance(sampler, Sage) and sampler.replace
     if fanout < 0:
         return (part.entries() > 0).astype(np.float64) if weighs else np.ones(len(degrees))
     if weighs:
@@ -79,7 +77,7 @@ def _picked(part: CSR, sampler: Sampler, fanout: int) -> np.ndarray:
         degrees = np.repeat(np.diff(row_pointers(weights > 0)[part.indptr]), part.degrees)  # of positive weight
         totals = np.bincount(part.row_of_entry(), weights, minlength=part.shape[0])
         share = weights / np.maximum(np.repeat(totals, part.degrees), 1)
-    elif not (isinstance(sampler, Sage) and sampler.replace):
+    elif not replaces:
         return np.minimum(1.0, fanout * share)
     chance = 1 - (1 - share) ** fanout
-    return chance if isinstance(sampler, Sage) and sampler.replace else np.where(degrees <= fanout, share > 0, chance)
+    return chance if replaces else np.where(degrees <= fanout, share > 0, chance)

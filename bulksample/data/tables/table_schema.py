@@ -52,10 +52,7 @@ class TableSchema(BaseModel):
     def own_columns(self) -> dict[str, str]:
         """The columns that are no features, with what each is, for messages."""
         single = {"primary_key": self.primary_key, "time": self.time, "label": self.label, "split": self.split}
-        return {
-            **{column: "foreign_keys" for column in self.foreign_keys},
-            **{name: use for use, name in single.items() if name is not None},
-        }
+        return dict.fromkeys(self.foreign_keys, "foreign_keys") | {name: use for use, name in single.items() if name is not None}
 
 
 class _Schemas(BaseModel):
