@@ -12,7 +12,7 @@ from launch import ROOT
 from waiting import PATIENCE
 
 from bulksample.cli.process import out_of_memory
-from bulksample.data import rmat, store
+from bulksample.data import edges, rmat, store
 from bulksample.evaluation import inference
 from bulksample.nn.model import Gnn
 from bulksample.samplers import Sampler
@@ -59,7 +59,7 @@ def test_training_names_its_work_and_what_to_lower(command, graph, monkeypatch, 
 
 @pytest.mark.parametrize("allocate", [of_numpy, of_the_kernel])
 def test_other_commands_do_as_well(command, tmp_path, monkeypatch, allocate):
-    monkeypatch.setattr(rmat, "distinct", allocate)
+    monkeypatch.setattr(edges, "distinct", allocate)
     ended = command("data", "make", "rmat", "--scale", "6", "-o", tmp_path / "g")
     assert ended.code == 2, ended
     assert "memory ran out while generating the graph: " in ended.err

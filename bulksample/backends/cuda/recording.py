@@ -69,7 +69,8 @@ class Later(int):
     @classmethod
     def of(cls, draws: Sequence[Draw]) -> list[Draw]:
         """Return the draws of all hops with seeds and tags that come later."""
-        return [Draw(draw.law, cls.at(2 * hop), cls.at(2 * hop + 1)) for hop, draw in enumerate(draws)]
+        numbers = map(cls.at, range(2 * len(draws)))
+        return [Draw(draw.law, next(numbers), next(numbers)) for draw in draws]
 
 
 class _Address(NamedTuple):
