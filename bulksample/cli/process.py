@@ -90,11 +90,16 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def explain_memory(error: BaseException) -> str:
-    """Return one line: the work of the innermost module of the package that has a line above, the reason, and what to lower."""
-    work, lower = "running this command", "use a smaller graph or a machine with more memory"
+    """Return one line: the work of the innermost module of the package that has a line above, the reason, and what to lower.
+
+    The line of a package does not replace that of a module in it: generators call what readers of files share.
+    """
+    name, work, lower = "", "running this command", "use a smaller graph or a machine with more memory"
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__", "")
-        work, lower = next(((work, lower) for name, work, lower in _WORK if module.startswith(f"bulksample.{name}")), (work, lower))
+        line = next((line for line in _WORK if module.startswith(f"bulksample.{line[0]}")), None)
+        if line is not None and not name.startswith(f"{line[0]}."):
+            name, work, lower = line
     reason = (str(error).splitlines() or ["the system gave no more"])[0]
     return f"memory ran out while {work}: {reason}; {lower}"
 

@@ -69,8 +69,7 @@ class Later(int):
     @classmethod
     def of(cls, draws: Sequence[Draw]) -> list[Draw]:
         """Return the draws of all hops with seeds and tags that come later."""
-        numbers = map(cls.at, range(2 * len(draws)))
-        return [Draw(draw.law, next(numbers), next(numbers)) for draw in draws]
+        return [Draw(draw.law, *map(cls.at, (2 * hop, 2 * hop + 1))) for hop, draw in enumerate(draws)]
 
 
 class _Address(NamedTuple):
