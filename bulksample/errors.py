@@ -39,14 +39,14 @@ def named(what: str, make: Callable[[], Made]) -> Made:
         raise DataError(f"{what}: {error}") from None
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     """Return the message for a name that does not exist, such as a method or a sampler: the nearest that does, or all of them."""
     return f"there is no {what} {name!r}; {instead_of(name, known)}"
 
 
-def instead_of(name: str, known: Iterable[str]) -> str:
+def instead_of(name: Any, known: Iterable[str]) -> str:
     """Return the end of a message about a mistyped word: the nearest known word, or all of them."""
-    near = difflib.get_close_matches(name, known := list(known), 1) if not name.isdigit() else []
+    near = difflib.get_close_matches(name, known := list(known), 1) if isinstance(name, str) and not name.isdigit() else []
     return f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
 
 

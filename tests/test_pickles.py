@@ -169,7 +169,9 @@ def test_the_size_of_a_pickled_batch_does_not_depend_on_the_graph():
 @pytest.mark.parametrize("kind", ["sage", "typed"])
 def test_arrays_of_a_copied_batch_are_read_only_where_they_were(kind, how):
     batch = next(iter(LOADERS[kind]()))
+    batch.digest()  # reads the seeds
     copied = how(batch)
+    assert not any(part.flags.writeable for name in ("seeds", "seed_rows") for part in arrays(getattr(copied.minibatch, name)) if part.ndim)
     blocks = copied.blocks if kind == "sage" else [block for layer in copied.minibatch.blocks for block in layer.values()]
     assert not any(block.indices.flags.writeable or block.indptr.flags.writeable for block in blocks)
     assert not any(part.flags.writeable for part in arrays(copied.minibatch.vertices) if part.ndim)

@@ -155,7 +155,7 @@ class HeteroExpansion(NamedTuple):
 
     def trees_of(self, place: int) -> np.ndarray:
         """Return the tree of each vertex of a type: int32."""
-        return self.trees[place] if self.trees else 0 * self.vertices[place]
+        return self.trees[place] if self.trees else np.zeros(len(self.vertices[place]), np.int32)
 
     @staticmethod
     def of_one(expansion: Expansion) -> HeteroExpansion:

@@ -87,7 +87,7 @@ def adjacency(
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
     kept, unit = len(loops) if self_loops == "keep" else 0, 1.0
     listed = len(sources) - len(loops) + kept
-    total = len(sources) * (1 + undirected) - len(loops) * undirected
+    total = listed * (1 + undirected) - kept * undirected
     on_disk = scratch is not None and weights is None and total > BUCKET
     if len(loops) and self_loops == "drop" and not on_disk:
         keep = sources != targets

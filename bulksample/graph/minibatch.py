@@ -198,14 +198,14 @@ class MiniBatch:
         """The vertices, within their types: int32, shape (N,), or a dict of such."""
         return self._of_types({name: part.vertices for name, part in self.rows.items()})
 
-    @cached_property
+    @property
     def seeds(self) -> Any:
         """The seeds in the order asked for, repetitions included: int32, shape (b,), or a dict of such for the types that have some."""
         if self.seed_types:
             return self._one_list({name: self.rows[name].seeds for name in self.seed_types})
         return self._of_types({name: part.seeds for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
 
-    @cached_property
+    @property
     def seed_rows(self) -> Any:
         """The position of each seed in `vertices`: int32, shape (b,), or a dict of such for the types that have seeds."""
         if not self.seed_types:

@@ -82,6 +82,8 @@ class SeedGroups(Rebuilt):
 
     def span(self, minibatch: int, batch_size: int) -> range:
         """Return the places of the seeds of a mini-batch in an epoch, which holds group after group."""
+        if self.order is None:
+            return range(minibatch * batch_size, min((minibatch + 1) * batch_size, len(self.places)))
         t, g = divmod(minibatch, self.count)
         first = int(self.bounds[g]) + t * batch_size
         return range(first, min(first + batch_size, int(self.bounds[g + 1])))
@@ -92,6 +94,8 @@ class SeedGroups(Rebuilt):
 
     def shuffled(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
         """Return the order of an epoch in which each group is shuffled: the positions of the seeds at some places, int64."""
+        if self.order is None:
+            return Shuffle(stream, len(self.places), epoch).at
 
         @cache
         def of_group(group: int) -> Shuffle:

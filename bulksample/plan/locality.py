@@ -53,7 +53,9 @@ def sample_locality(request: PlanRequest, directory: Path, check: str = "auto") 
     owners = dict[int, list[list[int]]]()  # by p and group, the places of the ranks that take its mini-batches
     for p in request.ranks:  # refuses ranks that do not fit
         own_groups = [EpochShare(0, rank, p, groups=request.seed_locality).own_groups for rank in range(p)]
-        owners[p] = [[rank for rank, takers in enumerate(own_groups) if group in takers] for group in range(request.seed_locality)]
+        owners[p] = [
+            [rank for rank, groups_of_rank in enumerate(own_groups) if group in groups_of_rank] for group in range(request.seed_locality)
+        ]
     graph = load(directory, features=False, check=check)
     table = part_places(directory)
     places = np.arange(graph.n, dtype=np.int32) if table is None else table

@@ -27,7 +27,7 @@ __all__ = [
 
 def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     """Make the sampler of that name; `UsageError` for an unknown name or option suggests the closest one, or tells the range of a value."""
-    if name not in SAMPLERS:
+    if not isinstance(name, str) or name not in SAMPLERS:
         raise UsageError(unknown("sampler", name, SAMPLERS))
     known = {field.name for field in SAMPLERS[name]._options()} - {"fanouts"}
     for option in options:

@@ -27,6 +27,8 @@ from ..rng import MAX_MINIBATCHES, Draw, Law, Stream
 from .base import Sampler, whole_fanouts
 from .time_rule import TimeRule, before
 
+_NO_RULE = TimeRule()  # what holds where time does not count
+
 
 @dataclass(frozen=True)
 class NodeWise(Sampler):
@@ -96,7 +98,7 @@ class NodeWise(Sampler):
     @property
     def _rule(self) -> TimeRule:
         """The rule of time, or its defaults where time does not count."""
-        return self.time or TimeRule()
+        return self.time or _NO_RULE
 
     @property
     def identity(self) -> str:

@@ -94,8 +94,8 @@ class EdgeLoader(BulkLoader):
         vertices = frozen(np.concatenate([np.empty(0, np.int64), *seeds]), np.int32)
         stamps = None
         if ends.times is not None:
-            stamps_of = ends.times
-            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(stamps_of[begin:end], 3) for begin, end in pairwise(cuts))]))
+            times = ends.times
+            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(times[begin:end], 3) for begin, end in pairwise(cuts))]))
         return Selection(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
@@ -135,9 +135,9 @@ def _without(
     wanted = ends[1] * MAX_VERTICES + ends[0]
     gone = np.isin(keys, wanted)
     if times is not None and relation.times is not None and entries is not None:
-        equal = np.flatnonzero(gone)
-        given_away, drawn = with_times(wanted, times), with_times(keys[equal], relation.times[entries[equal]])
-        gone[equal] = np.isin(drawn, given_away)
+        same_ends = np.flatnonzero(gone)
+        at_time, drawn = with_times(wanted, times), with_times(keys[same_ends], relation.times[entries[same_ends]])
+        gone[same_ends] = np.isin(drawn, at_time)
     indptr = row_pointers(~gone)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])
 

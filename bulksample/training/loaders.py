@@ -69,7 +69,7 @@ def equal_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
     """
     needed = [-(-count // batch_size) for count in seeds]
     steps = max(needed)
-    return steps, [batch_size if most == steps else max(1, -(-count // steps)) for most, count in zip(needed, seeds, strict=True)]
+    return steps, [batch_size if own_steps == steps else max(1, -(-count // steps)) for own_steps, count in zip(needed, seeds, strict=True)]
 
 
 class IsolatedBatches(BatchSource):

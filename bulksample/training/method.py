@@ -234,9 +234,10 @@ class Method:
         divisor = torch.where(sums[0] > 0, sums[0], 1.0)  # the host does not wait for it
         for gradient in gradients:
             gradient.div_(divisor)
+        on_host = divisor.cpu() if context.model.shards else divisor  # learned rows lie on the host
         for shard in context.model.shards.values():
             if shard.grad is not None:
-                shard.grad.div_(divisor.cpu())
+                shard.grad.div_(on_host)
         return sums
 
     def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:

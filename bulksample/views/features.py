@@ -48,8 +48,12 @@ class FeatureSource(ABC):
     comm: Comm | None = None  # of the fetches, if they are collective
     blocks: TypeLayouts | None = None  # of features and learned rows by type; None if there is one type, or every rank holds them whole
 
+    def __init_subclass__(cls) -> None:
+        if cls.start is FeatureSource.start and cls.ask is FeatureSource.ask:
+            raise TypeError(f"{cls.__name__} has neither `start` nor `ask`, and each stands for the other; define one")
+
     def start(self, vertices: Ids) -> Fetching:
-        """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks. A source has this or `ask`."""
+        """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks."""
         return self.ask([vertices])[0]()
 
     def ask(self, fetches: Sequence[Ids]) -> list[Callable[[], Fetching]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -108,17 +108,18 @@ def local_part(whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Inp
 
 
 class BlockParts:
-    """Fetches parts of a plain graph in block rows, which are the chunks that stay; making one is collective, see `allgather_degrees`.
-
-    `mark` has numbers that tell these chunks from others: int64.
-    """
+    """Fetches parts of a plain graph in block rows, which are the chunks that stay; making one is collective, see `allgather_degrees`."""
 
     def __init__(self, whole: View) -> None:
         rows = whole.own_rows()
         self.whole, self.seeds, self.degrees = whole, whole.seeds, allgather_degrees(rows)
         self.n, self.layout, self.blocks = rows.layout.n, rows.layout, VisibleParts.of_blocks(rows.layout)
+
+    @property
+    def mark(self) -> np.ndarray:
+        """Numbers that tell these chunks from others: int64."""
         order = np.empty(0, np.int64) if self.layout.order is None else self.layout.order
-        self.mark = np.concatenate([self.layout.bounds, order]).astype(np.int64)
+        return np.concatenate([self.layout.bounds, order]).astype(np.int64)
 
     def start(self, parts: VisibleParts, halo: int | None = None) -> Callable[[], LocalPart]:
         """Start to fetch the part that this rank sees; return what waits for its features, and must be called. Collective.
@@ -180,7 +181,10 @@ def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label:
     column to use as the label, and `target` the target that it shall be.
     """
     if isinstance(source, Graph):
-        return induced(source.with_label(label, target), vertices)
+        whole = source.with_label(label, target)
+        types = tuple(replace(kind, extra={}) for kind in whole.types)
+        part = induced(whole.replace(types=types, relations=tuple(replace(one, features=None) for one in whole.relations)), vertices)
+        return part.replace(relations=tuple(replace(one, edge_ids=None) for one in part.relations))
     rows = load_block(source, vertices, label=label, target=target)
     _, matrix = local_graph(vertices, rows.adjacency, 0)
     return Graph(matrix, rows.weight_unit, rows.features, rows.labels, rows.num_classes, rows.masks, {}, rows.name)

@@ -51,9 +51,6 @@ class RemoteFeatures(FeatureSource):
             self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names, wanted=wanted)
         self.comm = self.exchange.comm
 
-    def start(self, vertices: np.ndarray) -> Fetching:
-        return self.ask([vertices])[0]()
-
     def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
         return [partial(_started, begin) for begin in self.exchange.ask([self.layout.places(vertices) for vertices in fetches])]
 
@@ -93,9 +90,6 @@ class TypeFeatures(FeatureSource):
         learned: bool = False,
     ) -> None:  # fmt: skip
         self.needed, self.held, self.width, self.blocks, self.learned = tuple(needed), dict(held), width, blocks, learned
-
-    def start(self, vertices: Mapping[str, np.ndarray]) -> Fetching:
-        return self.ask([vertices])[0]()
 
     def joined(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {name: super(TypeFeatures, self).joined([one[name] for one in lists]) for name in self.needed}

@@ -65,9 +65,6 @@ class Targets:
         return BulkLoader(adjacency, sampler, vertices, **options)
 
 
-NO_TARGETS = Targets(np.empty(0, np.int32), np.empty(0, np.int64), 0)
-
-
 class BlockRows(NamedTuple):
     """This rank's block row of the topology."""
 
@@ -85,7 +82,7 @@ class View:
     fingerprint: str  # identifies the graph; the same on every rank, for every placement
     adjacency: Adjacency
     features: FeatureSource
-    targets: Targets = NO_TARGETS
+    targets: Targets = field(default_factory=lambda: Targets(np.empty(0, np.int32), np.empty(0, np.int64), 0))
     share: ScoredRows = field(default_factory=ScoredRows)
     memory: dict[str, int] = field(default_factory=dict)  # bytes of this rank: "adjacency", "features", and "replicated" ones
     all_degrees: torch.Tensor | None = None  # float32, shape (n,): (weighted) degrees in the whole graph, if the model uses them

@@ -106,6 +106,7 @@ def test_saint_walkers_at_one_vertex_walk_apart():
     ("name", "fanouts", "options", "message"),
     [
         ("sgae", (5,), {}, "there is no sampler 'sgae'; did you mean 'sage'"),
+        (3, (5,), {}, "there is no sampler 3; use sage"),
         ("sage", (), {}, "1 to 255 hops"),
         ("sage", (-2,), {}, "fanout must be in 1 .. 1048575, or -1 for all neighbors"),
         ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),

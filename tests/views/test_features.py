@@ -7,7 +7,7 @@ import pytest
 from communities import community_graph, dense_features
 
 from bulksample import CSR, UsageError
-from bulksample.views.features import Features
+from bulksample.views.features import Features, FeatureSource
 
 VERTICES = np.array([5, 5, 0, 299, 13])
 
@@ -49,3 +49,8 @@ def test_a_graph_without_features_is_refused():
         Features(replace(community_graph(), features=None))
     with pytest.raises(UsageError, match="no feature norm 'l3'"):
         Features(community_graph(), "l3")
+
+
+def test_a_source_that_could_not_fetch_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match="Mute has neither `start` nor `ask`"):
+        type("Mute", (FeatureSource,), {"nbytes": lambda self: 0})

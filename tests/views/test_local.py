@@ -1,5 +1,7 @@
 """A local view is a part of the dense graph on any number of ranks and for any partition; its bytes are as documented."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from communities import community_graph, dense_adjacency, dense_features
@@ -11,7 +13,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import open_block
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
-from bulksample.views.local import BlockParts, VisibleParts
+from bulksample.views.local import BlockParts, VisibleParts, part_of
 from bulksample.views.plain_view import block_view, features_of_block
 
 
@@ -133,3 +135,16 @@ def test_replication_is_refused(stored):
             BlockParts(whole).start(VisibleParts.of_blocks(rows.layout))
 
     on_threads(4, rank)
+
+
+def test_a_part_of_a_graph_in_memory_is_that_of_its_store(tmp_path):
+    graph = community_graph()
+    graph = replace(graph, edge_features=np.ones((graph.adjacency.nnz, 2), np.float32))
+    store.save(graph, tmp_path / "g")
+    one, other = (part_of(source, np.arange(0, graph.n, 2)) for source in (graph, tmp_path / "g"))
+    assert one.plain
+    assert other.plain
+    assert one.edge_features is other.edge_features is None
+    assert one.adjacency.fingerprint == other.adjacency.fingerprint
+    np.testing.assert_array_equal(one.features, other.features)
+    np.testing.assert_array_equal(one.labels, other.labels)

@@ -47,7 +47,7 @@ class OpenBulk(NamedTuple):
     """A bulk before its counts are known on the host; arrays may be longer than they say."""
 
     division: Division
-    counts: Any  # int64: for each step k T + 1 pointers of the vertices held, and k T + 1 of those found; if there are several relations,
+    counts: Any  # int64: for each step k T + 1 pointers of the vertices held, and k T + 1 of those found; of relations
     # then the `rows` of all hops, and the `edges` of all hops
     seed_rows: Any
     held: HeldVertices

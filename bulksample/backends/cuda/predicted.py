@@ -234,7 +234,7 @@ class BulkBounds(NamedTuple):
         return self.hops[-1].held if self.hops else np.minimum(self.seeds, self.sizes)
 
 
-def bounds(
+def relation_bounds(
     counts: Sequence[int], relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
 ) -> BulkBounds:
     """Bound a bulk by its seeds and fanouts; arguments are those of `Backend.expand_relations`."""

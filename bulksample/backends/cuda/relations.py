@@ -20,7 +20,7 @@ from ..relational import RelationLaw, RelationMatrix, Trees
 from .bulk import BOUND_SHARE, DeviceBulk, DeviceHop, Division, OpenBulk, sampled
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW, HUB, HUBS, KEYED, SLICES, set_words
-from .predicted import HUB_WORDS, BulkBounds, bounds, has_hubs, most_in_sets, relation_bytes, relation_state_words, slice_places
+from .predicted import HUB_WORDS, BulkBounds, has_hubs, most_in_sets, relation_bounds, relation_bytes, relation_state_words, slice_places
 from .tables import FoundVertices, HeldVertices, Numbering
 
 _BY_PLACE, _LAST, _STRICT = 1, 2, 4
@@ -86,7 +86,7 @@ def expand_relations(
     order = tuple(sorted(range(len(relations)), key=lambda r: relations[r].source))
     ends = tuple((relations[r].source, relations[r].destination) for r in order)
     drawn = tuple(tuple((of_hop[r].fanout, of_hop[r].draw.law) for r in order) for of_hop in laws)
-    bound = bounds(counts, relations, trees, laws, only_new)
+    bound = relation_bounds(counts, relations, trees, laws, only_new)
     long = tuple(device.matrix(relations[r].matrix).longest > HUB for r in order)
     shape = Shape(tuple(counts), order, ends, drawn, bound, only_new, trees.disjoint, long)
     inputs = _inputs(device, shape, relations, trees, laws)

@@ -129,8 +129,9 @@ class MpiSideChannel(SideChannel):
 
     def all_left(self, reason: str = "") -> bool:
         if not self.leaving:
-            self.leaving, self._own_reason[0] = True, zlib.crc32(reason.encode())
+            self._own_reason[0] = zlib.crc32(reason.encode())
             self._request = self._comm.Iallgather(self._own_reason, self._reasons)
+            self.leaving = True
         return bool(self._request.Test())
 
 

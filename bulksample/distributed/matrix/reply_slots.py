@@ -103,7 +103,7 @@ class RowCounts:
     def gather(self, wanted: Sequence[Counted], count: Callable[[Hashable], np.ndarray]) -> None:
         """Gather the tables that are missing or too narrow; collective, with the same names on all ranks.
 
-        ``own(name)`` returns the counts of this rank's rows: integers, shape (m,). Each rank sends them, 1, 2 or 4 bytes each, to every
+        ``count(name)`` returns the counts of this rank's rows: integers, shape (m,). Each rank sends them, 1, 2 or 4 bytes each, to every
         other rank, in one all-gather of all tables; nothing if none is missing.
         """
         new = missing(wanted, {name: table.itemsize for name, table in self.tables.items()})

@@ -91,7 +91,7 @@ class StagedRows:
         self.shares = bounds[[0, *(grid.block_columns(j).stop for j in range(grid.replication))]]
 
     def fetch(self, places: np.ndarray, extract: Extract) -> CSR:
-        """Fetch the rows of distinct places, int32 and ascending: row r of the result is that of place ``own[r]``.
+        """Fetch the rows of distinct places, int32 and ascending: row r of the result is that of place ``places[r]``.
 
         Each rank requests rows from the members of its process row, of each those in its block columns. A member fetches what they all
         name, each row once, and sends every member its rows.

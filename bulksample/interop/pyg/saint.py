@@ -183,8 +183,8 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
             return known
 
         def draw(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            vertices, _, _, edges = self._subgraphs(ids, _COUNTED, Substream.SAINT_COUNTED_ROOT)
-            return vertices.vertices, edges
+            visited, _, _, edges = self._subgraphs(ids, _COUNTED, Substream.SAINT_COUNTED_ROOT)
+            return visited.vertices, edges
 
         made = count(draw, self.N, self._ends[1], self.sample_coverage)
         if saved is not None:

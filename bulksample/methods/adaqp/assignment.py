@@ -163,13 +163,15 @@ def coefficients(rows: HaloRows, normalised: bool, weights: str, comm: Comm) -> 
 
 def _packed(bits: np.ndarray) -> np.ndarray:
     """Pack m widths, each as its 2-bit index in `CLASSES`, four to a byte: uint8, shape (ceil(m / 4),)."""
-    classes = np.searchsorted(CLASSES, bits)[:, None] >> np.arange(2) & 1
-    return np.packbits(classes.astype(np.uint8), bitorder="little")
+    classes = np.zeros(-(-len(bits) // 4) * 4, np.uint8)
+    classes[: len(bits)] = np.searchsorted(CLASSES, bits)
+    packed: np.ndarray = np.bitwise_or.reduce(classes.reshape(-1, 4) << np.arange(0, 8, 2, dtype=np.uint8), axis=1)
+    return packed
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
     """Unpack widths packed by `_packed`; the last byte may yield up to three more, which the caller drops."""
-    widths: np.ndarray = np.array(CLASSES, np.uint8)[np.unpackbits(packed, bitorder="little").reshape(-1, 2) @ np.array([1, 2])]
+    widths: np.ndarray = np.array(CLASSES, np.uint8)[(packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)).reshape(-1)]
     return widths
 
 

@@ -191,8 +191,8 @@ class Grappa(PartMethod):
         if config.seed_weights in ("node", "batch"):
             covered = walk_coverage(local.relations, config.weight_hops or config.layers)
             raw = covered[local.target][seeds] if local.target in covered else raw
-            some = raw[linked]
-            n, total, squares = self.comm.allreduce(np.array([len(some), some.sum(), np.square(some).sum()]), "control")
+            of_linked = raw[linked]
+            n, total, squares = self.comm.allreduce(np.array([len(of_linked), of_linked.sum(), np.square(of_linked).sum()]), "control")
             raw = np.where(linked, raw * (n / total if total else 1.0), raw)
             amount = effective_share(n, total, squares) if config.shrink in (None, "ess") else amount
         return raw, amount

@@ -31,7 +31,9 @@ def split_bulk(cuda: CudaContext, bulk: DeviceBulk, trees: np.ndarray | None = N
     kept = [DeviceHop(*(None if array is None else cuda.tensor(array) for array in hop[:5])) for hop in bulk.hops]
     pointers = [_rebased(hop, last_row) for hop, last_row in zip(kept, bulk.rows[:, -1].tolist(), strict=True)]
     owners = None
-    if bulk.owners is not None and trees is not None:
+    if trees is not None and bulk.owners is None:
+        owners = torch.zeros(len(bulk.vertices), dtype=torch.int32, device=cuda.where)
+    elif trees is not None:
         owners = cuda.tensor(bulk.owners) - cuda.tensor(cuda.kernels.put(bulk.first_trees(trees)))
     tensors = bulk._replace(seed_rows=cuda.tensor(bulk.seed_rows), vertices=cuda.tensor(bulk.vertices), hops=kept)
     return cut(tensors, pointers, owners, nested)
