@@ -72,7 +72,7 @@ class RankHeteroGraph(metaclass=_Instances):
         rows: TypeLayouts | None, features: Mapping[str, Any], blocks: TypeLayouts | None, leases: Any = (), opened: OpenedAs | None = None,
     ) -> RankGraph:  # fmt: skip
         _warn("RankHeteroGraph(comm, graph, ...)", "bulksample.load(path, world=comm)")
-        stored = replace(Manifest.of(graph, {}), digest=fingerprint)
+        stored = Manifest.of(graph, {}).model_copy(update={"digest": fingerprint})
         x = features if blocks else {kind.name: kind.features for kind in graph.types if kind.features is not None}
         lease, how = next(iter(leases), None), opened or OpenedAs("")
         return RankGraph(comm, stored, placement, graph, x, rows, blocks, relations, lease=lease, opened=how)

@@ -176,7 +176,8 @@ class MiniBatch:
     def __getstate__(self) -> dict[str, Any]:
         """Return the mini-batch for a pickle or a copy: without the graph, of which `entries` and `latest` are known."""
         known = {} if self.times is None else {"latest": self.latest}
-        return vars(self) | {"times": None, "find_entries": None, "known_entries": self.entries} | known
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_in_one_list")}  # computed anew, read-only
+        return kept | {"times": None, "find_entries": None, "known_entries": self.entries} | known
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -202,14 +203,22 @@ class MiniBatch:
     def seeds(self) -> Any:
         """The seeds in the order asked for, repetitions included: int32, shape (b,), or a dict of such for the types that have some."""
         if self.seed_types:
-            return self._one_list({name: self.rows[name].seeds for name in self.seed_types})
+            return self._seeds_in_one_list
         return self._of_types({name: part.seeds for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
 
     @property
     def seed_rows(self) -> Any:
         """The position of each seed in `vertices`: int32, shape (b,), or a dict of such for the types that have seeds."""
-        if not self.seed_types:
-            return self._of_types({name: part.seed_rows for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
+        if self.seed_types:
+            return self._seed_rows_in_one_list
+        return self._of_types({name: part.seed_rows for name, part in self.rows.items() if len(part.seeds) or not self.by_type})
+
+    @cached_property
+    def _seeds_in_one_list(self) -> np.ndarray:
+        return self._one_list({name: self.rows[name].seeds for name in self.seed_types})
+
+    @cached_property
+    def _seed_rows_in_one_list(self) -> np.ndarray:
         parts = [self.rows[name] for name in self.seed_types]
         firsts = np.cumsum([0, *(int(part.sizes[0]) for part in parts)]).tolist()
         rows = [part.seed_rows + first if first else part.seed_rows for part, first in zip(parts, firsts, strict=False)]

@@ -56,7 +56,7 @@ def test_an_average_is_that_of_plain_steps_on_the_induced_subgraphs(method, aver
     graph, parts = planted(), 3
     found = on_threads(parts + 1, lambda comm: trained(graph, comm, method=method, average_by=average_by, **WHOLE))
     dealt = make(methods.load(method).partition_kind, union_of(graph), parts, 0)
-    members = [dealt.members(part) for part in range(parts)]
+    members = [np.flatnonzero(dealt.assignment == part) for part in range(parts)]
     alone = np.stack([vector_of(trained(induced(graph, own), **WHOLE)[2].model) for own in members])
     weights = None if average_by == "responders" else [len(own) for own in members]
     expected = np.average(alone, axis=0, weights=weights)
@@ -76,7 +76,7 @@ def test_an_average_of_links_is_that_of_plain_steps_on_the_induced_subgraphs(kin
     found = on_threads(parts + 1, lambda comm: trained(graph, comm, method="psgd-pa", **asked))
     dealt, alone, examples = make("metis", union_of(graph), parts, 0), [], 0
     for part in range(parts):
-        own = induced(graph, dealt.members(part))
+        own = induced(graph, np.flatnonzero(dealt.assignment == part))
         held = LinkGraph(none_of(graph.held_out), types=own.types, relations=own.relations, name=own.name)
         made = trained(held, **{**asked, "evaluate": "none"})[2]
         alone.append(vector_of(made.model))

@@ -81,8 +81,8 @@ def test_averaging_after_every_step_of_sgd_is_one_step_along_the_mean_gradient(m
     reference = make_trainer(TrainConfig.of(**{**SMALL, **asked, "epochs": 0}), graph)
     kind = methods.load(method).partition_kind
     dealt = make(kind, graph.adjacency, parts, 0)
-    alone = [make_trainer(TrainConfig.of(**{**SMALL, **asked, "method": "sync", "interval": "epoch"}), part_of(graph, dealt.members(m)))
-             for m in range(parts)]  # fmt: skip
+    one = TrainConfig.of(**{**SMALL, **asked, "method": "sync", "interval": "epoch"})
+    alone = [make_trainer(one, part_of(graph, np.flatnonzero(dealt.assignment == part))) for part in range(parts)]
     model = reference.model
     for _ in range(steps):
         total = [torch.zeros_like(parameter) for parameter in model.parameters()]
@@ -163,7 +163,7 @@ def test_every_trainer_sees_its_part_and_no_more(tmp_path, method, lost):
         assert trainers[0].context.view.adjacency.n == graph.n
         assert trainers[0].context.view is trainers[0].method.whole_view
         for part, trainer in enumerate(trainers[1:]):
-            members, view = dealt.members(part), trainer.context.view
+            members, view = np.flatnonzero(dealt.assignment == part), trainer.context.view
             dense = graph.adjacency.to_scipy().toarray()[np.ix_(members, members)]
             assert np.array_equal(view.adjacency.whole_matrix.to_scipy().toarray(), dense)
             assert np.array_equal(view.features.stored()[0], graph.features[members])
