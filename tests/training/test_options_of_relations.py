@@ -148,7 +148,7 @@ def test_attention_without_any_weight_is_no_attention():
 
 @pytest.mark.parametrize("name", ["ladies", "fastgcn"])
 def test_weights_of_layers_estimate_the_mean_of_each_relation(name):
-    """Of all vertices they are the means; of some, their expectation over many mini-batches is (without renormalising)."""
+    """With all vertices they are the means; with some, their expectation over many mini-batches is (without renormalising)."""
     graph, draws = weighted(), 4000
     adjacency = LocalAdjacency(graph, backends.make("native"), by_type=True)
     listed = SeedList.of(graph, {"paper": np.arange(40)})
