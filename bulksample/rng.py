@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,16 @@ class Purpose(IntEnum):
     NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph
     ROOT = 10  # where random subgraphs begin
     RELATION = 11  # the keys of relations and vertex types, from which their own draws are made
+    DROPOUT = 12  # the keys of the masks of dropout, from which their words are made
+
+
+class MaskSite(NamedTuple):
+    """One dropout of a model: the part of the name of its random words that is the same in all mini-batches of an epoch."""
+
+    layer: int  # that has made the rows; 0 for the input
+    place: int = 0  # among the dropouts of that layer
+    kind: int = 0  # the place of the vertex type of the rows among those of the graph
+    stage: int = 0  # of a method that trains one network after another
 
 
 @unique
@@ -94,6 +104,7 @@ class Substream(Enum):
     SAINT_COUNTED_ROOT = Purpose.ROOT, 1
     RELATION_KEY = Purpose.RELATION, 0
     TYPE_KEY = Purpose.RELATION, 1
+    DROPOUT_KEY = Purpose.DROPOUT, 0
 
     def tag(self, epoch: int = 0) -> int:
         """Return word 3 of the counter; raises `UsageError` if the epoch does not fit."""
@@ -180,6 +191,20 @@ class Stream:
     def of_type(self, place: int) -> Stream:
         """Return the stream of a vertex type, for draws that all rows share (LABOR): this one for type 0."""
         return _keyed(self, Substream.TYPE_KEY, place)
+
+    def mask_key(self, site: MaskSite, epoch: int) -> int:
+        """Return the key of the words that one dropout of a model draws in an epoch; see `MaskSite` for those it differs from.
+
+        The counter of a word is (column div 8, vertex, mini-batch, tree), with tree 0 where trees are not disjoint: four words are 16 bits
+        for each of 8 columns. So a mask depends on no rank, thread, or place of a row in a mini-batch. Raises `UsageError` if a number of
+        the site, or the epoch, does not fit its bits.
+        """
+        limits = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16}
+        for name, limit in limits.items():
+            if not 0 <= (number := getattr(site, name)) < limit:
+                raise UsageError(f"dropout {name} must be 0 to {limit - 1}; got {number}")
+        index = np.array([site.layer << 24 | site.place << 16 | site.kind])
+        return int(as_u64(self.words(Substream.DROPOUT_KEY.tag(epoch), index, minibatch=site.stage))[0])
 
     def words(self, tag: int, index: np.ndarray | int, *, vertex: np.ndarray | int = 0, minibatch: np.ndarray | int = 0) -> np.ndarray:
         """Return four 32-bit words for every index: uint32, shape (..., 4); `tag` is that of a `Substream` and an epoch."""

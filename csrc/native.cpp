@@ -15,6 +15,7 @@ PYBIND11_MODULE(_native, m) {
   bind_layers(m);
   bind_matrices(m);
   bind_aggregation(m);
+  bind_epilogue(m);
   bind_quantiser(m);
   bind_partition(m);
   bind_launches(m);

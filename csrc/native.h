@@ -103,6 +103,7 @@ void bind_trees(py::module_& m);
 void bind_layers(py::module_& m);
 void bind_matrices(py::module_& m);
 void bind_aggregation(py::module_& m);
+void bind_epilogue(py::module_& m);
 void bind_quantiser(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_launches(py::module_& m);

@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..graph.selection import Selection
 from ..rng import Draw
 from ..sparse import CSR
+from .dropout import Mask
 from .hops import Expansion, Hop, hop_by_hop
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise
@@ -423,6 +424,54 @@ class Backend(ABC):
 
         The matrix is as in `spmm`, with `columns` = S and row pointers that run from 0 to E. The columns of a row of A^T ascend; entries
         with the same column keep their order.
+        """
+
+    @abstractmethod
+    def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
+        """Write y = m act(z + b) into `out`, in one pass: what follows the products of a layer.
+
+        Parameters
+        ----------
+        z : float32, shape (R, h)
+        bias : float32, shape (h,), optional
+        relu : bool
+            act is relu, which keeps a NaN; else the identity.
+        mask : Mask, optional
+            m, as `backends.dropout` defines it; by default nothing is dropped.
+        out : float32, shape (R, h)
+            Overwritten; it may be z itself.
+
+        Notes
+        -----
+        One read and one write of R h numbers, and a block of random words for 8 of them. All back ends agree to the bit.
+        """
+
+    @abstractmethod
+    def epilogue_gradient(
+        self, grad: np.ndarray, y: np.ndarray | None, mask: Mask | None, bias: bool, out: np.ndarray
+    ) -> np.ndarray | None:
+        """Write dL/dz into `out`, and return dL/db if `bias`: float32, shape (h,).
+
+        Parameters
+        ----------
+        grad : float32, shape (R, h)
+            dL/dy.
+        y : float32, shape (R, h), optional
+            The result of `epilogue`, if it was that of relu: its sign says what was kept, so no random word is drawn. A NaN counts as kept.
+        mask : Mask, optional
+            That of `epilogue`.
+        out : float32, shape (R, h)
+
+        Notes
+        -----
+        A bias is summed in float32 over each 256 rows, row after row, and over these sums in float64: the bits depend on no thread.
+        """
+
+    @abstractmethod
+    def drop_entries(self, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
+        """Apply dropout to the entries of a sparse matrix as to those of the dense one: float32, shape (E,).
+
+        Row pointers are int64, shape (R + 1,), from 0 to E; columns int32 and values float32, shape (E,).
         """
 
     def check_product(self, a: CSR, b: CSR) -> None:

@@ -19,12 +19,14 @@ from ..graph.selection import Selection
 from ..rng import Draw, Law
 from ..sparse import CSR
 from .base import Backend, Picks, Restriction
+from .dropout import PARTS, Mask
 from .hops import Expansion, Hop
 from .layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from .quantiser import Noise, refuse_row
 from .relational import HeteroExpansion, RelationLaw, RelationMatrix, RowPicks, Trees, TreeVertices
 from .sources import kernel_directory, native_digest
 
+_NO_MASK = (0, 0, None, None, PARTS)
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
 
 
@@ -122,6 +124,20 @@ class Native(Backend):
 
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
         made: np.ndarray = self._kernels.spmm(indptr, indices, weights, x, self.threads)
+        return made
+
+    def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
+        self._kernels.epilogue(z, bias, relu, *(mask or _NO_MASK), out, self.threads)
+
+    def epilogue_gradient(
+        self, grad: np.ndarray, y: np.ndarray | None, mask: Mask | None, bias: bool, out: np.ndarray
+    ) -> np.ndarray | None:
+        total = np.empty(grad.shape[1], np.float32) if bias else None
+        self._kernels.epilogue_gradient(grad, y, *(mask or _NO_MASK), out, total, self.threads)
+        return total
+
+    def drop_entries(self, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
+        made: np.ndarray = self._kernels.drop_entries(indptr, indices, values, *mask, self.threads)
         return made
 
     def transpose(

@@ -10,8 +10,10 @@ import numpy as np
 from ..graph.selection import Selection
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..sparse import CSR, row_pointers
+from . import dropout
 from . import quantiser as grids
 from .base import Backend, Picks, Restriction, drawn_from
+from .dropout import Mask
 from .layer_draws import LayerPicks
 from .quantiser import LARGEST, Noise, refuse_row
 
@@ -122,6 +124,17 @@ class Reference(Backend):
         entries = np.ones(span.stop - span.start, x.dtype) if weights is None else weights[span].astype(x.dtype)
         matrix = csr_array((entries, indices[span], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
         return np.asarray(matrix @ x)  # scipy adds the terms of a row in their order
+
+    def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
+        dropout.epilogue(z, bias, relu, mask, out)
+
+    def epilogue_gradient(
+        self, grad: np.ndarray, y: np.ndarray | None, mask: Mask | None, bias: bool, out: np.ndarray
+    ) -> np.ndarray | None:
+        return dropout.epilogue_gradient(grad, y, mask, bias, out)
+
+    def drop_entries(self, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
+        return dropout.drop_entries(indptr, indices, values, mask)
 
     def transpose(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
