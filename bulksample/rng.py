@@ -148,7 +148,7 @@ def philox(counter: np.ndarray, key: int) -> np.ndarray:
     return np.stack(c, axis=-1).astype(np.uint32)
 
 
-def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.ndarray | int, tag: int) -> np.ndarray:
+def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.ndarray | int, tag: np.ndarray | int) -> np.ndarray:
     """Build the counters of many draws, broadcast together: uint32, shape (..., 4)."""
     parts = np.broadcast_arrays(index, vertex, minibatch, tag)
     return np.stack([np.asarray(part).astype(np.uint32) for part in parts], axis=-1)

@@ -32,6 +32,11 @@ class Mask(NamedTuple):
     kept: int  # k: 1 to 65535
 
     @property
+    def tree_of_row(self) -> np.ndarray:
+        """The tree of each row: int32, shape (R,)."""
+        return np.zeros_like(self.vertices) if self.trees is None else self.trees
+
+    @property
     def scale(self) -> np.float32:
         """The factor of a number that is kept."""
         return np.float32(PARTS / self.kept)
@@ -55,8 +60,7 @@ def kept_parts(p: float, name: str = "dropout") -> int:
 def mask_of(mask: Mask, width: int) -> np.ndarray:
     """Return True where a number is kept: bool, shape (R, width)."""
     blocks = -(-width // LANES)
-    trees = 0 if mask.trees is None else mask.trees[:, None]
-    words = philox(counters(np.arange(blocks), mask.vertices[:, None], mask.minibatch, trees), mask.key)
+    words = philox(counters(np.arange(blocks), mask.vertices[:, None], mask.minibatch, mask.tree_of_row[:, None]), mask.key)
     return np.asarray(_halves(words).reshape(len(mask.vertices), blocks * LANES)[:, :width] < mask.kept)
 
 
@@ -86,8 +90,7 @@ def epilogue_gradient(grad: np.ndarray, y: np.ndarray | None, mask: Mask | None,
 def drop_entries(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
     """Compute the entries as `Backend.drop_entries` defines."""
     row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    trees = 0 if mask.trees is None else mask.trees[row]
-    words = philox(counters(indices // LANES, mask.vertices[row], mask.minibatch, trees), mask.key)
+    words = philox(counters(indices // LANES, mask.vertices[row], mask.minibatch, mask.tree_of_row[row]), mask.key)
     halves = np.take_along_axis(_halves(words), (indices % LANES)[:, None].astype(np.int64), axis=1)[:, 0]
     return _masked(values, halves < mask.kept, mask)
 

@@ -72,10 +72,10 @@ def infer_by_layers(model: RelationalGnn, view: View, comm: Comm, wanted: Mappin
     with evaluation_mode(model):
         rows = _input_rows(model, view, comm, needed[0])
         for i, (layer, (sources, destinations)) in enumerate(zip(layers, pairwise(needed), strict=True)):
-            h = gathered(rows if i == 0 else model.between(i - 1, rows), comm)
+            h = gathered(rows, comm)
             places = _places(graph, sources)
             shares = {name: _share(destinations[name], comm) for name in layer.destinations}
-            rows = {name: _new_rows(view, layer, name, places, ids, h) for name, ids in shares.items()}
+            rows = model.between(i, {name: _new_rows(view, layer, name, places, ids, h) for name, ids in shares.items()})
     return LayerOutputs(shares, {name: h[name][_index(places[name][ids])] for name, ids in shares.items()}, rows)
 
 

@@ -60,7 +60,7 @@ def infer_with_hidden(model: Gnn, share: InferenceShare) -> tuple[torch.Tensor |
                 block, sent, inside = neighborhood(a, b)
                 if a < b:
                     received.append(layer.receive(block, sent, share.inputs(hidden, a, b), inside, share.degrees[a:b], transforms))
-            below, hidden = hidden, model.between(i, torch.cat(received))
+            below, hidden = hidden, model.between(i, torch.cat(received), reuse=True)
     assert hidden is not None
     return below, hidden
 
@@ -149,7 +149,7 @@ def infer_streamed(
             step = _LayerStep(cast(Layer, module), share, hidden, entries)
             sent, out = step.sent(rows[i], empty), empty(model.widths[i + 1])
             for chunk, made in step.chunks(rows[i + 1], sent):
-                out[chunk] = model.between(i, made).cpu().numpy()
+                out[chunk] = model.between(i, made, reuse=True).cpu().numpy()
             below, hidden = hidden, out
     assert hidden is not None
     return below, hidden

@@ -137,6 +137,8 @@ class MiniBatch:
         Makes `entries` when they are first read.
     subgraph : bool
         True if the blocks of all layers are one: all edges among all vertices, which belong to no hop, as HGSampling keeps them.
+    seed : int
+        That of the stream from which it was drawn; masks of dropout are functions of it.
     seed_types : tuple of str
         Types, each once, whose seeds a model of one output reads as one list: seeds of one type, or ends of links. With them `seeds` and
         `seed_rows` are arrays over these types, whose distinct seeds get the rows of the last layer, type after type; `blocks` are a
@@ -154,6 +156,7 @@ class MiniBatch:
     times: TimesOf | None = field(default=None, repr=False, kw_only=True)
     find_entries: Callable[[], tuple[dict[Key, np.ndarray], ...] | None] | None = field(default=None, repr=False, kw_only=True)
     subgraph: bool = field(default=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
     seed_types: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:

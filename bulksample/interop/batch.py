@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..pickled import Uncached
 from .columns import Columns, read_once
-from .tensors import converted, device_of
+from .tensors import converted, device_of, tensor_blocks
 
 if TYPE_CHECKING:
     from .dialects import EdgeLayout
@@ -88,7 +88,7 @@ class Batch(Uncached):
     @read_once
     def blocks(self) -> Any:
         """The sampled edges, from the input layer to the output layer: a `TensorBlock`, or a `Block` of numpy arrays."""
-        return converted(self.minibatch.blocks, self.device)
+        return self.minibatch.blocks if self.device is None else tensor_blocks(self.minibatch, self.device)
 
     @read_once
     def x(self) -> Any:

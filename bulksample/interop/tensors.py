@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends import on_host
 from ..errors import UsageError, instead_of
-from ..graph.minibatch import Block
+from ..graph.minibatch import MiniBatch
 from ..nn.gather import RowPool, gather_rows
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def device_of(name: Any) -> torch.device:
 
 
 def converted(value: Any, device: Any) -> Any:
-    """Return arrays as tensors and blocks as tensor blocks on a device, in the tuples and dicts that hold them; None keeps arrays.
+    """Return arrays as tensors on a device, in the tuples and dicts that hold them; None keeps arrays.
 
     Integers become int64. A writable array on the CPU shares its memory with the tensor; a read-only one is copied.
     """
@@ -57,14 +57,21 @@ def converted(value: Any, device: Any) -> Any:
         return {name: converted(part, device) for name, part in value.items()}
     if isinstance(value, tuple):
         return tuple(converted(part, device) for part in value)
-    if isinstance(value, Block):
-        from ..nn.tensor_block import TensorBlock
-
-        return TensorBlock(value, device)
     import torch
 
     wide = value.astype(np.int64, copy=False) if value.dtype.kind in "iu" else value
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
+
+
+def tensor_blocks(minibatch: MiniBatch, device: Any) -> Any:
+    """Return the blocks of a mini-batch as tensor blocks on a device: one for each layer, or dicts of such by relation."""
+    from ..nn.dropout import PassNames
+    from ..nn.tensor_block import TensorBlock
+
+    names, layers = PassNames.of(minibatch), enumerate(minibatch.layers, 1)
+    if not minibatch.by_type:
+        return tuple(TensorBlock(block, device, names, number) for number, of_layer in layers for block in of_layer.values())
+    return tuple({key: TensorBlock(block, device, names, number, key[2]) for key, block in one.items()} for number, one in layers)
 
 
 class _Unlocked:

@@ -47,8 +47,9 @@ from ..rng import Stream, Substream
 from ..sparse import CSR
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
+from ..training.loaders import PART_SEED
 from ..views.full_graph import FullGraph, LocalRows
-from ..views.local import BlockParts, LocalPart, Pass, check_replication, local_part
+from ..views.local import BlockParts, FullPass, LocalPart, check_replication, local_part
 from ..views.type_part import TypeParts, start_part
 from ..views.type_view import type_targets
 from .config import TrainConfig
@@ -91,7 +92,7 @@ class CoFree(PartMethod):
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the weighted sum of the losses of the copies on this rank, and the sum of their weights."""
-        logits = self._passes[context.epoch % len(self._passes)](context.model)
+        logits = self._passes[context.epoch % len(self._passes)](context.model, context.whole_pass(PART_SEED * context.comm.rank))
         losses, _ = seed_losses(self.target, logits[self._at], self._labels)
         return torch.sum(losses * self._shares), self._total
 
@@ -140,7 +141,7 @@ class EdgePart(NamedTuple):
 
     part: LocalPart
     weights: np.ndarray  # float64, of each seed of the part
-    full_pass: Callable[[int | None], Pass]  # over all rows, without the edges that a mask drops
+    full_pass: Callable[[int | None], FullPass]  # over all rows, without the edges that a mask drops
 
 
 def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
@@ -174,7 +175,7 @@ def cut_view(parts: BlockParts, comm: Comm, config: TrainConfig) -> EdgePart:
     x = whole.features.fetch(vertices)
     local = local_part(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy)
 
-    def full_pass(mask: int | None) -> Pass:
+    def full_pass(mask: int | None) -> FullPass:
         kept = matrix if mask is None else thinned(matrix, vertices, config.drop_edge, config.seed, mask)
         return FullGraph(LocalRows(local.view, kept), config.form == "strong")
 
@@ -205,7 +206,7 @@ def cut_types(parts: TypeParts, comm: Comm, config: TrainConfig) -> EdgePart:
     part = start_part(parts.whole, replace(graph, relations=tuple(relations)), vertices, everything, seed_weights > 0)()
     names = by_type(graph, vertices)
 
-    def full_pass(mask: int | None) -> Pass:
+    def full_pass(mask: int | None) -> FullPass:
         means = []
         for (source, _, name), matrix, of_whole in part.relations:
             rows, at = matrix.row_of_entry(), offset[name] + names[name]

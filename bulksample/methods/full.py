@@ -71,7 +71,7 @@ class FullGraphMethod(Method):
 
     def logits(self, context: TrainingContext) -> torch.Tensor:
         """Return the logits of this rank's rows: shape (m, classes); collective."""
-        return self.graph(context.model)
+        return self.graph(context.model, context.whole_pass())
 
     def describe(self) -> dict[str, Any]:
         return {"halo_rows": len(self.rows.halo.vertices), "central_rows": self.rows.central, "own_rows": self.rows.rows}

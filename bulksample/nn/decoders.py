@@ -17,6 +17,7 @@ from torch import nn
 
 from ..graph.minibatch import Block
 from .aggregate import SparseRows
+from .dropout import PassNames
 from .layers import Input
 from .model import Gnn, Model
 from .relational import RelationalGnn
@@ -66,9 +67,9 @@ class LinkModel(Model):
     def add_shard_gradients(self, codec: str) -> None:
         self.encoder.add_shard_gradients(codec)
 
-    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
+    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
         """Return the embeddings of the destinations of the last block."""
-        embeddings: torch.Tensor = self.encoder(blocks, x, degrees)
+        embeddings: torch.Tensor = self.encoder(blocks, x, degrees, names)
         return embeddings
 
     def scores(self, z: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

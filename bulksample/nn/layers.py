@@ -3,7 +3,9 @@
 A layer runs on a sampled block in training and on slices of the whole adjacency in inference, so it has two halves:
 
     sent = send(x)                     row by row, for every source
-    h    = receive(block, sent, ...)   destination by destination
+    z    = receive(block, sent, ...)   destination by destination, without the bias
+
+The bias, the activation and dropout follow in one pass over z; see `dropout.epilogue`.
 
 `Layer.transforms_first` decides which of "multiply by W" and "aggregate over edges" comes first; by linearity the
 result is the same. Sparse inputs are always transformed first and stay sparse.
@@ -21,6 +23,7 @@ from torch import nn
 
 from ..graph.minibatch import Block
 from .aggregate import SparseRows, aggregate, multiply, own_and_mean
+from .dropout import epilogue
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 
 Input = torch.Tensor | SparseRows
@@ -37,9 +40,12 @@ class Layer(nn.Module, ABC):
     ----------
     linear : bool
         True if a destination receives `aggregate` of what was sent, which can then be computed before W is known.
+    bias : nn.Parameter or None
+        Added to every new row: shape (width_out,).
     """
 
     linear: ClassVar[bool] = True
+    bias: nn.Parameter | None
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -69,7 +75,7 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
-        """Compute the new rows of the destinations, shape (D, width_out).
+        """Compute the new rows of the destinations without the bias, shape (D, width_out).
 
         Parameters
         ----------
@@ -81,8 +87,16 @@ class Layer(nn.Module, ABC):
         degrees : shape (D,)
         """
 
-    def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
-        """Apply the layer to a block; `x` and `degrees` have a row per source, and the destinations are the first sources."""
+    def forward(self, block: Block, x: Input, degrees: torch.Tensor, biased: bool = True) -> torch.Tensor:
+        """Apply the layer to a block; `x` and `degrees` have a row per source, and the destinations are the first sources.
+
+        Without `biased` the bias is left to who applies what follows the layer; nothing else refers to the memory of the result.
+        """
+        z = self.products(block, x, degrees)
+        return epilogue(z, self.bias, reuse=True) if biased else z
+
+    def products(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
+        """Apply the layer without its bias; see `forward`."""
         own = slice(0, block.num_destinations)
         transforms = self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges)
         return self.receive(block, self.send(x, degrees, transforms), x[own], own, degrees[own], transforms)
@@ -105,7 +119,7 @@ class LinearLayer(Layer):
 
     @abstractmethod
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
-        """Compute the new rows, shape (D, width_out), from the parts."""
+        """Compute the new rows without the bias, shape (D, width_out), from the parts."""
 
 
 class SageLayer(LinearLayer):
@@ -116,9 +130,9 @@ class SageLayer(LinearLayer):
         self.own, self.mean = xavier(width_in, width_out, generator), xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
-    def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
+    def products(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
         if self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges):
-            return super().forward(block, x, degrees)
+            return super().products(block, x, degrees)
         return self.mix(own_and_mean(block, _dense(x)))
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
@@ -126,7 +140,7 @@ class SageLayer(LinearLayer):
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         if transforms:
-            return multiply(x_own, self.own) + aggregate(block, sent) + self.bias
+            return _plus(multiply(x_own, self.own), aggregate(block, sent))
         return super().receive(block, sent, x_own, own, degrees, transforms)
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
@@ -135,8 +149,8 @@ class SageLayer(LinearLayer):
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
         own, mean = parts
         if isinstance(own, SparseRows) or isinstance(mean, SparseRows):
-            return multiply(own, self.own) + multiply(mean, self.mean) + self.bias
-        return torch.addmm(torch.addmm(self.bias, own, self.own), mean, self.mean)
+            return _plus(multiply(own, self.own), multiply(mean, self.mean))
+        return _plus_product(torch.mm(own, self.own), mean, self.mean)
 
 
 class GcnLayer(LinearLayer):
@@ -158,13 +172,13 @@ class GcnLayer(LinearLayer):
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         (gathered,) = self.gather(block, sent, x_own, own, degrees)
-        return gathered + self.bias if transforms else self.mix([gathered])
+        return gathered if transforms else self.mix([gathered])
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[torch.Tensor]:
         return ((degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None],)
 
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
-        return multiply(parts[0], self.weight) + self.bias
+        return multiply(parts[0], self.weight)
 
 
 class PoolLayer(Layer):
@@ -184,10 +198,10 @@ class PoolLayer(Layer):
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         rows = multiply(x, self.pool)
-        return rows if self.pool_bias is None else F.relu(rows + self.pool_bias)
+        return rows if self.pool_bias is None else epilogue(rows, self.pool_bias, relu=True, reuse=True)
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
-        return multiply(x_own, self.own) + segment_max(block, sent) @ self.max + self.bias
+        return _plus_product(multiply(x_own, self.own), segment_max(block, sent), self.max)
 
 
 class VertexLayer(LinearLayer):
@@ -195,7 +209,7 @@ class VertexLayer(LinearLayer):
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)
-        self.weight = xavier(width_in, width_out, generator)
+        self.weight, self.bias = xavier(width_in, width_out, generator), None
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return degrees.new_empty(x.shape[0], 0)
@@ -234,7 +248,17 @@ class GatLayer(Layer):
         scores = F.leaky_relu(source[pattern.column_index()] + destination[own][pattern.row_index()], 0.2)
         alpha = segment_softmax(pattern, scores + log_multiplicity.to(scores.dtype)[:, None])
         gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
-        return (gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)) + self.bias
+        return gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)
+
+
+def _plus(z: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Add to a new product, in its memory where the types are equal."""
+    return z.add_(other) if z.dtype == other.dtype else z + other
+
+
+def _plus_product(z: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Add X W to a new product, in its memory and its precision."""
+    return z.addmm_(x.to(z.dtype), weight.to(z.dtype))
 
 
 def _dense(x: Input) -> torch.Tensor:

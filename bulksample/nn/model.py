@@ -7,18 +7,20 @@ A model takes blocks, so the same weights run on mini-batches of any sampler and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..backends.dropout import Mask
 from ..config import MODELS
 from ..errors import UsageError
 from ..graph.minibatch import Block
+from .dropout import PassNames, epilogue
 from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
 
 
 class Model(nn.Module):
-    """A module that the loop trains. It draws random numbers from its own generator, which the loop seeds anew for every step.
+    """A module that the loop trains. Its dropout draws by the names of rows, and what else is random from its own generator.
 
-    Torch's global generator is left to other threads.
+    The loop seeds the generator anew for every step; torch's global generator is left to other threads.
     """
 
     generator: torch.Generator
     input_dropout: float
+    activation: Callable[[torch.Tensor], torch.Tensor] = staticmethod(F.relu)
 
     def describe(self) -> dict[str, int]:
         """Return the model's lines of the report."""
@@ -64,21 +67,36 @@ class Model(nn.Module):
     def add_shard_gradients(self, codec: str) -> None:
         """Set the gradients of `shards` to the sums over all look-ups of the step on all ranks; collective if there are any."""
 
-    def drop_input(self, x: Input) -> Input:
-        """Apply dropout to the input; for sparse rows, to the stored values."""
-        if not (self.training and self.input_dropout):
-            return x
-        if isinstance(x, torch.Tensor):
-            return self.drop(x, self.input_dropout)
-        rows = x.packed()
-        return rows.with_weights(self.drop(rows.weights_or_ones(), self.input_dropout))
+    def drop_input(self, x: Input, names: PassNames | None, place: int = 0, kind: str | None = None) -> Input:
+        """Apply dropout to the input while the model is in training mode; for sparse rows, to the stored values.
 
-    def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
-        """Apply dropout while the model is in training mode."""
-        if not (self.training and share):
-            return h
-        kept = torch.empty_like(h, requires_grad=False).bernoulli_(1 - share, generator=self.generator)
-        return h * kept.div_(1 - share)
+        `place` is among the dropouts of the input, and `kind` the type of the rows.
+        """
+        mask = self.mask(self.input_dropout, names, x.shape[0], 0, place, kind)
+        if mask is None:
+            return x
+        assert names is not None
+        if isinstance(x, torch.Tensor):
+            return epilogue(x, mask=mask, kernels=names.kernels)
+        return names.kernels.drop_entries(x.packed(), mask)
+
+    def hidden(
+        self, z: torch.Tensor, bias: torch.Tensor | None, p: float, names: PassNames | None, layer: int, kind: str | None = None,
+        reuse: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        """Compute dropout(act(z + b)), dropout with probability p while the model is in training mode; `reuse` is that of `epilogue`."""
+        mask, kernels = self.mask(p, names, len(z), layer, 0, kind), None if names is None else names.kernels
+        if self.activation is F.relu:
+            return epilogue(z, bias, relu=True, mask=mask, kernels=kernels, reuse=reuse)
+        return epilogue(self.activation(epilogue(z, bias, kernels=kernels, reuse=reuse)), mask=mask, kernels=kernels)
+
+    def mask(self, p: float, names: PassNames | None, rows: int, layer: int, place: int, kind: str | None) -> Mask | None:
+        """Return the mask of one dropout; None outside of training mode. Raises `UsageError` if the pass has no names."""
+        if not (self.training and p):
+            return None
+        if names is None:
+            raise UsageError("dropout draws by the names of rows: give the pass names=PassNames.of(minibatch), or call model.eval()")
+        return names.mask(p, rows, layer, place, kind)
 
 
 class Gnn(Model):
@@ -129,7 +147,7 @@ class Gnn(Model):
         self.dropout, self.input_dropout = dropout, input_dropout
         self.activation = F.elu if name == "gat" else F.relu
 
-    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
+    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
         """Compute the logits of the destinations of the last block.
 
         Parameters
@@ -138,16 +156,18 @@ class Gnn(Model):
         x : shape (num_sources of blocks[0], width of the input)
         degrees : shape (num_sources of blocks[0],)
             (Weighted) degrees in the whole graph.
+        names : PassNames, optional
+            Of the rows of x; only dropout in training mode needs them.
 
         Raises
         ------
         UsageError
-            If the number of blocks is not L.
+            If the number of blocks is not L, or names are missing.
         """
         check_blocks(self.layers, blocks)
-        h: Input = self.drop_input(x)
+        h: Input = self.drop_input(x, names)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            h = self.between(i, layer(block, h, degrees[: block.num_sources]))
+            h = self.between(i, layer(block, h, degrees[: block.num_sources], biased=False), names, reuse=True)
         assert isinstance(h, torch.Tensor)
         return h
 
@@ -158,13 +178,17 @@ class Gnn(Model):
             raise UsageError(f"the model has widths {widths}, but the graph {features} features; use widths {features}, ..., {outputs}")
         return self
 
-    def between(self, i: int, h: torch.Tensor) -> torch.Tensor:
-        """Apply what follows layer i: normalization, activation, dropout; nothing after the last."""
+    def between(self, i: int, z: torch.Tensor, names: PassNames | None = None, reuse: bool = False) -> torch.Tensor:
+        """Apply what follows the products of layer i: the bias; normalization, activation and dropout but after the last layer.
+
+        With `reuse` the result may lie in the memory of z.
+        """
+        bias = cast(Layer, self.layers[i]).bias
         if i == len(self.layers) - 1:
-            return h
+            return epilogue(z, bias, reuse=reuse)
         if len(self.norms):
-            h = self.norms[i](h)
-        return self.drop(self.activation(h), self.dropout)
+            z, bias = self.norms[i](epilogue(z, bias, reuse=reuse)), None
+        return self.hidden(z, bias, self.dropout, names, i + 1, reuse=reuse)
 
     def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:
         if name == "gat":

@@ -26,6 +26,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import UsageError
 from ..graph.minibatch import Block
+from .dropout import PassNames
 from .layers import Input
 from .model import Model
 from .tensor_block import TensorBlock
@@ -50,8 +51,8 @@ class OwnModel(Model):
         self.generator, self.input_dropout = torch.Generator(), 0.0
         self.newest = torch.empty(0)  # logits, to tell those that are not finite from a loss that is not
 
-    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
-        """Compute the logits of the destinations of the last block; see `Gnn.forward`.
+    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
+        """Compute the logits of the destinations of the last block; see `Gnn.forward`. The blocks draw their dropout by `names`.
 
         Raises `UsageError` if the number of blocks is not that of the hops. Raises `ModelFault` if the module raises an exception, or
         returns anything but logits of that shape, with a gradient in training.
@@ -59,8 +60,7 @@ class OwnModel(Model):
         if len(blocks) != self.hops:
             raise UsageError(f"the model trains on {self.hops} hops; the mini-batch has {len(blocks)} blocks: use one fanout for each hop")
         rows = as_dense(x)
-        converted = {id(block): TensorBlock(block, rows.device) for block in blocks}
-        return self.over(rows, [converted[id(block)] for block in blocks])
+        return self.over(rows, blocks_of_layers(blocks, rows.device, names))
 
     def over(self, x: torch.Tensor, blocks: Sequence[TensorBlock]) -> torch.Tensor:
         """Call the module on rows of the input, shape (N, f), and one block for each hop; see `forward`."""
@@ -74,6 +74,12 @@ class OwnModel(Model):
         """Return ``rows_of_all(h)`` in the middle of a pass. It waits for other ranks, and those that are threads draw meanwhile."""
         with self._turn.paused():
             return rows_of_all(h)
+
+
+def blocks_of_layers(blocks: Sequence[Block], device: torch.device, names: PassNames | None) -> list[TensorBlock]:
+    """Return the blocks of a pass for a module of the user's, from the input layer to the output layer; see `TensorBlock`."""
+    shared = {id(block): TensorBlock(block, device) for block in blocks}  # layers may have one block
+    return [shared[id(block)].in_pass(names, layer) for layer, block in enumerate(blocks, 1)]
 
 
 def as_dense(x: Input) -> torch.Tensor:

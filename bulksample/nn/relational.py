@@ -21,6 +21,7 @@ from ..distributed.matrix.layout import Layout, TypeLayouts
 from ..graph import Key
 from ..graph.minibatch import Block, LayerBlocks
 from .aggregate import aggregate, matrix_of
+from .dropout import PassNames, epilogue
 from .layers import Input, xavier
 from .model import BatchNorm, Model, check_blocks, check_heads
 from .segments import segment_softmax, weighted_sum
@@ -86,12 +87,11 @@ class RelationalLayer(nn.Module):
         """
 
     def own_rows(self, name: str, before: torch.Tensor) -> torch.Tensor:
-        """Return what vertices of a type have without their edges: shape (D, width_out) from shape (D, width_in)."""
-        place = self.destinations.index(name)
-        return torch.addmm(self.bias[place], before, self.own[place])
+        """Return what vertices of a type have without their edges and the bias: shape (D, width_out) from shape (D, width_in)."""
+        return torch.mm(before, self.own[self.destinations.index(name)])
 
     def forward(self, block: LayerBlocks, x: Rows) -> Rows:
-        """Return the new rows of each type among the destinations of the layer."""
+        """Return the new rows of each type among the destinations of the layer, without the bias."""
         rows = {}
         for name in self.destinations:
             before = x[name][: block.destinations[name]]
@@ -213,36 +213,47 @@ class RelationalGnn(Model):
         if self.learned is not None:
             self.learned.add_gradients(codec)
 
-    def forward(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input], degrees: torch.Tensor | None = None, names: PassNames | None = None
+    ) -> torch.Tensor:
         """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.
 
         There are L blocks, from the input layer to the output layer, or `UsageError` is raised. `x` has the features of all vertices of the
-        mini-batch by type, or their ids where a type has none; degrees are ignored. The result has the shape (destinations, outputs).
+        mini-batch by type, or their ids where a type has none; degrees are ignored. `names`, of these vertices, are those of `Gnn.forward`.
+        The result has the shape (destinations, outputs).
         """
-        _, h = self.last_rows(blocks, x)
+        _, h = self.last_rows(blocks, x, names)
         return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
 
-    def last_rows(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input]) -> tuple[Rows, Rows]:
+    def last_rows(self, blocks: Sequence[LayerBlocks], x: Mapping[str, Input], names: PassNames | None = None) -> tuple[Rows, Rows]:
         """Return the rows of each type that enter the last layer, and those that it gives; see `forward`."""
         check_blocks(self.layers, blocks)
-        h = before = self.input_rows(x)
+        h = before = self.input_rows(x, names)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            before, h = h, layer(block, h)
-            if i < len(self.layers) - 1:
-                h = self.between(i, h)
+            before, h = h, self.between(i, layer(block, h), names)
         return before, h
 
-    def input_rows(self, x: Mapping[str, Input]) -> Rows:
+    def input_rows(self, x: Mapping[str, Input], names: PassNames | None = None) -> Rows:
         """Return the rows that enter the first layer, of features and learned rows; see `forward`."""
         rows = {}
         for name, layer in zip(self.types[0], self.inputs, strict=True):
             learned = isinstance(layer, TypeInput) and layer.bias is None
-            made: torch.Tensor = layer(x[name] if learned else self.drop_input(x[name]))
-            rows[name] = self.drop(made, self.input_dropout) if learned else made
+            made: torch.Tensor = layer(x[name] if learned else self.drop_input(x[name], names, kind=name))
+            rows[name] = cast(torch.Tensor, self.drop_input(made, names, kind=name)) if learned else made
         return rows
 
-    def between(self, i: int, h: Rows) -> Rows:
-        """Return the rows that enter layer i + 1, of those that layer i gives: norm, activation and dropout."""
-        norms = list(cast(nn.ModuleList, self.norms[i])) if len(self.norms) else [nn.Identity() for _ in self.types[i + 1]]
-        rows = {name: norm(h[name]) for name, norm in zip(self.types[i + 1], norms, strict=True)}
-        return {name: self.drop(self.activation(values), self.dropout) for name, values in rows.items()}
+    def between(self, i: int, z: Rows, names: PassNames | None = None) -> Rows:
+        """Return the rows that follow layer i: with the bias; but after the last layer with norm, activation and dropout.
+
+        They may lie in the memory of z.
+        """
+        layer, rows = cast(RelationalLayer, self.layers[i]), {}
+        for place, name in enumerate(layer.destinations):
+            h, bias = z[name], cast(torch.Tensor | None, layer.bias[place])
+            if i < len(self.layers) - 1:
+                if len(self.norms):
+                    h, bias = cast(nn.ModuleList, self.norms[i])[place](epilogue(h, bias, reuse=True)), None
+                rows[name] = self.hidden(h, bias, self.dropout, names, i + 1, name, reuse=True)
+            else:
+                rows[name] = epilogue(h, bias, reuse=True)
+        return rows

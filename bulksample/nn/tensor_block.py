@@ -9,16 +9,38 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..backends.dropout import kept_parts
+from ..errors import UsageError
 from ..graph.minibatch import Block
 from ..pickled import Uncached
 from .aggregate import aggregate
+from .dropout import PassNames, epilogue
 
 
 class TensorBlock(Uncached):
-    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources."""
+    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
 
-    def __init__(self, block: Block, device: Any) -> None:
-        self.block, self.device = block, device
+    Parameters
+    ----------
+    block : Block
+    device : torch.device or str
+    names : PassNames, optional
+        Of the rows of the mini-batch, for `dropout`.
+    layer : int
+        The number of the layer, from 1 for that of the input.
+    kind : str, optional
+        The vertex type of the destinations; by default the only one of `names`.
+    """
+
+    def __init__(self, block: Block, device: Any, names: PassNames | None = None, layer: int = 1, kind: str | None = None) -> None:
+        self.block, self.device, self._edges = block, device, _Edges(block, device)
+        self._names, self._layer, self._kind, self._dropouts = names, layer, kind, 0  # calls of dropout without `place`
+
+    def in_pass(self, names: PassNames | None, layer: int) -> TensorBlock:
+        """Return the same edges as the block of another layer or pass; tensors are made once for both."""
+        made = TensorBlock(self.block, self.device, names, layer, self._kind)
+        made._edges = self._edges
+        return made
 
     def sources(self, h: torch.Tensor) -> torch.Tensor:
         """Return the rows of all sources, shape (num_sources, f), from the output of the layer before.
@@ -40,17 +62,15 @@ class TensorBlock(Uncached):
     def num_edges(self) -> int:
         return self.block.num_edges
 
-    @cached_property
+    @property
     def edge_index(self) -> torch.Tensor:
         """Positions of source and destination in the mini-batch's list of vertices, as torch_geometric has them: int64, shape (2, E)."""
-        counts = _tensor(self.block.indptr, self.device).diff()
-        destination = torch.repeat_interleave(torch.arange(self.num_destinations, device=self.device), counts)
-        return torch.stack([_tensor(self.block.indices, self.device).long(), destination])
+        return self._edges.index
 
-    @cached_property
+    @property
     def weights(self) -> torch.Tensor | None:
         """The weight of each edge in the aggregation: float32, shape (E,); None stands for the mean over a destination's edges."""
-        return None if self.block.weights is None else _tensor(self.block.weights, self.device)
+        return self._edges.weights
 
     def aggregate(self, h: torch.Tensor) -> torch.Tensor:
         """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f).
@@ -67,6 +87,52 @@ class TensorBlock(Uncached):
             scale = 1 / destination.bincount(minlength=self.num_destinations).clamp(min=1).to(h.dtype)[destination]
         return h.new_zeros(self.num_destinations, h.shape[1]).index_add(0, destination, h[source] * scale[:, None])
 
+    def dropout(self, h: torch.Tensor, p: float = 0.5, training: bool = True, place: int | None = None) -> torch.Tensor:
+        """Drop numbers of rows with probability p, and scale the others by 1 / (1 - p): shape (m, f), float32, differentiable once.
+
+        A mask is a function of (seed, epoch, mini-batch, layer, place, vertex, column) alone: it is the same for every number of ranks and
+        threads, on every device, and whatever else is drawn. p is realised in parts of 65536.
+
+        Parameters
+        ----------
+        h : shape (m, f)
+            Rows of the first m sources, such as the destinations. Of a relation between two types, those of the destinations alone.
+        p : float
+            0 to below 1.
+        training : bool
+            False returns h itself, as for `torch.nn.functional.dropout`: give ``self.training``.
+        place : int, optional
+            Tells the dropouts of a layer apart; by default they are counted call by call. Give it where a pass is made again for its
+            gradient (`torch.utils.checkpoint`).
+
+        Raises
+        ------
+        UsageError
+            If p rounds to 0 or to 1, h has other rows, or nothing tells the block its vertices.
+
+        References
+        ----------
+        Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 2014.
+        """
+        return self._dropped(h, p, training, place, relu=False)
+
+    def dropout_relu(self, h: torch.Tensor, p: float = 0.5, training: bool = True, place: int | None = None) -> torch.Tensor:
+        """Compute ``dropout(relu(h))`` in one pass, forward and backward; see `dropout`. Without `training` it is relu."""
+        return self._dropped(h, p, training, place, relu=True)
+
+    def _dropped(self, h: torch.Tensor, p: float, training: bool, place: int | None, relu: bool) -> torch.Tensor:
+        kept_parts(p, "p")
+        if not (training and p):
+            return epilogue(h, relu=relu)
+        if self._names is None:
+            raise UsageError("dropout draws by the vertices of a mini-batch, and this block knows none; use a block of a batch")
+        if self._kind is not None and len(h) != self.num_destinations:
+            found = f"got {len(h)} rows of a relation with {self.num_destinations} destinations"
+            raise UsageError(f"dropout of a relation takes a row for each destination; {found}: use the rows of {self._kind!r}")
+        if place is None:
+            place, self._dropouts = self._dropouts, self._dropouts + 1
+        return epilogue(h, relu=relu, mask=self._names.mask(p, len(h), self._layer, place, self._kind), kernels=self._names.kernels)
+
 
 class HaloBlock(TensorBlock):
     """A layer of a pass over the whole graph: its sources are this rank's m rows, then h halo rows, which other ranks hold.
@@ -75,22 +141,33 @@ class HaloBlock(TensorBlock):
     shape (m, f); it is collective, forward and backward, and `exchanges` counts its calls.
     """
 
-    def __init__(self, edges: TensorBlock, exchange: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__(edges.block, edges.device)
-        self._edges, self._exchange, self.exchanges = edges, exchange, 0
+    def __init__(
+        self, edges: TensorBlock, exchange: Callable[[torch.Tensor], torch.Tensor], names: PassNames | None = None, layer: int = 1
+    ) -> None:
+        super().__init__(edges.block, edges.device, names, layer)
+        self._edges, self._exchange, self.exchanges = edges._edges, exchange, 0
 
     def sources(self, h: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows, then the halo rows. Collective: every rank calls it once for each layer."""
         self.exchanges += 1
         return self._exchange(h)
 
-    @property
-    def edge_index(self) -> torch.Tensor:
-        return self._edges.edge_index
 
-    @property
+class _Edges(Uncached):
+    """The edges of a block as tensors."""
+
+    def __init__(self, block: Block, device: Any) -> None:
+        self._block, self._device = block, device
+
+    @cached_property
+    def index(self) -> torch.Tensor:
+        counts = _tensor(self._block.indptr, self._device).diff()
+        destination = torch.repeat_interleave(torch.arange(self._block.num_destinations, device=self._device), counts)
+        return torch.stack([_tensor(self._block.indices, self._device).long(), destination])
+
+    @cached_property
     def weights(self) -> torch.Tensor | None:
-        return self._edges.weights
+        return None if self._block.weights is None else _tensor(self._block.weights, self._device)
 
 
 def _tensor(array: Any, device: Any) -> torch.Tensor:

@@ -112,7 +112,10 @@ class AnySampler(ABC):
             If seeds lack times, a mini-batch has more seeds than `stride`, or seeds of one tree have different times.
         """
         self.check(adjacency)
-        return self._sample(adjacency, seeds, stream, epoch)
+        sampled = self._sample(adjacency, seeds, stream, epoch)
+        for minibatch in sampled:
+            object.__setattr__(minibatch, "seed", stream.seed)  # frozen, and new
+        return sampled
 
     @abstractmethod
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:

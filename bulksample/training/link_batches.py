@@ -175,6 +175,7 @@ def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor 
     assert batch.x is not None
     model = cast(LinkModel, context.model)
     with context.compute.arithmetic():
-        z = model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
+        names = context.view.names(minibatch, context.progress.stage)
+        z = model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices), names).float()
     true, false = model.scores(z, as_index(minibatch.seed_rows))
     return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

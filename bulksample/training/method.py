@@ -306,7 +306,8 @@ def labelled_logits(context: TrainingContext, batch: StepBatch) -> Labelled | No
         return None
     assert batch.x is not None
     with context.compute.arithmetic():
-        logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
+        names = context.view.names(minibatch, context.progress.stage)
+        logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices), names).float()
     send, seed_rows = context.compute.send, as_index(minibatch.seed_rows)
     labelled, truth = torch.from_numpy(rows), torch.from_numpy(labels[rows])
     at = seed_rows[send(labelled)] if seed_rows.device == logits.device else send(seed_rows[labelled])

@@ -18,8 +18,10 @@ import torch
 
 from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat
 from ..errors import UsageError
+from ..graph import NODE
 from ..graph.minibatch import Block
 from ..nn.aggregate import SparseRows
+from ..nn.dropout import Pass, PassNames, RowNames
 from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
@@ -68,7 +70,8 @@ class HaloRows:
             weights = block.adjacency.with_values(weights).take(order).entries()
         self.structure = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
         self.block, self._on_device, self._parts = view.on_device(self.structure), view.on_device, dict[tuple[int, int, int], Block]()
-        everyone = np.concatenate([self.vertices, self.halo.vertices])
+        self._everyone = everyone = np.concatenate([self.vertices, self.halo.vertices]).astype(np.int32, copy=False)
+        self._kernels = view.kernels
         self.degrees = view.degrees(everyone)
         self.x = view.features.fetch(everyone if fetch else self.vertices)
 
@@ -76,6 +79,10 @@ class HaloRows:
     def rows(self) -> int:
         """m, the number of this rank's rows."""
         return len(self.vertices)
+
+    def names(self, named: Pass) -> PassNames:
+        """Return the names of the m + h rows in the masks of dropout of a pass."""
+        return PassNames(named, {NODE: RowNames(self._everyone)}, self._kernels)
 
     def part(self, first: int, last: int, sources: int) -> Block:
         """Return a range of this rank's rows as a block on the compute device."""
@@ -125,6 +132,7 @@ class LocalRows:
         self.edges = matrix.nnz
         self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
         self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
+        self.names = view.names
 
     def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
         """Apply one layer to all rows; nothing is exchanged."""
@@ -187,8 +195,8 @@ class FrozenInput:
         self._rows, self.x = rows, x
         self._gathered: tuple[Input, ...] | None = None
 
-    def layer(self, layer: Layer, model: Model, clean: bool = False) -> torch.Tensor:
-        """Apply the layer, and return its output for this rank's rows: shape (m, width of the output). Local.
+    def layer(self, layer: Layer, model: Model, names: PassNames | None, clean: bool = False) -> torch.Tensor:
+        """Apply the layer without its bias, and return its output for this rank's rows: shape (m, width of the output). Local.
 
         A linear layer aggregates a dense input once and touches no edge again, unless the input has dropout. With `clean`
         dropout acts on the aggregate instead of the input.
@@ -200,8 +208,8 @@ class FrozenInput:
                 with torch.no_grad():
                     sent = layer.send(self.x, rows.degrees, False)
                     self._gathered = layer.gather(rows.block, sent, self.x[here], here, rows.degrees[here])
-            return layer.mix([model.drop_input(part) for part in self._gathered])
-        x = model.drop_input(self.x)
+            return layer.mix([model.drop_input(part, names, place) for place, part in enumerate(self._gathered)])
+        x = model.drop_input(self.x, names)
         transforms = layer.transforms_first(isinstance(x, SparseRows), rows.n, rows.n, rows.edges)
         return layer.receive(rows.block, layer.send(x, rows.degrees, transforms), x[here], here, rows.degrees[here], transforms)
 
@@ -217,37 +225,39 @@ class FullGraph:
         self.rows, self.strong = rows, strong
         self.input = FrozenInput(rows, rows.x)
 
-    def __call__(self, model: Model) -> torch.Tensor:
+    def __call__(self, model: Model, named: Pass | None = None) -> torch.Tensor:
         """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective.
 
+        Dropout draws its masks by `named`, and only it needs one.
         Raises `UsageError` if a module of the user's does not ask each block after the first for its sources, once.
         """
-        if isinstance(model, OwnModel):
-            return self._own(model)
-        assert isinstance(model, Gnn)
         rows, h = self.rows, cast(Input, None)
+        names = None if named is None else rows.names(named)
+        if isinstance(model, OwnModel):
+            return self._own(model, names)
+        assert isinstance(model, Gnn)
         for i, module in enumerate(model.layers):
             layer = cast(Layer, module)
             if i == 0 and self.strong:
-                out = self.input.layer(layer, model)
+                out = self.input.layer(layer, model, names)
             else:
-                x = model.drop_input(rows.x[0 : rows.rows]) if i == 0 else h
+                x = model.drop_input(rows.x[0 : rows.rows], names) if i == 0 else h
                 transforms = self.strong and layer.transforms_first(False, rows.n, rows.n, rows.edges)
                 transforms = transforms or isinstance(x, SparseRows) or not layer.linear
                 out = rows.exchanged(layer, x, transforms, str(i))
-            h = model.between(i, out)
+            h = model.between(i, out, names, reuse=True)
         assert isinstance(h, torch.Tensor)
         return h
 
-    def _own(self, model: OwnModel) -> torch.Tensor:
+    def _own(self, model: OwnModel, names: PassNames | None) -> torch.Tensor:
         """Run a module of the user's, whose blocks exchange the halo rows of their layers."""
         rows, edges = self.rows, self._edges
         if not isinstance(rows, HaloRows):
-            return model.over(self._dense, [edges] * model.hops)
+            return model.over(self._dense, [edges.in_pass(names, i + 1) for i in range(model.hops)])
         halos = [partial(rows.with_halo, key=str(i)) for i in range(model.hops)]
-        blocks: list[TensorBlock] = [HaloBlock(edges, partial(model.exchange, halo)) for halo in halos]
+        blocks: list[TensorBlock] = [HaloBlock(edges, partial(model.exchange, halo), names, i + 1) for i, halo in enumerate(halos)]
         if self.strong:  # the input of the first layer has its halo already
-            blocks[0] = edges
+            blocks[0] = edges.in_pass(names, 1)
         logits = model.over(self._dense if self.strong else self._dense[: rows.rows], blocks)
         calls = [block.exchanges for block in blocks if isinstance(block, HaloBlock)]
         if calls != [1] * len(calls):

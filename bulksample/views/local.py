@@ -24,6 +24,7 @@ from ..graph import EDGE, NODE, Graph, Key
 from ..graph.induced import induced
 from ..local_adjacency import LocalAdjacency
 from ..nn.aggregate import SparseRows
+from ..nn.dropout import Pass
 from ..nn.layers import Input
 from ..nn.model import Model
 from ..sparse import CSR, row_pointers
@@ -56,7 +57,7 @@ def allgather_degrees(rows: BlockRows) -> np.ndarray:
     return np.asarray(by_row[layout.places(np.arange(layout.n, dtype=np.int32))])
 
 
-Pass = Callable[[Model], torch.Tensor]  # of a model over all rows of a part; returns their outputs
+FullPass = Callable[[Model, Pass], torch.Tensor]  # of a model over all rows of a part, by a name for its masks; returns their outputs
 
 
 class PartRelation(NamedTuple):
@@ -87,7 +88,7 @@ class LocalPart:
         """The number of edges of all relations."""
         return sum(matrix.nnz for _, matrix, _ in self.relations)
 
-    def full_pass(self, strong: bool = True) -> Pass:
+    def full_pass(self, strong: bool = True) -> FullPass:
         """Return a pass of a model over all rows, which exchanges nothing; see `FullGraph`."""
         return FullGraph(LocalRows(self.view, self.relations[0].matrix), strong)
 
@@ -100,7 +101,7 @@ def local_part(whole: View, vertices: np.ndarray, rows: int, matrix: CSR, x: Inp
     made = View(
         whole.name, whole.fingerprint, LocalAdjacency(matrix, whole.adjacency.backend), features,
         Targets(seeds, whole.labels[is_seed], whole.num_classes), whole.share,
-        {name: size + more[name] for name, size in whole.memory.items()}, whole=whole,
+        {name: size + more[name] for name, size in whole.memory.items()}, whole=whole, origin={NODE: vertices},
     )  # fmt: skip
     if whole.all_degrees is not None:
         made.all_degrees = whole.all_degrees[torch.from_numpy(vertices.astype(np.int64))]

@@ -21,10 +21,11 @@ from ..graph import Graph
 from ..graph.induced import by_type, induced
 from ..graph.minibatch import Block, LayerBlocks
 from ..local_adjacency import LocalAdjacency
+from ..nn.dropout import Pass
 from ..nn.layers import Input
 from ..nn.model import Model
 from ..nn.relational import RelationalGnn
-from .local import LocalPart, PartRelation, Pass, VisibleParts, stored
+from .local import FullPass, LocalPart, PartRelation, VisibleParts, stored
 from .seed_times import SeedTimes
 from .type_features import TypeFeatures, whole_features
 from .type_view import TypeTargets, type_targets, type_view
@@ -37,7 +38,7 @@ class TypePart(LocalPart):
     Its `vertices` are those of the whole graph in the numbering of all types, ascending; `rows` of them have their edges.
     """
 
-    def full_pass(self, strong: bool = True, weights: Sequence[np.ndarray] | None = None) -> Pass:
+    def full_pass(self, strong: bool = True, weights: Sequence[np.ndarray] | None = None) -> FullPass:
         """Return a pass of a model over all rows, every layer by all edges; it returns the outputs of the target type.
 
         `weights`, float32 of the edges of each relation, replace those of its mean; `strong`, that of `FullGraph`, changes nothing.
@@ -48,12 +49,12 @@ class TypePart(LocalPart):
             blocks[key] = self.view.on_device(Block(matrix.indptr, matrix.indices, means, matrix.shape[1]))
         counts = {kind.name: kind.count for kind in targets.graph.types}
         x = self.view.features.fetch({name: np.arange(count, dtype=np.int32) for name, count in counts.items()})
-        return partial(_outputs, LayerBlocks(blocks, counts), x)
+        return partial(_outputs, LayerBlocks(blocks, counts), x, self.view)
 
 
-def _outputs(layer: LayerBlocks, x: Mapping[str, Input], model: Model) -> torch.Tensor:
+def _outputs(layer: LayerBlocks, x: Mapping[str, Input], view: View, model: Model, named: Pass) -> torch.Tensor:
     """Return the outputs of a model whose layers all take the same edges."""
-    outputs: torch.Tensor = model([layer] * len(cast(RelationalGnn, model).layers), x)
+    outputs: torch.Tensor = model([layer] * len(cast(RelationalGnn, model).layers), x, names=view.names(named))
     return outputs
 
 
@@ -87,7 +88,7 @@ def start_part(whole: View, graph: Graph, vertices: np.ndarray, drawing: np.ndar
         made = type_view(of_part, LocalAdjacency(graph, whole.adjacency.backend, by_type=True), features, SerialComm(), whole.fingerprint)
         made.memory = {name: size + made.memory.get(name, 0) for name, size in whole.memory.items()}
         made.memory["replicated"] += vertices.nbytes + sum(one.nbytes for one in degrees)
-        made.share, made.whole = whole.share, whole
+        made.share, made.whole, made.origin = whole.share, whole, inside
         return TypePart(made, vertices, int(np.count_nonzero(drawing)), relations)
 
     return wait

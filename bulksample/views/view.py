@@ -11,7 +11,7 @@ The functions that choose the parts are `whole_view`, `feature_block_view`, `blo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,8 +26,9 @@ from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
 from ..graph import Graph
 from ..graph.labels import as_numbers, without_label
-from ..graph.minibatch import Block
+from ..graph.minibatch import Block, MiniBatch
 from ..loading.loader import BulkLoader
+from ..nn.dropout import Kernels, Pass, PassNames, RowNames
 from ..nn.relational import Schema
 from ..samplers import Sampler
 from ..samplers.time_rule import TimeRule
@@ -97,6 +98,8 @@ class View:
     stream_sync: StreamSync = field(default_factory=StreamSync)
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))  # of `degrees` and of fetched features
     block_mover: Callable[[Block], Block] | None = None  # copies a block to that device; None on a CPU
+    origin: Mapping[str, np.ndarray] | None = None  # of a part: the vertex of the whole graph in each row, by type
+    kernels: Kernels | None = None  # of the device, for dropout; None on a CPU
 
     @property
     def seeds(self) -> np.ndarray:
@@ -138,6 +141,16 @@ class View:
     def on_device(self, block: Block) -> Block:
         """Return the block on the device of this view."""
         return block if self.block_mover is None else self.block_mover(block)
+
+    def names(self, named: MiniBatch | Pass, stage: int = 0) -> PassNames:
+        """Return the names of the rows of a mini-batch, or of all rows of a part, in the masks of dropout: vertices of the whole graph."""
+        if isinstance(named, Pass):
+            assert self.origin is not None
+            return PassNames(named, {kind: RowNames(vertices) for kind, vertices in self.origin.items()}, self.kernels)
+        rows = {kind: RowNames(part.vertices, part.trees) for kind, part in named.rows.items()}
+        if self.origin is not None:
+            rows = {kind: RowNames(self.origin[kind][of_part.vertices], of_part.trees) for kind, of_part in rows.items()}
+        return PassNames(Pass(named.seed, named.epoch, named.id, stage), rows, self.kernels)
 
     def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return (weighted) degrees in the whole graph: float32; zeros if the model does not use degrees."""

@@ -9,7 +9,9 @@ from oracles import dense_block
 from test_aggregate import random_block
 
 from bulksample import Block, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
+from bulksample.graph import NODE
 from bulksample.nn.aggregate import SparseRows
+from bulksample.nn.dropout import Pass, PassNames, RowNames
 from bulksample.nn.layers import GatLayer, GcnLayer, PoolLayer, SageLayer, VertexLayer
 from bulksample.nn.model import BatchNorm, Gnn
 from bulksample.views.features import Features
@@ -153,19 +155,21 @@ def test_dropout_of_sparse_inputs_acts_on_stored_values():
     rows = random_block(200, 50, weighted=True)
     sparse = SparseRows(rows.indptr, rows.indices, rows.weights, 50)
     model = Gnn("sage", [50, 4, 2], input_dropout=0.5, seed=1).train()
-    dropped = model.drop_input(sparse).weights
+    names = PassNames(Pass(seed=1), {NODE: RowNames(np.arange(200, dtype=np.int32))})
+    dropped = model.drop_input(sparse, names).weights
     kept = dropped != 0
     assert 0.4 < kept.mean() < 0.6
     np.testing.assert_allclose(dropped[kept], 2 * rows.weights[kept], rtol=1e-6)
-    assert model.eval().drop_input(sparse) is sparse
+    assert model.eval().drop_input(sparse, names) is sparse
 
 
 def test_layer_norm_follows_only_hidden_layers():
     model = Gnn("gat", [4, 3, 3, 2], heads=2, layer_norm=True, average_heads=True)
     assert [norm.normalized_shape for norm in model.norms] == [(3,), (3,)]
-    h = torch.randn(5, 3)
-    torch.testing.assert_close(model.between(0, h), F.elu(F.layer_norm(h, (3,))))
-    assert model.between(2, h) is h
+    h, bias = torch.randn(5, 3), torch.randn(3)
+    model.layers[0].bias.data, model.layers[2].bias.data = bias, bias[:2]
+    torch.testing.assert_close(model.between(0, h), F.elu(F.layer_norm(h + bias, (3,))))
+    torch.testing.assert_close(model.between(2, h[:, :2]), h[:, :2] + bias[:2])
 
 
 def test_batch_norm_of_one_row_uses_its_running_statistics():

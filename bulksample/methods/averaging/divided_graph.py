@@ -14,8 +14,8 @@ import numpy as np
 from ...config.train import TrainOptions
 from ...data.link_examples import LinkExamples
 from ...distributed.comm.threads import SerialComm
-from ...graph import Graph, VertexType
-from ...graph.induced import induced
+from ...graph import NODE, Graph, VertexType
+from ...graph.induced import by_type, induced
 from ...local_adjacency import LocalAdjacency, union_of
 from ...sparse import CSR
 from ...training.link_batches import without_labels
@@ -62,13 +62,19 @@ class DividedGraph(ABC):
     def _view(self, graph: Graph, split: str) -> View:
         """Return a view of the graph or of a part of it, which trains on a split."""
 
+    @abstractmethod
+    def _origin(self, vertices: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the vertices of a part by type, ascending."""
+
     def whole_view(self) -> View:
         """Return a view of the whole graph, which `load` has opened."""
         return self._view(self._graph, self.split)
 
     def part_view(self, vertices: np.ndarray, split: str) -> View:
         """Return a view of the subgraph induced by some vertices, ascending, which trains on a split of them."""
-        return self._view(self._part(vertices), split)
+        view = self._view(self._part(vertices), split)
+        view.origin = self._origin(vertices)
+        return view
 
 
 def divided_graph(config: TrainOptions, request: ViewRequest) -> DividedGraph:
@@ -95,6 +101,9 @@ class _OneType(DividedGraph):
         if self._links:
             return len(LinkExamples.of(Graph(local_graph(vertices, self.adjacency.take(vertices), 0)[1])).edges)
         return len(np.intersect1d(self._graph.seeds(self.split), vertices))
+
+    def _origin(self, vertices: np.ndarray) -> dict[str, np.ndarray]:
+        return {NODE: vertices}
 
     def _part(self, vertices: np.ndarray) -> Graph:
         return part_of(self._request.source, vertices, self._config.label, self._config.target)
@@ -148,6 +157,9 @@ class _Relations(DividedGraph):
             part = self._part(vertices)
             return len(LinkExamples(part, part.relation(self._links.relation), self._rule is not None).edges)
         return len(np.intersect1d(self._seeds, vertices))
+
+    def _origin(self, vertices: np.ndarray) -> dict[str, np.ndarray]:
+        return by_type(self._graph, vertices)
 
     def _part(self, vertices: np.ndarray) -> Graph:
         return induced(self._graph, vertices)

@@ -47,9 +47,9 @@ from ...nn.losses import label_shares, seed_losses
 from ...rng import Substream
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
-from ...training.loaders import IsolatedBatches, equal_steps, part_loader
+from ...training.loaders import PART_SEED, IsolatedBatches, equal_steps, part_loader
 from ...training.method import Labelled, labelled_logits
-from ...views.local import LocalPart, Pass, VisibleParts
+from ...views.local import FullPass, LocalPart, VisibleParts
 from ..config import TrainConfig
 from ..full import require_single_precision
 from ..part_method import PartMethod
@@ -67,7 +67,7 @@ class Grappa(PartMethod):
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
         self._coming: tuple[int, Callable[[], LocalPart]] | None = None  # a later super-epoch, and what waits for its view
-        self._pass: Pass | None = None  # the pass over all rows of the view
+        self._pass: FullPass | None = None  # the pass over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # over all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
         self.samples = not config.full_graph
@@ -223,7 +223,7 @@ class Grappa(PartMethod):
         if not len(rows):
             return None
         assert self._pass is not None
-        logits = self._pass(context.model)
+        logits = self._pass(context.model, context.whole_pass(PART_SEED * self.comm.rank))
         at, truth = view.seeds[rows].astype(np.int64), torch.from_numpy(as_numbers(view.labels[rows]))
         return Labelled(logits[context.compute.send(torch.from_numpy(at))], context.compute.send(truth), rows, truth)
 

@@ -35,6 +35,7 @@ from ...distributed.matrix.placement import Placement
 from ...errors import UsageError
 from ...evaluation.evaluate import accuracies, score_logits, scored_masks
 from ...nn.aggregate import SparseRows
+from ...nn.dropout import PassNames, epilogue
 from ...nn.layers import Layer
 from ...nn.model import Gnn, Model, check_heads, evaluation_mode
 from ...training.context import TrainingContext
@@ -106,13 +107,13 @@ class RETEXO(FullGraphMethod):
     def _after(self, part: SingleLayerModel) -> FrozenInput:
         """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
         with evaluation_mode(part):
-            rows = self.export(part, part.rows(self.input))
+            rows = self.export(part, part.rows(self.input, None))
         halo = self.rows.halo.start(rows.contiguous().cpu().numpy(), MessageFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([rows, torch.from_numpy(halo).to(rows.device)]))
 
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         """Return the rows that the next stage is trained on."""
-        return part.hidden(z)
+        return part.exported(z)
 
     def end_stage(self, context: TrainingContext, stage: int) -> None:
         weights_of_rank_0(context.model, context.comm)
@@ -130,7 +131,7 @@ class RETEXO(FullGraphMethod):
     def logits(self, context: TrainingContext) -> torch.Tensor:
         if isinstance(context.model, Gnn):
             return super().logits(context)
-        logits: torch.Tensor = context.model(self.input)
+        logits: torch.Tensor = context.model(self.input, self.rows.names(context.whole_pass()))
         return logits
 
     def evaluate(self, context: TrainingContext) -> dict[str, float]:
@@ -208,21 +209,30 @@ class SingleLayerModel(Model):
         self.activation, self.generator = activation, generator
         self.input_dropout, self.dropout = input_dropout, dropout
 
-    def forward(self, x: FrozenInput) -> torch.Tensor:
-        """Compute the logits of this rank's rows: shape (m, classes). Local."""
-        return self.logits(self.rows(x))
+    def forward(self, x: FrozenInput, names: PassNames | None) -> torch.Tensor:
+        """Compute the logits of this rank's rows: shape (m, classes). Local. Dropout draws by the names of the rows."""
+        return self.logits(self.rows(x, names), names)
 
-    def rows(self, x: FrozenInput) -> torch.Tensor:
-        """Compute z of this rank's rows: shape (m, width of the layer). Local."""
-        return x.layer(self.layer, self, clean=True)
+    def rows(self, x: FrozenInput, names: PassNames | None) -> torch.Tensor:
+        """Compute z of this rank's rows, without the bias of the layer: shape (m, width of the layer). Local."""
+        return x.layer(self.layer, self, names, clean=True)
 
-    def hidden(self, z: torch.Tensor) -> torch.Tensor:
+    def exported(self, z: torch.Tensor) -> torch.Tensor:
         """Compute h, the input of the next layer of a network, from z."""
-        return self.activation(z if self.norm is None else self.norm(z))
+        return self._dropped(z, 0.0, None)
 
-    def logits(self, z: torch.Tensor) -> torch.Tensor:
+    def logits(self, z: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
         """Compute the logits from z."""
-        return z if self.head is None else self.head(self.drop(self.hidden(z), self.dropout))
+        if self.head is None:
+            return epilogue(z, self.layer.bias)
+        logits: torch.Tensor = self.head(self._dropped(z, self.dropout, names))
+        return logits
+
+    def _dropped(self, z: torch.Tensor, p: float, names: PassNames | None) -> torch.Tensor:
+        """Compute h with dropout."""
+        if self.norm is None:
+            return self.hidden(z, self.layer.bias, p, names, 1)
+        return self.hidden(self.norm(epilogue(z, self.layer.bias)), None, p, names, 1)
 
 
 def head(width: int, classes: int, generator: torch.Generator, bias: bool = True) -> nn.Linear:

@@ -1,0 +1,207 @@
+"""Dropout by names: masks of blocks and models equal plain Python's Philox, and gradients torch's of the same formula."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from communities import community_graph
+
+import bulksample as bs
+from bulksample import UsageError
+from bulksample.backends.dropout import kept_parts
+from bulksample.graph import NODE
+from bulksample.nn.dropout import HostKernels, Kernels, Pass, PassNames, RowNames, epilogue
+from bulksample.nn.model import Gnn
+
+SEED, EPOCH, MINIBATCH, DROPOUT = 2**63 + 11, 3, 2**31 + 7, 12  # the purpose, in the upper four bits of the last word of a counter
+
+
+def philox(counter, key):
+    """Philox4x32-10 in plain integers."""
+    c, k = list(counter), [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [second >> 32 ^ c[1] ^ k[0], second & 0xFFFFFFFF, first >> 32 ^ c[3] ^ k[1], first & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def kept(p, vertices, width, layer, place=0, kind=0, stage=0, seed=SEED, epoch=EPOCH, minibatch=MINIBATCH, trees=None):
+    """Which numbers of rows are kept, one by one: bool, shape (rows, width)."""
+    low, high, *_ = philox((layer << 24 | place << 16 | kind, 0, stage, DROPOUT << 28 | epoch), seed)
+    parts, made = round((1 - p) * 65536), []
+    for row, vertex in enumerate(vertices.tolist()):
+        for column in range(width):
+            words = philox((column // 8, vertex, minibatch, 0 if trees is None else trees[row]), high << 32 | low)
+            made.append((words[column % 8 // 2] >> 16 * (column % 2) & 0xFFFF) < parts)
+    return torch.tensor(made).reshape(len(vertices), width)
+
+
+def names(vertices, trees=None, kernels=None, **fields):
+    rows = RowNames(np.asarray(vertices, np.int32), None if trees is None else np.asarray(trees, np.int32))
+    return PassNames(Pass(**{"seed": SEED, "epoch": EPOCH, "minibatch": MINIBATCH, **fields}), {NODE: rows}, kernels)
+
+
+VERTICES = np.array([5, 0, 2**31 - 1, 17, 3, 400, 12])
+
+
+@pytest.mark.parametrize("kernels", [HostKernels(), Kernels()], ids=["native", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("relu", "bias"), [(True, True), (True, False), (False, True), (False, False)])
+def test_the_pass_and_its_gradient_are_those_of_the_formula(kernels, dtype, relu, bias):
+    p, width = 0.3, 11
+    rng = torch.Generator().manual_seed(0)
+    z, grad = (torch.randn(7, width, dtype=dtype, generator=rng) for _ in range(2))
+    b = torch.randn(width, dtype=dtype, generator=rng) if bias else None
+    keep, scale = kept(p, VERTICES, width, 2, 1, trees=range(7)), 65536 / round(0.7 * 65536)
+    found, expected = [], []
+    for results, compute in (
+        (found, lambda z, b: epilogue(z, b, relu, names(VERTICES, range(7)).mask(p, 7, 2, 1), kernels)),
+        (expected, lambda z, b: (F.relu(z if b is None else z + b) if relu else z if b is None else z + b) * keep * scale),
+    ):
+        given = [None if one is None else one.clone().requires_grad_() for one in (z, b)]
+        y = compute(*given)
+        y.backward(grad)
+        results += [y.detach(), *(one.grad for one in given if one is not None)]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.dtype == dtype
+
+
+def test_half_precision_is_computed_in_single():
+    z = torch.randn(7, 9).bfloat16().requires_grad_()
+    y = epilogue(z, relu=True)
+    y.sum().backward()
+    assert (y.dtype, z.grad.dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(y, F.relu(z.float()))
+
+
+def test_memory_is_reused_only_if_asked_and_saved_rows_are_watched():
+    z = torch.randn(7, 16)
+    assert epilogue(z.clone(), relu=True).data_ptr() != z.data_ptr()
+    taken = z.clone()
+    assert epilogue(taken, torch.ones(16), relu=True, reuse=True).data_ptr() == taken.data_ptr()
+    assert epilogue(z[:, ::2], relu=True, reuse=True).data_ptr() != z.data_ptr()
+    y = epilogue(z.clone().requires_grad_(), relu=True)
+    y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        z = z.requires_grad_()
+        (slope,) = torch.autograd.grad(epilogue(z, relu=True).square().sum(), z, create_graph=True)
+        slope.sum().backward()
+
+
+def test_not_a_number_passes_forward_and_backward():
+    z = torch.tensor([[float("nan"), 1.0, -1.0]], requires_grad=True)
+    y = epilogue(z, relu=True)
+    assert y.isnan().tolist() == [[True, False, False]]
+    y.backward(torch.tensor([[float("nan"), 2.0, 3.0]]))
+    torch.testing.assert_close(z.grad, torch.tensor([[float("nan"), 2.0, 0.0]]), equal_nan=True)
+
+
+def loader(**options):
+    graph = community_graph(n=120, classes=3, width=10, seed=2)
+    return bs.Loader(graph, sampler="sage", fanouts=(4, 3), batch_size=20, seeds="all", seed=SEED, **options)
+
+
+def test_a_block_draws_by_its_vertices():
+    batch = next(iter(loader()))
+    vertices, (first, last) = batch.vertices.numpy(), batch.blocks
+    for block, layer in ((first, 1), (last, 2)):
+        h = torch.randn(block.num_sources, 5)
+        keep = kept(0.25, vertices[: len(h)], 5, layer, epoch=batch.epoch, minibatch=batch.id)
+        torch.testing.assert_close(block.dropout(h, 0.25), h * keep * (65536 / 49152))
+        again = kept(0.25, vertices[: len(h)], 5, layer, place=1, epoch=batch.epoch, minibatch=batch.id)
+        torch.testing.assert_close(block.dropout_relu(h, 0.25), F.relu(h) * again * (65536 / 49152))  # the second of the block
+        torch.testing.assert_close(block.dropout(h, 0.25, place=0), h * keep * (65536 / 49152))
+        few = block.dropout(h[: block.num_destinations], 0.25, place=0)
+        torch.testing.assert_close(few, (h * keep * (65536 / 49152))[: block.num_destinations])
+        torch.testing.assert_close(block.dropout_relu(h, 0.5, training=False), F.relu(h))
+        assert block.dropout(h, 0.5, training=False) is h
+        assert block.dropout(h, 0.0) is h
+
+
+def test_masks_of_a_loader_are_those_of_every_epoch_seed_and_mini_batch():
+    h, drawn = torch.ones(20, 64), set()
+    for seed in (1, 2):
+        graph = community_graph(n=120, classes=3, width=10, seed=2)
+        for _ in range(2):
+            again = bs.Loader(graph, sampler="sage", fanouts=(4, 3), batch_size=20, seeds="all", seed=seed, shuffle=False)
+            masks = [batch.blocks[1].dropout(h).numpy().tobytes() for _ in range(2) for batch in again]
+            drawn |= set(masks)
+        assert len(masks) == 12
+    assert len(drawn) == 24  # the second loader of a seed draws as the first
+
+
+def test_relations_draw_by_type():
+    paper, author = bs.VertexType("paper", 40), bs.VertexType("author", 40)
+    rng = np.random.default_rng(0)
+    ends = lambda: (rng.integers(0, 40, 200), rng.integers(0, 40, 200))  # noqa: E731
+    relations = [bs.relation_from_edges(author, "writes", paper, *ends()), bs.relation_from_edges(paper, "by", author, *ends())]
+    graph = bs.Graph.of([paper, author], relations, "typed")
+    batch = next(iter(bs.Loader(graph, "sage", (3, 3), seeds=("paper", np.arange(10)), batch_size=10, seed=SEED)))
+    blocks = batch.blocks[0]
+    for kind, (key, name) in enumerate(((("author", "writes", "paper"), "paper"), (("paper", "by", "author"), "author"))):
+        block = blocks[key]
+        rows = batch.vertices[name].numpy()[: block.num_destinations]
+        h = torch.randn(len(rows), 9)
+        keep = kept(0.5, rows, 9, 1, kind=kind, epoch=batch.epoch, minibatch=batch.id)
+        torch.testing.assert_close(block.dropout(h), h * keep * 2)
+        with pytest.raises(UsageError, match="a row for each destination"):
+            block.dropout(torch.randn(len(rows) + 1, 9))
+
+
+def test_what_cannot_be_dropped_is_refused():
+    batch = next(iter(loader()))
+    block, h = batch.blocks[1], torch.ones(batch.blocks[1].num_destinations, 4)
+    for p in (1, 1.0, -0.1, float("nan"), True, "x", 1e-6, 1 - 1e-6):
+        with pytest.raises(UsageError, match="p"):
+            block.dropout(h, p)
+    with pytest.raises(UsageError, match=r"got \d+ rows, of \d+ vertices"):
+        block.dropout(torch.ones(len(batch.vertices) + 1, 4))
+    with pytest.raises(UsageError, match="this block knows none"):
+        type(block)(block.block, "cpu").dropout(h)
+    assert kept_parts(0.5) == 32768
+    numpy_batch = next(iter(loader(out="numpy")))
+    assert not hasattr(numpy_batch.blocks[0], "dropout")
+
+
+def test_a_pass_without_names_is_refused():
+    batch = next(iter(loader()))
+    model = Gnn("sage", [10, 6, 3], dropout=0.5)
+    blocks, degrees = batch.minibatch.blocks, torch.zeros(len(batch.vertices))
+    with pytest.raises(UsageError, match="names=PassNames.of"):
+        model(blocks, batch.x, degrees)
+    assert model.eval()(blocks, batch.x, degrees).shape == (20, 3)
+    model.train()
+    first, second = (model(blocks, batch.x, degrees, PassNames.of(batch.minibatch)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "sage-pool"])
+def test_a_model_equals_the_same_in_plain_torch(name, norm):
+    """One layer after another with torch's operations and masks of plain Python, forward and backward, in float64's accuracy."""
+    batch = next(iter(loader()))
+    model = Gnn(name, [10, 8, 3], dropout=0.3, input_dropout=0.2, batch_norm=norm == "batch", layer_norm=norm == "layer", heads=2, seed=1)
+    for parameter in model.parameters():  # biases are zero at first
+        parameter.data.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.1)
+    blocks, degrees, vertices = batch.minibatch.blocks, torch.arange(len(batch.vertices)) % 5 + 1.0, batch.vertices.numpy()
+    plain = copy.deepcopy(model)
+    logits = model(blocks, batch.x, degrees, PassNames.of(batch.minibatch))
+
+    where = {"epoch": batch.epoch, "minibatch": batch.id}
+    x = batch.x * kept(0.2, vertices, 10, 0, **where) * (65536 / round(0.8 * 65536))
+    h = plain.layers[0](blocks[0], x, degrees)
+    h = plain.norms[0](h) if norm != "none" else h
+    h = (F.elu if name == "gat" else F.relu)(h)
+    h = h * kept(0.3, vertices[: len(h)], 8, 1, **where) * (65536 / round(0.7 * 65536))
+    expected = plain.layers[1](blocks[1], h, degrees[: len(h)])
+    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    for one in (logits, expected):
+        one.square().sum().backward()
+    for (which, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-4, msg=lambda text, which=which: f"{which}: {text}")
