@@ -90,7 +90,8 @@ def epilogue_gradient(grad: np.ndarray, y: np.ndarray | None, mask: Mask | None,
 def drop_entries(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
     """Compute the entries as `Backend.drop_entries` defines."""
     row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    words = philox(counters(indices // LANES, mask.vertices[row], mask.minibatch, mask.tree_of_row[row]), mask.key)
+    trees = mask.tree_of_row[row]
+    words = philox(counters(indices // LANES, mask.vertices[row], mask.minibatch, trees), mask.key)
     halves = np.take_along_axis(_halves(words), (indices % LANES)[:, None].astype(np.int64), axis=1)[:, 0]
     return _masked(values, halves < mask.kept, mask)
 

@@ -80,7 +80,7 @@ class Model(nn.Module):
             return epilogue(x, mask=mask, kernels=names.kernels)
         return names.kernels.drop_entries(x.packed(), mask)
 
-    def hidden(
+    def activated(
         self, z: torch.Tensor, bias: torch.Tensor | None, p: float, names: PassNames | None, layer: int, kind: str | None = None,
         reuse: bool = False,
     ) -> torch.Tensor:  # fmt: skip
@@ -188,7 +188,7 @@ class Gnn(Model):
             return epilogue(z, bias, reuse=reuse)
         if len(self.norms):
             z, bias = self.norms[i](epilogue(z, bias, reuse=reuse)), None
-        return self.hidden(z, bias, self.dropout, names, i + 1, reuse=reuse)
+        return self.activated(z, bias, self.dropout, names, i + 1, reuse=reuse)
 
     def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:
         if name == "gat":

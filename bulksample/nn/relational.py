@@ -253,7 +253,7 @@ class RelationalGnn(Model):
             if i < len(self.layers) - 1:
                 if len(self.norms):
                     h, bias = cast(nn.ModuleList, self.norms[i])[place](epilogue(h, bias, reuse=True)), None
-                rows[name] = self.hidden(h, bias, self.dropout, names, i + 1, name, reuse=True)
+                rows[name] = self.activated(h, bias, self.dropout, names, i + 1, name, reuse=True)
             else:
                 rows[name] = epilogue(h, bias, reuse=True)
         return rows

@@ -60,6 +60,7 @@ def test_mini_batches_are_scored_in_bulks(folder, fanouts, k):
 
     def both(comm):
         _, _, trainer = run(folder, comm, graph="partitioned", epochs=0)
+        trainer.model.eval()
         view, scoring = trainer.context.view, BatchScoring(Sage(fanouts), 10, seed=3)
         vertices = np.arange(60)
         logits_by_batches(trainer.model, view, comm, vertices, scoring)  # opens the rows

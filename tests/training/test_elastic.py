@@ -144,7 +144,7 @@ def test_a_method_that_keeps_parts_on_ranks_is_refused_by_name(folder, tmp_path,
 
 
 def test_the_whole_graph_goes_on_within_rounding(folder, tmp_path):
-    asked = {"method": "full", "dropout": 0.0, "batch_norm": False}
+    asked = {"method": "full", "batch_norm": False}
     whole = on_threads(2, lambda comm: trained(folder, comm, **asked))[0]
     on_threads(2, lambda comm: trained(folder, comm, **asked | {"epochs": 2, "checkpoint": str(tmp_path)}))
     rest = on_threads(3, lambda comm: trained(folder, comm, **asked, checkpoint=str(tmp_path), resume="auto"))[0]

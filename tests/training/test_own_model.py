@@ -62,10 +62,11 @@ def one_column_short(features, outputs):
 
 
 class PlainSage(torch.nn.Module):
-    """The formula of the model "sage" in plain torch, with the weights of a `Gnn` in their order."""
+    """The formula of the model "sage" in plain torch, with the weights of a `Gnn` in their order; dropout by the blocks."""
 
     def __init__(self, gnn):
         super().__init__()
+        self.p = gnn.dropout
         self.weights = torch.nn.ParameterList(parameter.detach().clone() for parameter in gnn.parameters())
 
     def forward(self, x, blocks):
@@ -75,7 +76,7 @@ class PlainSage(torch.nn.Module):
             counts = torch.zeros(block.num_destinations).index_add(0, destination, torch.ones(len(destination)))
             sums = torch.zeros(block.num_destinations, x.shape[1]).index_add(0, destination, x[source])
             x = x[: block.num_destinations] @ own + sums / counts.clamp(min=1)[:, None] @ mean + bias
-            x = x if i == len(layers) - 1 else x.relu()
+            x = x if i == len(layers) - 1 else block.dropout_relu(x, self.p, self.training)
         return x
 
 
@@ -109,7 +110,8 @@ def factories(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "p"), [("sync", 1), ("sync", 2), *((name, 2) for name in METHODS if name != "sync")])
 def test_it_trains_like_the_same_formula_in_our_layers(folder, name, p):
-    gnn = Gnn("sage", [8, 8, 3], seed=3)
+    """Also its masks are those of ours: a block names its vertices, and the layer after which it drops."""
+    gnn = Gnn("sage", [8, 8, 3], dropout=0.4, seed=3)
     options = {"method": name.partition(" ")[0], **METHODS[name], **({"graph": "partitioned"} if name == "sync" and p > 1 else {})}
     ours = on_threads(p, lambda comm: trained(folder / "plain", comm, deepcopy(gnn), **options))[0]
     plain = on_threads(p, lambda comm: trained(folder / "plain", comm, PlainSage(gnn), **options))[0]

@@ -1,4 +1,4 @@
-"""Random words of the model: each rank, epoch and step has its own, and dropout is drawn by them."""
+"""Random words of the model: each rank, epoch and step has its own, by which modules of a user's draw; each part samples by its own."""
 
 from communities import community_graph
 
@@ -25,7 +25,7 @@ def word(draw, rank, epoch, step):
     return high << 32 | low
 
 
-def test_every_rank_and_step_draws_dropout_by_a_word_of_its_own():
+def test_the_generator_of_every_rank_and_step_has_a_word_of_its_own():
     graph = community_graph(n=200)
     options = {"fanouts": (3, 3), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "seed": SEED, "dropout": 0.5}
 

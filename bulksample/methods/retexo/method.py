@@ -107,13 +107,13 @@ class RETEXO(FullGraphMethod):
     def _after(self, part: SingleLayerModel) -> FrozenInput:
         """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
         with evaluation_mode(part):
-            rows = self.export(part, part.rows(self.input, None))
+            rows = self.export(part, part.rows(self.input))
         halo = self.rows.halo.start(rows.contiguous().cpu().numpy(), MessageFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([rows, torch.from_numpy(halo).to(rows.device)]))
 
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         """Return the rows that the next stage is trained on."""
-        return part.exported(z)
+        return part.hidden(z)
 
     def end_stage(self, context: TrainingContext, stage: int) -> None:
         weights_of_rank_0(context.model, context.comm)
@@ -209,15 +209,15 @@ class SingleLayerModel(Model):
         self.activation, self.generator = activation, generator
         self.input_dropout, self.dropout = input_dropout, dropout
 
-    def forward(self, x: FrozenInput, names: PassNames | None) -> torch.Tensor:
+    def forward(self, x: FrozenInput, names: PassNames | None = None) -> torch.Tensor:
         """Compute the logits of this rank's rows: shape (m, classes). Local. Dropout draws by the names of the rows."""
         return self.logits(self.rows(x, names), names)
 
-    def rows(self, x: FrozenInput, names: PassNames | None) -> torch.Tensor:
+    def rows(self, x: FrozenInput, names: PassNames | None = None) -> torch.Tensor:
         """Compute z of this rank's rows, without the bias of the layer: shape (m, width of the layer). Local."""
         return x.layer(self.layer, self, names, clean=True)
 
-    def exported(self, z: torch.Tensor) -> torch.Tensor:
+    def hidden(self, z: torch.Tensor) -> torch.Tensor:
         """Compute h, the input of the next layer of a network, from z."""
         return self._dropped(z, 0.0, None)
 
@@ -231,8 +231,8 @@ class SingleLayerModel(Model):
     def _dropped(self, z: torch.Tensor, p: float, names: PassNames | None) -> torch.Tensor:
         """Compute h with dropout."""
         if self.norm is None:
-            return self.hidden(z, self.layer.bias, p, names, 1)
-        return self.hidden(self.norm(epilogue(z, self.layer.bias)), None, p, names, 1)
+            return self.activated(z, self.layer.bias, p, names, 1)
+        return self.activated(self.norm(epilogue(z, self.layer.bias)), None, p, names, 1)
 
 
 def head(width: int, classes: int, generator: torch.Generator, bias: bool = True) -> nn.Linear:
