@@ -45,7 +45,7 @@ class Purpose(IntEnum):
     LABOR = 3  # the same with the row left out
     LAYER = 4  # layer-wise draws: a key per (mini-batch, vertex)
     GENERATE = 5  # synthetic graphs, partitions, and the draws of training methods
-    TRAIN = 6  # initial weights and dropout of a step
+    TRAIN = 6  # initial weights, and the seeds of modules of a user's
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
     WIDTH = 8  # random bit widths of messages
     NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph

@@ -190,7 +190,8 @@ def _masked(values: torch.Tensor, mask: Mask) -> torch.Tensor:
 
 def _words_of(names: Any, device: torch.device) -> torch.Tensor:
     """Return names as 32-bit words: int64 on a device."""
-    return torch.as_tensor(np.asarray(names) if not isinstance(names, torch.Tensor) else names).to(device).long() & 0xFFFFFFFF
+    words = names if isinstance(names, torch.Tensor) else torch.from_numpy(np.array(names))  # a copy: the array may be read-only
+    return words.to(device).long() & 0xFFFFFFFF
 
 
 def _halves(index: torch.Tensor, vertices: torch.Tensor, trees: torch.Tensor | int, mask: Mask) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..backends.dropout import Mask
+from ..backends.dropout import Mask, kept_parts
 from ..config import MODELS
 from ..errors import UsageError
 from ..graph.minibatch import Block
@@ -123,7 +123,7 @@ class Gnn(Model):
     Raises
     ------
     UsageError
-        If the name is unknown, or a hidden width is not a multiple of `heads`.
+        If the name is unknown, a hidden width is not a multiple of `heads`, or dropout is refused by `kept_parts`.
     """
 
     def __init__(
@@ -144,6 +144,8 @@ class Gnn(Model):
         )
         norm = nn.LayerNorm if layer_norm else BatchNorm
         self.norms = nn.ModuleList(norm(width) for width in widths[1:-1] if batch_norm or layer_norm)
+        for option, p in (("dropout", dropout), ("input_dropout", input_dropout)):
+            kept_parts(p, option)
         self.dropout, self.input_dropout = dropout, input_dropout
         self.activation = F.elu if name == "gat" else F.relu
 

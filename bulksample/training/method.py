@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..backends.dropout import kept_parts
 from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
@@ -88,6 +89,8 @@ class Method:
     def __init__(self, config: TrainOptions) -> None:
         """Check the options; raises `UsageError` if they have no meaning for this method."""
         self.config = config
+        for option in ("dropout", "input_dropout"):
+            kept_parts(getattr(config, option), option)
         self.module: nn.Module | None = None  # the user's, if there is one
         if config.is_own_model:
             self._check_own_model("any")

@@ -64,9 +64,8 @@ def test_a_pass_over_the_whole_graph_has_the_masks_of_one_rank(folder, graph, op
 
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_threads_change_no_mask(folder, model):
-    one, two = (
-        trained(folder / "plain", model=model, threads=threads, **({"heads": 2} if model == "gat" else {}))[0] for threads in (1, 2)
-    )
+    heads = {"heads": 2} if model == "gat" else {}
+    one, two = (trained(folder / "plain", model=model, threads=threads, **heads)[0] for threads in (1, 2))
     assert two == pytest.approx(one, rel=1e-6)
 
 
