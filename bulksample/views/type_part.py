@@ -52,9 +52,9 @@ class TypePart(LocalPart):
         return partial(_outputs, LayerBlocks(blocks, counts), x, self.view)
 
 
-def _outputs(layer: LayerBlocks, x: Mapping[str, Input], view: View, model: Model, named: Pass) -> torch.Tensor:
+def _outputs(layer: LayerBlocks, x: Mapping[str, Input], view: View, model: Model, named: Pass | None = None) -> torch.Tensor:
     """Return the outputs of a model whose layers all take the same edges."""
-    outputs: torch.Tensor = model([layer] * len(cast(RelationalGnn, model).layers), x, names=view.names(named))
+    outputs: torch.Tensor = model([layer] * len(cast(RelationalGnn, model).layers), x, names=None if named is None else view.names(named))
     return outputs
 
 

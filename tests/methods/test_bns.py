@@ -60,10 +60,10 @@ def standard_errors(directory, comm, scale, **options):
     method.sample.unpack = lambda *message: scale * unpack(*message)
     for epoch in range(epochs):
         method.sample.draw(method.rows, epoch)
-        logits.append(method.logits(trainer).detach().numpy())
+        logits.append(method.logits(trainer.context).detach().numpy())
     full = made(directory, comm, **{**options, "method": "full", "boundary_share": 0.1})
     full.model.load_state_dict(trainer.model.state_dict())
-    error, off = np.std(logits, 0) / np.sqrt(epochs), np.mean(logits, 0) - full.method.logits(full).detach().numpy()
+    error, off = np.std(logits, 0) / np.sqrt(epochs), np.mean(logits, 0) - full.method.logits(full.context).detach().numpy()
     moved = error > 1e-4
     return off[moved] / error[moved]
 

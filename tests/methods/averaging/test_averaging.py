@@ -63,6 +63,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     graph = community_graph()
     monkeypatch.setattr("bulksample.training.loaders.PART_SEED", 0)
     monkeypatch.setattr("bulksample.methods.averaging.divided_graph.part_of", lambda source, members, *more: source)
+    monkeypatch.setattr("bulksample.methods.averaging.divided_graph._OneType._origin", lambda self, members: {"node": np.arange(graph.n)})
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
     for _, _, found in on_threads(4, lambda comm: trained(graph, comm, **asked)):
