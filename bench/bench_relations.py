@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from harness import Numbers, check_edges, compare
-from peers.contest import Worker
+from peers.contest import Worker, peer
 
 from bulksample import Graph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
 from bulksample.graph.minibatch import MiniBatch
@@ -85,7 +85,7 @@ class Contestant:
         return {"edges": sum(m.num_edges for m in drawn), "rows": rows}
 
 
-def peer(graph: Graph, seeds: np.ndarray, threads: int, python: str, fanouts: tuple[int, ...], folder: Path) -> Worker:
+def dgl_worker(graph: Graph, seeds: np.ndarray, threads: int, python: str, fanouts: tuple[int, ...], folder: Path) -> Worker:
     """Start DGL on the same relations and seeds."""
     for place, relation in enumerate(graph.relations):
         np.save(folder / f"{place}.indptr.npy", relation.adjacency.indptr)
@@ -97,7 +97,7 @@ def peer(graph: Graph, seeds: np.ndarray, threads: int, python: str, fanouts: tu
         "seed_type": graph.types[0].name,
     }  # fmt: skip
     (folder / "task.json").write_text(json.dumps(task))
-    worker = Worker(python, "dgl_relations", folder / "task.json", 1)
+    worker = peer(python, "dgl_relations", folder / "task.json", 1)
     if worker.left_out is not None:
         raise SystemExit(f"DGL takes no part: {worker.left_out}")
     return worker
@@ -130,7 +130,7 @@ def relations(
     runs: dict[str, Callable[[], float]] = {**own}
     bulks = {name: one.size() for name, one in own.items()}
     with tempfile.TemporaryDirectory() as folder:
-        worker = peer(graph, seeds_of(graph, k, b).reshape(k, b), threads, python, fanouts, Path(folder)) if python else None
+        worker = dgl_worker(graph, seeds_of(graph, k, b).reshape(k, b), threads, python, fanouts, Path(folder)) if python else None
         if worker is not None:
             runs["dgl"] = peer_rounds(worker, threads, bulks["relations"]["edges"])
         medians = compare(runs, rounds)

@@ -31,6 +31,12 @@ SERIES: dict[str, Callable[[], CSR]] = {  # for bench_growth.py: more edges at s
 }
 
 
+STEPS: dict[str, Callable[[], CSR]] = {  # for bench_step.py: like ogbn-products with fewer vertices, and like Reddit
+    "products-500k": lambda: dcsbm(500_000, 73, replace(PRESETS["products"], features=0), seed=1).adjacency,
+    "reddit": lambda: dcsbm(232_965, 680, replace(PRESETS["reddit"], features=0), seed=1).adjacency,
+}
+
+
 def like_products(n: int = 2_449_029, entries: int = 123_718_280, seed: int = 1) -> CSR:
     """Make a directed graph of the size of ogbn-products, with skewed degrees and skewed columns."""
     rng = np.random.default_rng(seed)
@@ -50,7 +56,7 @@ def folder(name: str) -> Path:
     path = CACHE / name
     if not (path / "indices.npy").exists():
         path.mkdir(parents=True, exist_ok=True)
-        matrix = (GRAPHS | SERIES)[name]()
+        matrix = (GRAPHS | SERIES | STEPS)[name]()
         np.save(path / "indptr.npy", matrix.indptr)
         np.save(path / "indices.npy.part", matrix.indices)
         (path / "indices.npy.part.npy").rename(path / "indices.npy")

@@ -47,6 +47,7 @@ EXPERIMENTS = {
     "sampling": Experiment("bench_sampling:sampling", "sampling", "sampled edges per second, beside torch_geometric and DGL"),
     "before": Experiment("bench_before:before", "sampling", "an epoch of sampling, beside another checkout of this repository"),
     "peers": Experiment("peers.contest:peers", "peers", "sampling, loading and training steps, beside DGL, GraphBolt, torch_geometric"),
+    "step": Experiment("bench_step:step", "step", "a training step of `bs.train`, beside another checkout and DGL, and its floor"),
     "ladies": Experiment("bench_ladies:ladies", "ladies", "LADIES and FastGCN beside a plain scipy formulation"),
     "laws": Experiment("bench_laws:laws", "laws", "draws without and with replacement, by weight, LABOR"),
     "audit-laws": Experiment("audit_laws:audit_laws", "laws", "every law against enumerated outcomes, corrected for the number of tests"),

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -40,6 +41,7 @@ class ContestOptions:
     batch_size: int = 1024
     minibatches: int = 16
     hidden: int = 256
+    dropout: Annotated[float, "dropout of hidden rows in a step"] = 0.0
     peers: some_of(*PEERS) = PEERS
     python: Annotated[list[str] | None, "a Python with peers installed; once for each"] = None
     plot: Path | None = None
@@ -48,22 +50,18 @@ class ContestOptions:
 class Worker:
     """A contestant that waits for its turn."""
 
-    def __init__(self, python: str, contestant: str, task: Path, threads: int) -> None:
-        env = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1", "DGLBACKEND": "pytorch"}
-        self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("worker.py")), contestant, str(task)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
-        first = self._answer()
-        self.name, self.rule, self.left_out = first.get("name", contestant), first.get("rule"), first.get("left_out")
+    def __init__(self, name: str, command: list[str], **environment: str) -> None:
+        env = {**os.environ, **environment}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.first = first = self._answer()
+        self.name, self.rule, self.left_out = first.get("name", name), first.get("rule"), first.get("left_out")
 
-    def round(self) -> dict[str, Any]:
+    def round(self, word: str = "go") -> dict[str, Any]:
+        """Ask for a round, and return its figures; ``left_out`` has the reason if the process has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, and the answer says so
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -75,19 +73,28 @@ class Worker:
 
     def end(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
 
 
-def features_of(path: Path, n: int) -> None:
-    """Generate random features beside the graph, once."""
-    if not (path / "features.npy").exists():
-        x = np.lib.format.open_memmap(path / "features.part.npy", "w+", np.float32, (n, WIDTH))
+def peer(python: str, contestant: str, task: Path, threads: int) -> Worker:
+    """Start one of `peers.contestants` in a Python that may have its packages."""
+    command = [python, str(Path(__file__).with_name("worker.py")), contestant, str(task)]
+    return Worker(contestant, command, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS="1", DGLBACKEND="pytorch")
+
+
+def features_of(path: Path, n: int, width: int = WIDTH) -> Path:
+    """Generate random features beside the graph, once; return their file."""
+    made = path / f"features-{width}.npy"
+    if not made.exists():
+        x = np.lib.format.open_memmap(path / "features.part.npy", "w+", np.float32, (n, width))
         rng = np.random.default_rng(0)
         for first in range(0, n, 2**16):
-            x[first : first + 2**16] = rng.standard_normal((min(2**16, n - first), WIDTH), dtype=np.float32)
+            x[first : first + 2**16] = rng.standard_normal((min(2**16, n - first), width), dtype=np.float32)
         x.flush()
-        (path / "features.part.npy").rename(path / "features.npy")
+        (path / "features.part.npy").rename(made)
+    return made
 
 
 def edges_by_rule(matrix: CSR, fanouts: list[int], batches: list[np.ndarray]) -> dict[str, list[int]]:
@@ -104,15 +111,15 @@ def contest(graph: str, what: str, threads: int, options: ContestOptions) -> dic
     matrix, fanouts = load(graph), list(options.fanouts)
     minibatches = options.minibatches if what == "sampling" else max(2, options.minibatches // 2)
     batches = seeds(matrix, minibatches, options.batch_size)
-    if what != "sampling":
-        features_of(folder(graph), matrix.shape[0])
+    features = "" if what == "sampling" else str(features_of(folder(graph), matrix.shape[0]).absolute())
     expected = edges_by_rule(matrix, fanouts, batches)
     with tempfile.TemporaryDirectory() as scratch:
         np.save(Path(scratch) / "seeds.npy", np.stack(batches))
         task = Path(scratch) / "task.json"
         task.write_text(json.dumps({
             "what": what, "threads": threads, "fanouts": fanouts, "hidden": options.hidden, "classes": CLASSES,
-            "folder": str(folder(graph).absolute()), "seeds": str(Path(scratch) / "seeds.npy"),
+            "dropout": options.dropout, "folder": str(folder(graph).absolute()), "seeds": str(Path(scratch) / "seeds.npy"),
+            "features": features,
         }))  # fmt: skip
         workers, left_out = gather(task, what, threads, options)
         try:
@@ -131,11 +138,11 @@ def contest(graph: str, what: str, threads: int, options: ContestOptions) -> dic
 def gather(task: Path, what: str, threads: int, options: ContestOptions) -> tuple[list[Worker], dict[str, str]]:
     """Return every contestant that some Python has, and the reasons why others are missing."""
     inside = 1 if what == "sampling" else threads  # a peer samples a minibatch on each of its own threads
-    workers, left_out = [Worker(sys.executable, "ours", task, threads)], {}
+    workers, left_out = [peer(sys.executable, "ours", task, threads)], {}
     for contestant in options.peers:
         found = []
         for python in [*(options.python or []), sys.executable]:
-            worker = Worker(python, contestant, task, threads if contestant == "graphbolt" else inside)
+            worker = peer(python, contestant, task, threads if contestant == "graphbolt" else inside)
             if worker.left_out is None and worker.name not in [other.name for other in workers]:
                 workers.append(worker)
                 found.append(worker)

@@ -3,14 +3,13 @@
     python worker.py CONTESTANT TASK.json
 
 The first answer is "ready" or a reason. Each further answer is a JSON object with seconds, edges and mini-batches, and the parts of the
-time that the contestant measures. Needs only numpy besides the contestant's own packages.
+time that the contestant measures, CPU seconds and memory. Needs only numpy besides the contestant's own packages.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import resource
 import sys
 import time
 import warnings
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from usage import Clock, memory
 
 
 class RelationTask:
@@ -34,12 +34,12 @@ class Task:
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.what, self.threads = asked["what"], asked["threads"]
-        self.fanouts, self.hidden, self.classes = asked["fanouts"], asked["hidden"], asked["classes"]
+        self.fanouts, self.hidden, self.classes, self.dropout = (asked[name] for name in ("fanouts", "hidden", "classes", "dropout"))
         folder = Path(asked["folder"])
         self.indptr, self.indices = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices"))
         self.n = len(self.indptr) - 1
         self.batches = list(np.load(asked["seeds"]))
-        self.features = np.load(folder / "features.npy", mmap_mode="r") if asked["what"] != "sampling" else None
+        self.features = np.load(asked["features"], mmap_mode="r") if asked["features"] else None
         self.labels = np.arange(self.n) % self.classes
 
 
@@ -72,14 +72,10 @@ def main() -> None:
     task.batches = task.batches[: getattr(contestant, "MOST", None)]
     print(json.dumps({"name": contestant.NAME, "rule": getattr(contestant, "RULE", "all")}), flush=True)
     for _ in sys.stdin:
-        parts = Parts()
-        began, processor = time.perf_counter(), time.process_time()
+        parts, clock = Parts(), Clock()
         edges = play(task, made, parts)
-        seconds, processor = time.perf_counter() - began, time.process_time() - processor
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         counts = {"edges": int(edges), "minibatches": len(task.batches)}
-        told = {"seconds": seconds, "processor": processor, **counts, "parts": parts.seconds, "peak_mib": peak}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({**clock.spent(), **counts, "parts": parts.seconds, **memory()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ NAME = f"dgl {dgl.__version__}"
 
 
 class Sage(torch.nn.Module):
-    def __init__(self, widths):
+    def __init__(self, widths, dropout):
         super().__init__()
+        self.dropout = dropout
         self.layers = torch.nn.ModuleList(SAGEConv(a, b, "mean") for a, b in pairwise(widths))
 
     def forward(self, blocks, x):
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             x = layer(block, (x, x[: block.num_dst_nodes()]))
             if i < len(self.layers) - 1:
-                x = F.relu(x)
+                x = F.dropout(F.relu(x), self.dropout, self.training)
         return x
 
 
@@ -39,7 +40,7 @@ def make(task):
     if task.features is not None:
         made["features"] = torch.from_numpy(task.features)
         made["labels"] = torch.from_numpy(task.labels)
-        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes])
+        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes], task.dropout)
         made["optimizer"] = torch.optim.Adam(made["model"].parameters(), lr=0.003)
     return made
 

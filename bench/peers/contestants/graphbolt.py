@@ -19,7 +19,7 @@ def make(task):
         feature = gb.TorchBasedFeature(torch.from_numpy(task.features))
         made["features"] = gb.BasicFeatureStore({("node", None, "feat"): feature})
         made["labels"] = torch.from_numpy(task.labels)
-        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes])
+        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes], task.dropout)
         made["optimizer"] = torch.optim.Adam(made["model"].parameters(), lr=0.003)
     return made
 

@@ -22,7 +22,7 @@ def make(task):
     if task.features is not None:
         made["features"] = Features(Graph(matrix, features=task.features))
         widths = [task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes]
-        made["model"] = Gnn("sage", widths)
+        made["model"] = Gnn("sage", widths, task.dropout)
         made["optimizer"] = torch.optim.Adam(made["model"].parameters(), lr=0.003)
         made["degrees"] = torch.zeros(task.n)
     return made

@@ -21,8 +21,9 @@ RULE = "new"
 
 
 class Sage(torch.nn.Module):
-    def __init__(self, widths):
+    def __init__(self, widths, dropout):
         super().__init__()
+        self.dropout = dropout
         self.layers = torch.nn.ModuleList(SAGEConv(a, b) for a, b in pairwise(widths))
 
     def forward(self, batch):
@@ -32,7 +33,7 @@ class Sage(torch.nn.Module):
                 x, edges, _ = trim_to_layer(i, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
             x = layer(x, edges)
             if i < len(self.layers) - 1:
-                x = F.relu(x)
+                x = F.dropout(F.relu(x), self.dropout, self.training)
         return x[: batch.batch_size]
 
 
@@ -45,7 +46,7 @@ def make(task):
     made = {"seeds": torch.from_numpy(np.concatenate(task.batches)), "data": data}
     if task.features is not None:
         data.x, data.y = torch.from_numpy(task.features), torch.from_numpy(task.labels)
-        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes])
+        made["model"] = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes], task.dropout)
         made["optimizer"] = torch.optim.Adam(made["model"].parameters(), lr=0.003)
     made["loader"] = NeighborLoader(data, task.fanouts, made["seeds"], batch_size=len(task.batches[0]), shuffle=False)
     return made

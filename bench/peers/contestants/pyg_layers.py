@@ -20,7 +20,7 @@ RULE = "new"
 
 def make(task):
     torch.set_num_threads(task.threads)
-    model = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes])
+    model = Sage([task.features.shape[1], *[task.hidden] * (len(task.fanouts) - 1), task.classes], task.dropout)
     adjacency = LocalAdjacency(CSR(task.indptr, task.indices, None, (task.n, task.n)), backends.make("native", task.threads))
     return {
         "adjacency": adjacency, "sampler": samplers.make("sage", task.fanouts, frontier="new"), "features": torch.from_numpy(task.features),
