@@ -7,7 +7,8 @@ Contestants train the same GraphSAGE on the same seeds with Adam and dropout, ea
 round is an epoch of `--steps` full mini-batches: bulks are sampled in one of its steps, so single steps would leave them out. Rounds before
 the sixth step warm up. Checkouts must sample the same mini-batches, DGL as many edges within 2 %.
 
-User and system seconds are those of all threads of the process. The share of the system is a gate: at most 3 %.
+User and system seconds are those of all threads of the process. The share of the system is a gate: at most 3 %. On a busy machine read
+`processor_ratios`: time that other programs take does not count there.
 `--profile` adds a round under torch's profiler for the first configuration, with its time by group of operators.
 
 The floor is what must move and be multiplied, at the rates of this run. With D_l destinations and E_l edges of layer l of L, N inputs,
@@ -164,7 +165,10 @@ def measured(file: Path, sizes: dict[str, Any], options: StepOptions, profiled: 
     median = found["now"]["milliseconds"]["median"]
     return {
         "results": found, "left_out": left_out,
-        "ratios": {what: ratio(turns["now"], turns[name], inverse) for what, (name, inverse) in ratios.items()},
+        **{
+            named: {what: ratio(turns["now"], turns[name], kind, inverse) for what, (name, inverse) in ratios.items()}
+            for named, kind in (("ratios", "seconds"), ("processor_ratios", "processor"))
+        },
         "minibatch": {name: sizes[name] for name in ("inputs", "destinations", "edges")},
         "floor": lower | {"rates": {name: summary(values) for name, values in rates.items()}},
         "now / floor": median / (lower["passes_ms"] + lower["products_ms"]),
@@ -208,9 +212,9 @@ def figures(turns: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ratio(now: list[dict[str, Any]], other: list[dict[str, Any]], inverse: bool) -> dict[str, float]:
+def ratio(now: list[dict[str, Any]], other: list[dict[str, Any]], kind: str, inverse: bool) -> dict[str, float]:
     """Return the spread over rounds of other / now, or of now / other: rounds that were played one after the other."""
-    pairs = [(one["seconds"], two["seconds"]) for one, two in zip(now, other, strict=True)]
+    pairs = [(one[kind], two[kind]) for one, two in zip(now, other, strict=True)]
     return summary([ours / theirs if inverse else theirs / ours for ours, theirs in pairs])
 
 
