@@ -19,4 +19,5 @@ PYBIND11_MODULE(_native, m) {
   bind_quantiser(m);
   bind_partition(m);
   bind_launches(m);
+  bind_allocator(m);
 }

@@ -107,3 +107,4 @@ void bind_epilogue(py::module_& m);
 void bind_quantiser(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_launches(py::module_& m);
+void bind_allocator(py::module_& m);

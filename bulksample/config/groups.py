@@ -283,6 +283,16 @@ class ThreadOptions(Options):
     )  # fmt: skip
 
 
+class MemoryOptions(Options):
+    """The memory that the arrays of a step leave."""
+
+    group, title = "running", "Running"
+    free: ClassVar[tuple[str, ...]] = ("allocator",)
+    allocator: Literal["auto", "keep", "system"] = Field(
+        "auto", description="Memory that a step frees: kept for the next (keep), left to malloc (system), or kept where possible (auto).",
+    )  # fmt: skip
+
+
 class ComputingOptions(Options):
     """The device of the model, and its arithmetic."""
 

@@ -19,7 +19,7 @@ from .options import Options, fanout_list
 class TrainOptions(
     groups.SeedOptions, groups.ModelOptions, groups.SamplingOptions, groups.LocalityOptions, groups.DataOptions, groups.TimeOptions,
     groups.FeaturelessOptions, groups.OptimizerOptions, groups.EvaluationOptions, groups.DistributionOptions, groups.VirtualRankOptions,
-    groups.TrafficOptions, groups.RunningOptions, groups.ThreadOptions, groups.ComputingOptions, groups.OutputOptions,
+    groups.TrafficOptions, groups.RunningOptions, groups.ThreadOptions, groups.MemoryOptions, groups.ComputingOptions, groups.OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 

@@ -28,6 +28,7 @@ from ..distributed.comm.process_end import StopSignals
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..nn.model import Model
+from .allocator import FreedMemory
 from .callbacks import Callback
 from .compute import ComputeContext
 from .method import Method
@@ -79,6 +80,7 @@ class Trainer:
         self.opened = opened = open_run(config, graph, self.comm, compute, method, module)
         self.config, self.method, self.placement = opened.choices[:3]
         self.backend, self.context, self.data = opened.choices.backend.name, opened.context, opened.data
+        self._freed_memory = FreedMemory(opened.choices.allocator)
         self._stepper = Stepper(self.context, self.method, opened.store)
         self.record = RunRecord(opened, callbacks if self.comm.rank == 0 else (), self._stepper.explain)
         self.callbacks, self.epoch_seconds = self.record.callbacks, self.record.epoch_seconds
@@ -102,7 +104,7 @@ class Trainer:
         stages = self.method.stages()
         try:
             self.record.begin(sum(stages))
-            with StopSignals() as signals:
+            with self._freed_memory, StopSignals() as signals:
                 while self.context.progress.stage < len(stages) and not self.record.stopped:
                     self._stage(stages, signals)
             self.context.compute.synchronize()  # memory is given back now, and bulks sampled ahead, or queued steps, may still read it
@@ -142,6 +144,7 @@ class Trainer:
         batches = iter(context.batches)
         for step in range(done, done + steps):
             record.add_step(step, self._stepper.step(batches, epoch, step, signals.received))
+            self._freed_memory.end_step()
             saves = bool(every) and context.progress.steps % every == 0
             alone_and_stopped = self.comm.size == 1 and signals.received
             record.count(epoch, now=saves or alone_and_stopped or step == done + steps - 1)

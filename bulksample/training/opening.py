@@ -29,6 +29,7 @@ from ..samplers import Sampler
 from ..version import __version__
 from ..views.view import View
 from . import checkpoint
+from .allocator import choose_allocator
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
@@ -49,6 +50,7 @@ class Choices(NamedTuple):
     threads: ThreadBudget
     backend: Backend  # samples
     sampler: Sampler
+    allocator: str  # what becomes of freed memory; see `choose_allocator`
 
 
 class OpenRun(NamedTuple):
@@ -121,10 +123,10 @@ def _choose(
     threads = divide_threads(all_threads, fits.sampling_threads, waits=placement.partitioned or place.ahead)
     torch.set_num_threads(threads.compute)
 
-    def backend_and_sampler() -> tuple[Backend, Sampler]:
+    def backend_and_sampler() -> tuple[Backend, Sampler, str]:
         if threads.sample and placement.partitioned:
             comm.check_threads()
-        return place.backend(fits, threads.sample or all_threads), make_sampler(fits)
+        return place.backend(fits, threads.sample or all_threads), make_sampler(fits), choose_allocator(fits.allocator)
 
     return Choices(fits, made, placement, place, all_threads, threads, *together(comm, backend_and_sampler))
 

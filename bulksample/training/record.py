@@ -180,6 +180,7 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -
         "parameters": context.model.size, **context.model.describe(),
         "backend": choices.backend.name, **context.compute.describe(), "device_comm": context.tensor_comm.name,
         "threads": choices.all_threads, "thread_division": context.threads._asdict(),
+        "allocator": choices.allocator,
         **context.batches.describe(),
         **method.describe(),
         "seed": config.seed, "resumed": opened.resumed, "stopped": record.stopped, "failed_saves": record.failed_saves,

@@ -1,13 +1,15 @@
 """The method, the back end, threads, deadline and device of a run: who computes, seen while it computes."""
 
+import ctypes
 import os
 
+import numpy as np
 import pytest
 import torch
 from commands import train
 from plain import WHOLE, copied, graph, sage, trained, trainer, training_loss, without_scores
 
-from bulksample import BackendUnavailable, UsageError
+from bulksample import BackendUnavailable, Callback, UsageError
 from bulksample.backends.reference import Reference
 from bulksample.distributed.comm import world
 from bulksample.distributed.comm.threads import SerialComm
@@ -39,6 +41,33 @@ def test_threads_compute_and_sample(threads_seen):
 def test_sampling_threads_work_ahead_or_not_at_all(threads_seen):
     assert threads_seen(threads=7, sampling_threads=3) == ({4}, 3, {False})
     assert threads_seen(threads=7, sampling_threads=0) == ({7}, 7, {True})
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
+def test_allocator_system_maps_large_arrays_anew():
+    """An array of 2 GB, which nobody touches, is one more mapping in the statistics of glibc, or it lies in the heap."""
+    more = {}
+    for allocator in ("system", "keep"):
+        mapped = []
+
+        class Look(Callback):
+            def step(self, epoch, step, loss, mapped=mapped):
+                before, _array, after = mapped_by_malloc(), np.empty(2**31, np.uint8), mapped_by_malloc()
+                mapped.append(after - before)
+
+        made = trainer(graph(), allocator=allocator)
+        made.callbacks.append(Look())
+        made.run()
+        more[allocator] = set(mapped)
+    assert more == {"system": {1}, "keep": {0}}
+
+
+def mapped_by_malloc():
+    """Return the number of arrays that glibc has mapped: the fourth field of its struct mallinfo2."""
+    fields = type("Fields", (ctypes.Structure,), {"_fields_": [(f"f{i}", ctypes.c_size_t) for i in range(10)]})
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = fields
+    return mallinfo2().f3
 
 
 def test_timeout_is_the_deadline_of_the_ranks(folder, monkeypatch):

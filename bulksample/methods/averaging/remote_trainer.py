@@ -42,6 +42,7 @@ def invited_config(address: str, timeout: float, token_file: str | None = None) 
     of_trainer = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # a trainer writes no files
     of_trainer |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
     of_trainer |= {"device": "cpu" if config["device"] == "cpu" else "auto"}  # the device of the trainer's machine
+    of_trainer |= {"allocator": "system" if config["allocator"] == "system" else "auto"}  # likewise
     return TrainConfig.of(**{**config, **of_trainer, "join": address, "token_file": token_file, "timeout": timeout})
 
 
