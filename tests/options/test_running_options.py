@@ -1,6 +1,7 @@
 """The method, the back end, threads, deadline and device of a run: who computes, seen while it computes."""
 
 import ctypes
+import json
 import os
 
 import numpy as np
@@ -60,6 +61,13 @@ def test_allocator_system_maps_large_arrays_anew():
         made.run()
         more[allocator] = set(mapped)
     assert more == {"system": {1}, "keep": {0}}
+
+
+def test_allocator_is_a_flag(folder, tmp_path):
+    train(folder, "--allocator", "system", "--json", tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["allocator"] == "system"
+    with pytest.raises(UsageError, match="--allocator: got 'kept'; did you mean 'keep'"):
+        train(folder, "--allocator", "kept")
 
 
 def mapped_by_malloc():

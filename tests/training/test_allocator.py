@@ -1,5 +1,6 @@
 """Memory that steps free is kept for the next ones, does not grow, and goes back to the system at the end."""
 
+import importlib
 import json
 import platform
 import subprocess
@@ -59,7 +60,7 @@ def test_steps_touch_few_fresh_pages():
         made = in_a_process(TRAINING, kept, 4000, 600, 2)
         assert made["allocator"] == kept
         faults[kept] = (made["faults"][-1] - made["faults"][4]) / (len(made["faults"]) - 5)
-    assert faults["system"] > 50_000
+    assert faults["system"] > 100  # of 2 MB where the system gives huge pages unasked
     assert faults["keep"] < faults["system"] / 10
 
 
@@ -109,6 +110,18 @@ print(json.dumps(seen))
 
 
 SMALL = {"fanouts": [3, 3], "batch_size": 64, "hidden": 8, "epochs": 1, "quiet": True}
+
+
+@on_glibc
+def test_a_run_gives_free_pages_back_while_it_steps(monkeypatch):
+    calls, kernels = [], importlib.import_module("bulksample._native")
+    monkeypatch.setattr(allocator, "STEPS", 3)
+    monkeypatch.setattr(kernels, "return_free_pages", lambda: calls.append("pages"))
+    for kept in ("keep", "system"):
+        steps = bs.train(community_graph(n=120), allocator=kept, **{**SMALL, "batch_size": 4})["steps"]
+        assert steps >= 6
+        assert calls == ["pages"] * (steps // 3)
+        monkeypatch.setattr(kernels, "return_free_pages", pytest.fail)
 
 
 @on_glibc
