@@ -39,6 +39,7 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
                 Streamed within a given memory: 4 n (w_{l-1} + u + w_l) / p and a chunk, or the chunk alone (`inference_memory`)
 The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation). It fits if it is at most
 (1 - reserve) of the device. The largest k is the largest that fits, at most T. The chunks of the loader (64 MiB) are in the reserve.
+Arrays alone are counted. On a CPU, the gaps between arrays in kept memory (`train --allocator`) add some 20 % to the peak.
 
 Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.matrix.block_rows` and
 `distributed.matrix.feature_exchange` for even or random block rows; METIS sends less. Per mini-batch and hop, kind topology,
