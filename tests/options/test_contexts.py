@@ -66,14 +66,14 @@ OTHER = {  # another value of every option that a run reads
     "halo_rows": 1, "seed_weights": "batch", "weight_hops": 1, "weight_cap": 0.3, "shrink": 0.5, "full_graph": True, "interval": "1",
     "interval_growth": 2.0, "average_by": "vertices", "lost_parts": 1, "clusters": 12, "server_steps": 3, "server_lr": 0.3,
     "tolerate_failures": True, "trainers": 2, "max_update": 2.0, "grace": 2.0, "redivide_after": 2.0, "listen": "127.0.0.1:1",
-    "token_file": "file", "join": "127.0.0.1:1", "method": "full",
+    "token_file": "file", "join": "127.0.0.1:1", "method": "full", "allocator": "system",
 }  # fmt: skip
 AROUND = {"timeout", "metrics", "track", "quiet"}  # read by what makes the communicator and the output of a run
 READ_IN_EACH = {"method"}
 NO_FIGURE = {  # of effects that these figures do not show; each has a test of its own, see `noticed_by.py`
     "backend", "threads", "sampling_threads", "device", "device_comm", "overlap", "grid_order", "graph", "topology", "features", "check",
     "patience", "checkpoint", "checkpoint_every", "resume", "exchange", "precision", "virtual_ranks", "task", "method", "model", "layers",
-    "fanouts", "tolerate_failures", "join", "trainers", "listen", "grace", "redivide_after", "max_update", "token_file",
+    "fanouts", "tolerate_failures", "join", "trainers", "listen", "grace", "redivide_after", "max_update", "token_file", "allocator",
 }  # fmt: skip
 ALIKE = {  # other values that change nothing on these graphs, by design or by chance
     "target_type", "time_by", "layer_norm", "vertex_cut", "lost_parts", "message_coding", "eval_every", "evaluate", "metric", "label",
