@@ -199,7 +199,7 @@ class Stream:
         for each of 8 columns. So a mask depends on no rank, thread, or place of a row in a mini-batch. Raises `UsageError` if a number of
         the site, or the epoch, does not fit its bits.
         """
-        limits = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16}
+        limits = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16, "stage": MAX_MINIBATCHES}
         for name, limit in limits.items():
             if not 0 <= (number := getattr(site, name)) < limit:
                 raise UsageError(f"dropout {name} must be 0 to {limit - 1}; got {number}")

@@ -14,6 +14,7 @@ from bulksample import CSR, LocalAdjacency, Selection, Stream, backends
 from bulksample.backends.cuda.device import kernels
 from bulksample.backends.cuda.products import Cache, FloatCSR, aggregate, gather, transposed
 from bulksample.backends.cuda.tables import STRUCTURES
+from bulksample.backends.dropout import Mask
 from bulksample.rng import Law
 
 FANOUTS = ((4, 3, 2), (40, -1), (300, 9, 17))
@@ -46,6 +47,7 @@ def run_all(make, graphs, fanouts=FANOUTS):
     engine.extract_rows(ZOO["weighted"], np.arange(49, -1, -1, dtype=np.int32))
     engine.spgemm(ZOO["weighted"], ZOO["random"])
     _hub(engine, backends.make("reference"))
+    _dropout(engine, backends.make("reference"))
     _relations(watched)
     return sorted(set(kernels()) - launched)
 
@@ -89,6 +91,23 @@ def _features(engine):
             gather(device, device.put(held), width, device.put(asked), "float16", wanted, cache)
     block = FloatCSR(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
     aggregate(device, transposed(device, block, False), device.put(rows[:25]), 33, False)
+
+
+def _dropout(engine, reference):
+    """Mask rows made of 16 bytes and others, over several blocks of rows, forwards and backwards, and sparse entries."""
+    rng = np.random.default_rng(1)
+    for width in (7, 47, 64, 300):
+        x, b = rng.standard_normal((300, width)).astype(np.float32), rng.standard_normal(width).astype(np.float32)
+        mask = Mask(7, 3, rng.integers(0, 2**31, 300).astype(np.int32), rng.integers(0, 9, 300).astype(np.int32), 40_000)
+        y, expected = np.empty_like(x), np.empty_like(x)
+        for relu in (True, False):
+            for one, out in ((engine, y), (reference, expected)):
+                one.epilogue(x, b, relu, mask, out)
+            of = y.copy() if relu else None
+            sums = [one.epilogue_gradient(x, of, mask, True, out) for one, out in ((engine, y), (reference, expected))]
+            assert_identical([y, sums[0]], [expected, sums[1]], f"width {width}")
+    entries = (np.arange(0, 901, 3), rng.integers(0, 2**31, 900).astype(np.int32), rng.standard_normal(900).astype(np.float32), mask)
+    assert_identical([engine.drop_entries(*entries)], [reference.drop_entries(*entries)], "entries")
 
 
 class _Noted:

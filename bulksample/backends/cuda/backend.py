@@ -17,11 +17,12 @@ from ...pickled import Unpicklable
 from ...rng import Draw
 from ...sparse import CSR
 from ..base import Backend, Picks, Restriction, drawn_from
+from ..dropout import Mask
 from ..hops import Expansion
 from ..layer_draws import LayerPicks, LayerRace, LayerWeights, SharedDraws
 from ..quantiser import Noise, refuse_row
 from ..relational import HeteroExpansion, RelationLaw, RelationMatrix, Trees
-from . import draws, layers, products, tables
+from . import draws, epilogue, layers, products, tables
 from .bulk import cut_on_host, expand
 from .device import CudaDevice, Launcher
 from .relations import expand_relations
@@ -158,6 +159,35 @@ class Cuda(Unpicklable, Backend):
     def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> products.FloatCSR:
         entries = None if weights is None else self.device.put(weights)
         return products.FloatCSR(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
+
+    @_phase
+    def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
+        there, b = self.device.put(z.reshape(-1)), None if bias is None else self.device.put(bias)
+        to = there if out is z else self.device.empty(z.size, np.float32)
+        epilogue.epilogue(self.device, there, z.shape[1], b, relu, self._placed_mask(mask), to)
+        out[:] = self.device.get(to).reshape(out.shape)
+
+    @_phase
+    def epilogue_gradient(
+        self, grad: np.ndarray, y: np.ndarray | None, mask: Mask | None, bias: bool, out: np.ndarray
+    ) -> np.ndarray | None:
+        there, of = self.device.put(grad.reshape(-1)), None if y is None else self.device.put(y.reshape(-1))
+        to = there if out is grad else self.device.empty(grad.size, np.float32)
+        total = epilogue.epilogue_gradient(self.device, there, of, grad.shape[1], self._placed_mask(mask), bias, to)
+        out[:] = self.device.get(to).reshape(out.shape)
+        return None if total is None else self.device.get(total)
+
+    @_phase
+    def drop_entries(self, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, mask: Mask) -> np.ndarray:
+        p, columns, numbers = (self.device.put(part) for part in (indptr, indices, values))
+        return self.device.get(epilogue.drop_entries(self.device, p, columns, numbers, self._placed_mask(mask)))
+
+    def _placed_mask(self, mask: Mask | None) -> Any:
+        """Copy the names of the rows of a mask to the device."""
+        if mask is None:
+            return None
+        trees = None if mask.trees is None else self.device.put(mask.trees)
+        return mask._replace(vertices=self.device.put(mask.vertices), trees=trees)
 
     @_phase
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:

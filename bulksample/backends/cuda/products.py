@@ -122,12 +122,12 @@ def gather(
     """Gather H[rows], laid out flat; types are `stored` before and `wanted` after, rounded to nearest, ties to even."""
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
     if stored != wanted:
-        lanes = _lanes(width)
+        lanes = row_lanes(width)
         device.start("gather_converted", count * lanes, features, *cache, TYPES[stored], rows, count, width, lanes, out, TYPES[wanted])
         return out
     bytes_ = width * np.dtype(_HELD[stored]).itemsize
     word = next(size for size in (16, 4, 2) if bytes_ % size == 0)
-    lanes = _lanes(bytes_ // word)
+    lanes = row_lanes(bytes_ // word)
     device.start("gather_bytes", count * lanes, features, *cache, rows, count, bytes_, word, lanes, out)
     return out
 
@@ -151,6 +151,6 @@ def transposed(device: CudaDevice, block: FloatCSR, mean: bool) -> FloatCSR:
     return FloatCSR(device.pointers(counts), rows, weights, block.columns, block.rows)
 
 
-def _lanes(units: int) -> int:
+def row_lanes(units: int) -> int:
     """Choose how many lanes share a row: the power of two that covers it, at most a warp."""
     return min(32, 1 << max(units - 1, 0).bit_length())
