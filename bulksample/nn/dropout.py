@@ -63,7 +63,7 @@ class PassNames:
         if (kept := kept_parts(p)) == PARTS:
             return None
         kind = kind or next(iter(self.rows))
-        vertices, trees = self.rows[kind]
+        vertices, trees = self.rows[kind] = self.kernels.place(self.rows[kind])
         if rows > len(vertices):
             raise UsageError(f"dropout names the vertex of each row: got {rows} rows, of {len(vertices)} vertices; use the rows of a layer")
         key = self._stream.mask_key(MaskSite(layer, place, self._kinds[kind], self.named.stage), self.named.epoch)
@@ -72,6 +72,14 @@ class PassNames:
 
 class Kernels:
     """The primitives of a device on tensors, as `Backend` defines them: by default torch's operations, on any device."""
+
+    def place(self, names: RowNames) -> RowNames:
+        """Copy the names of rows to where the other functions read them."""
+        return names
+
+    def take(self, names: np.ndarray, at: Any) -> Any:
+        """Return the names at some places, where these are: on the host, or on the device."""
+        return names[at]
 
     def epilogue(self, z: torch.Tensor, bias: torch.Tensor | None, relu: bool, mask: Mask | None, out: torch.Tensor) -> None:
         """Write m act(z + b) into `out`, which may be z."""
@@ -197,7 +205,8 @@ def _words_of(names: Any, device: torch.device) -> torch.Tensor:
 def _halves(index: torch.Tensor, vertices: torch.Tensor, trees: torch.Tensor | int, mask: Mask) -> torch.Tensor:
     """Return the 16-bit halves of the blocks of counters that are broadcast together: int64, shape (..., 8). See `rng.philox`."""
     shape = torch.broadcast_shapes(index.shape, vertices.shape, () if isinstance(trees, int) else trees.shape)  # type: ignore[no-untyped-call]
-    c0, c1, c3 = (torch.as_tensor(word, device=index.device).expand(shape) for word in (index, vertices, trees))
+    trees = torch.full((), trees, device=index.device) if isinstance(trees, int) else trees
+    c0, c1, c3 = (word.expand(shape) for word in (index, vertices, trees))
     c2 = torch.full_like(c0, mask.minibatch)
     k0, k1 = mask.key & 0xFFFFFFFF, mask.key >> 32
     for _ in range(10):

@@ -185,11 +185,11 @@ class Gnn(Model):
 
         With `reuse` the result may lie in the memory of z.
         """
-        bias = cast(Layer, self.layers[i]).bias
+        bias, kernels = cast(Layer, self.layers[i]).bias, None if names is None else names.kernels
         if i == len(self.layers) - 1:
-            return epilogue(z, bias, reuse=reuse)
+            return epilogue(z, bias, kernels=kernels, reuse=reuse)
         if len(self.norms):
-            z, bias = self.norms[i](epilogue(z, bias, reuse=reuse)), None
+            z, bias = self.norms[i](epilogue(z, bias, kernels=kernels, reuse=reuse)), None
         return self.activated(z, bias, self.dropout, names, i + 1, reuse=reuse)
 
     def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:

@@ -247,13 +247,13 @@ class RelationalGnn(Model):
 
         They may lie in the memory of z.
         """
-        layer, rows = cast(RelationalLayer, self.layers[i]), {}
+        layer, rows, kernels = cast(RelationalLayer, self.layers[i]), {}, None if names is None else names.kernels
         for place, name in enumerate(layer.destinations):
             h, bias = z[name], cast(torch.Tensor | None, layer.bias[place])
             if i < len(self.layers) - 1:
                 if len(self.norms):
-                    h, bias = cast(nn.ModuleList, self.norms[i])[place](epilogue(h, bias, reuse=True)), None
+                    h, bias = cast(nn.ModuleList, self.norms[i])[place](epilogue(h, bias, kernels=kernels, reuse=True)), None
                 rows[name] = self.activated(h, bias, self.dropout, names, i + 1, name, reuse=True)
             else:
-                rows[name] = epilogue(h, bias, reuse=True)
+                rows[name] = epilogue(h, bias, kernels=kernels, reuse=True)
         return rows

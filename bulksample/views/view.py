@@ -149,7 +149,8 @@ class View:
             return PassNames(named, {kind: RowNames(vertices) for kind, vertices in self.origin.items()}, self.kernels)
         rows = {kind: RowNames(part.vertices, part.trees) for kind, part in named.rows.items()}
         if self.origin is not None:
-            rows = {kind: RowNames(self.origin[kind][of_part.vertices], of_part.trees) for kind, of_part in rows.items()}
+            take = np.ndarray.__getitem__ if self.kernels is None else self.kernels.take
+            rows = {kind: RowNames(take(self.origin[kind], of_part.vertices), of_part.trees) for kind, of_part in rows.items()}
         return PassNames(Pass(named.seed, named.epoch, named.id, stage), rows, self.kernels)
 
     def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:

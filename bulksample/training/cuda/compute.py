@@ -34,6 +34,7 @@ from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext, open_streams
 from .device_adjacency import DeviceAdjacency
 from .device_comms import choose_tensor_comm
+from .device_dropout import DeviceKernels
 from .device_features import DeviceFeatures, DeviceTypeFeatures, HostFetchedFeatures, access_counts, room_for_features
 from .device_owner import DeviceOwnerAdjacency
 from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
@@ -64,7 +65,7 @@ class CudaComputeContext(ComputeContext):
             self._move_relations(view, view.features)
         else:
             self._move_plain(view, over, sampler)
-        view.stream_sync, view.where = CudaStreamSync(self.cuda), self.where
+        view.stream_sync, view.where, view.kernels = CudaStreamSync(self.cuda), self.where, DeviceKernels(self.cuda)
         self.synchronize()  # for copies to the GPU, which ran on another stream than those that read them
         return view
 
@@ -137,7 +138,7 @@ class CudaComputeContext(ComputeContext):
             return None
 
     def move_model(self, model: Model) -> Model:
-        """Move a model to the GPU, with a generator there: its random numbers differ from those of a CPU run."""
+        """Move a model to the GPU, with a generator there, whose numbers differ from those of a CPU run; masks of dropout do not."""
         generator = torch.Generator(self.where)
         for module in model.modules():
             if isinstance(module, Model):

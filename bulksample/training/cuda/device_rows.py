@@ -64,8 +64,9 @@ class DeviceRows(SparseRows):
         """Compute A X, not recorded by autograd: float32, shape (D, f) from (S, f)."""
         with self.cuda.streams.train.on("aggregate"):
             flat = self.cuda.array(x.float().reshape(-1))
-            summed: torch.Tensor = self.cuda.tensor(kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False))
-            return summed.reshape(self.shape[0], x.shape[1])
+            summed = kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False)
+            made: torch.Tensor = self.cuda.tensor(summed.reshape(self.shape[0], x.shape[1]))  # no view, so that sums may be added to it
+            return made
 
     def column_index(self) -> torch.Tensor:
         return self.indices.long()
