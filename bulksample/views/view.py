@@ -28,7 +28,7 @@ from ..graph import Graph
 from ..graph.labels import as_numbers, without_label
 from ..graph.minibatch import Block, MiniBatch
 from ..loading.loader import BulkLoader
-from ..nn.dropout import Kernels, Pass, PassNames, RowNames
+from ..nn.dropout import HostKernels, Kernels, Pass, PassNames, RowNames
 from ..nn.relational import Schema
 from ..samplers import Sampler
 from ..samplers.time_rule import TimeRule
@@ -149,7 +149,7 @@ class View:
             return PassNames(named, {kind: RowNames(vertices) for kind, vertices in self.origin.items()}, self.kernels)
         rows = {kind: RowNames(part.vertices, part.trees) for kind, part in named.rows.items()}
         if self.origin is not None:
-            take = np.ndarray.__getitem__ if self.kernels is None else self.kernels.take
+            take = (self.kernels or HostKernels()).take
             rows = {kind: RowNames(take(self.origin[kind], of_part.vertices), of_part.trees) for kind, of_part in rows.items()}
         return PassNames(Pass(named.seed, named.epoch, named.id, stage), rows, self.kernels)
 
