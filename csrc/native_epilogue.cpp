@@ -131,11 +131,19 @@ BS_CLONES void add_row(const float* row, bs_i64 f, float* sums) {
   for (bs_i64 j = 0; j < f; ++j) sums[j] += row[j];
 }
 
-// dz of a row after relu: where y is positive, or not a number.
-BS_CLONES void pass_row(const float* grad, const float* y, float scale, bs_i64 f, float* out) {
-  for (bs_i64 j = 0; j < f; ++j) {
-    const float scaled = grad[j] * scale;
-    out[j] = y[j] <= 0.0f ? 0.0f : scaled;
+// dz of a row after relu: where y is positive, or not a number. Adds it to `sums`, unless they are null.
+BS_CLONES void pass_row(const float* grad, const float* y, float scale, bs_i64 f, float* out, float* sums) {
+  if (sums) {
+    for (bs_i64 j = 0; j < f; ++j) {
+      const float scaled = grad[j] * scale, passed = y[j] <= 0.0f ? 0.0f : scaled;
+      out[j] = passed;
+      sums[j] += passed;
+    }
+  } else {
+    for (bs_i64 j = 0; j < f; ++j) {
+      const float scaled = grad[j] * scale;
+      out[j] = y[j] <= 0.0f ? 0.0f : scaled;
+    }
   }
 }
 
@@ -214,10 +222,7 @@ void epilogue_gradient(In<float> grad, std::optional<In<float>> y, bs_u64 key, b
   for_blocks(rows, BS_BIAS_ROWS, threads, [&](bs_i64 first, bs_i64 last) {
     float* sum = db ? sums.data() + first / BS_BIAS_ROWS * f : nullptr;
     if (of) {
-      for (bs_i64 r = first; r < last; ++r) {
-        pass_row(dy + r * f, of + r * f, scale, f, dz + r * f);
-        if (sum) add_row(dz + r * f, f, sum);
-      }
+      for (bs_i64 r = first; r < last; ++r) pass_row(dy + r * f, of + r * f, scale, f, dz + r * f, sum);
     } else {
       over_rows(mask, f, first, last, [&](bs_i64 r, const bs_u64* words) {
         mask_row(Row{dy + r * f, nullptr, dz + r * f, words, kept, scale}, false, f);
