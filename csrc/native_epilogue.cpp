@@ -85,7 +85,8 @@ struct Row {
 };
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define BS_HALVES(row) const std::uint16_t* halves = (const std::uint16_t*)(row).words
+typedef std::uint16_t __attribute__((may_alias)) Half;
+#define BS_HALVES(row) const Half* halves = (const Half*)(row).words
 #define BS_HALF(j) halves[j]
 #else
 #define BS_HALVES(row) const bs_u64* halves = (row).words
