@@ -10,6 +10,7 @@ Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov, "Dropout: a simple way
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +48,9 @@ def kept_parts(p: float, name: str = "dropout") -> int:
 
     Raises `UsageError` if p is not a number from 0 to below 1, or rounds to 0 or to 1 without being so.
     """
-    if not isinstance(p, int | float) or isinstance(p, bool) or not 0 <= p < 1:
+    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p < 1:
         raise UsageError(f"{name} must be a number from 0 to below 1; got {p!r}")
-    kept = round((1 - p) * PARTS)
+    kept = round((1 - float(p)) * PARTS)
     if p and kept in (0, PARTS):
         raise UsageError(
             f"{name}: got {p!r}, which rounds to {int(kept == 0)} in parts of {PARTS}; use 0, or {1 / PARTS:.2g} to {1 - 1 / PARTS}"

@@ -205,3 +205,10 @@ def test_a_model_equals_the_same_in_plain_torch(name, norm):
         one.square().sum().backward()
     for (which, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-4, msg=lambda text, which=which: f"{which}: {text}")
+
+
+def test_numbers_of_numpy_are_probabilities():
+    assert kept_parts(np.float32(0.5)) == kept_parts(np.float64(0.5)) == 32768
+    assert kept_parts(np.int64(0)) == 65536
+    with pytest.raises(UsageError, match="dropout must be a number"):
+        kept_parts(np.bool_(False))
