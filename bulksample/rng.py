@@ -33,7 +33,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 PIECE = 2**14  # counters at a time, so that the ten rounds of Philox run in cache and take little memory
-MAX_EPOCHS, MAX_LAYERS, MAX_MINIBATCHES = 2**20, 2**8, 2**32
+MAX_EPOCHS, MAX_LAYERS, MAX_MINIBATCHES, MAX_PLACES = 2**20, 2**8, 2**32, 2**32
 
 
 class Purpose(IntEnum):
@@ -199,12 +199,12 @@ class Stream:
         for each of 8 columns. So a mask depends on no rank, thread, or place of a row in a mini-batch. Raises `UsageError` if a number of
         the site, or the epoch, does not fit its bits.
         """
-        limits = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16, "stage": MAX_MINIBATCHES}
+        limits = {"layer": MAX_LAYERS, "place": MAX_PLACES, "kind": 2**16, "stage": MAX_MINIBATCHES}
         for name, limit in limits.items():
-            if not 0 <= (number := getattr(site, name)) < limit:
-                raise UsageError(f"dropout {name} must be 0 to {limit - 1}; got {number}")
-        index = np.array([site.layer << 24 | site.place << 16 | site.kind])
-        return int(as_u64(self.words(Substream.DROPOUT_KEY.tag(epoch), index, minibatch=site.stage))[0])
+            if not is_whole(number := getattr(site, name), 0, limit - 1):
+                raise UsageError(f"dropout {name} must be a whole number from 0 to {limit - 1}; got {number!r}")
+        index, more = np.array([site.layer << 24 | site.place % 2**8 << 16 | site.kind]), site.place >> 8
+        return int(as_u64(self.words(Substream.DROPOUT_KEY.tag(epoch), index, vertex=more, minibatch=site.stage))[0])
 
     def words(self, tag: int, index: np.ndarray | int, *, vertex: np.ndarray | int = 0, minibatch: np.ndarray | int = 0) -> np.ndarray:
         """Return four 32-bit words for every index: uint32, shape (..., 4); `tag` is that of a `Substream` and an epoch."""

@@ -207,6 +207,14 @@ def test_a_model_equals_the_same_in_plain_torch(name, norm):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-4, msg=lambda text, which=which: f"{which}: {text}")
 
 
+def test_a_batch_that_is_kept_draws_anew_in_every_pass():
+    block = next(iter(loader())).blocks[1]
+    h = torch.ones(block.num_destinations, 64)
+    masks = [block.dropout(h).numpy().tobytes() for _ in range(600)]
+    assert len(set(masks)) == 600
+    assert block.dropout(h, place=256).numpy().tobytes() == masks[256]
+
+
 def test_numbers_of_numpy_are_probabilities():
     assert kept_parts(np.float32(0.5)) == kept_parts(np.float64(0.5)) == 32768
     assert kept_parts(np.int64(0)) == 65536
