@@ -46,7 +46,8 @@ class PassNames:
     """
 
     def __init__(self, named: Pass, rows: Mapping[str, RowNames], kernels: Kernels | None = None) -> None:
-        self.named, self.rows, self.kernels = named, dict(rows), kernels or HostKernels()
+        self.named, self.kernels = named, kernels or HostKernels()
+        self.rows = {kind: RowNames(*(None if names is None else _as_int32(names) for names in of_type)) for kind, of_type in rows.items()}
         self._stream, self._kinds = Stream(named.seed), {kind: place for place, kind in enumerate(rows)}
 
     @staticmethod
@@ -68,6 +69,17 @@ class PassNames:
             raise UsageError(f"dropout names the vertex of each row: got {rows} rows, of {len(vertices)} vertices; use the rows of a layer")
         key = self._stream.mask_key(MaskSite(layer, place, self._kinds[kind], self.named.stage), self.named.epoch)
         return Mask(key, self.named.minibatch, vertices[:rows], None if trees is None else trees[:rows], kept)
+
+
+def _as_int32(names: Any) -> Any:
+    """Return names as int32: an array for the host, a tensor on another device. Raises `UsageError` if they do not fit."""
+    if isinstance(names, torch.Tensor) and names.device.type == "cpu":
+        names = names.numpy()
+    if names.dtype in (np.int32, torch.int32):
+        return names
+    if names.dtype not in (np.int64, torch.int64) or (len(names) and not (int(names.min()) >= -(2**31) and int(names.max()) < 2**31)):
+        raise UsageError(f"names of rows must be int32; got {names.dtype}: use the vertices of a mini-batch")
+    return names.astype(np.int32) if isinstance(names, np.ndarray) else names.int()
 
 
 class Kernels:

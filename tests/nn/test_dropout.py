@@ -220,3 +220,15 @@ def test_numbers_of_numpy_are_probabilities():
     assert kept_parts(np.int64(0)) == 65536
     with pytest.raises(UsageError, match="dropout must be a number"):
         kept_parts(np.bool_(False))
+
+
+def test_names_may_be_wide_or_tensors():
+    batch = next(iter(loader()))
+    model, degrees = Gnn("sage", [10, 6, 3], dropout=0.5, seed=0), torch.zeros(len(batch.vertices))
+    blocks, expected = batch.minibatch.blocks, PassNames.of(batch.minibatch)
+    logits = model(blocks, batch.x, degrees, expected)
+    for vertices in (batch.vertices, batch.vertices.int(), batch.vertices.numpy()):
+        assert torch.equal(model(blocks, batch.x, degrees, PassNames(expected.named, {NODE: RowNames(vertices)})), logits)
+    for vertices in (batch.vertices + 2**31, batch.vertices.float()):
+        with pytest.raises(UsageError, match="names of rows must be int32"):
+            PassNames(expected.named, {NODE: RowNames(vertices)})
