@@ -66,12 +66,16 @@ def converted(value: Any, device: Any) -> Any:
 def tensor_blocks(minibatch: MiniBatch, device: Any) -> Any:
     """Return the blocks of a mini-batch as tensor blocks on a device: one for each layer, or dicts of such by relation."""
     from ..nn.dropout import PassNames
-    from ..nn.tensor_block import TensorBlock
+    from ..nn.tensor_block import Calls, TensorBlock
 
     names, layers = PassNames.of(minibatch), enumerate(minibatch.layers, 1)
     if not minibatch.by_type:
         return tuple(TensorBlock(block, device, names, number) for number, of_layer in layers for block in of_layer.values())
-    return tuple({key: TensorBlock(block, device, names, number, key[2]) for key, block in one.items()} for number, one in layers)
+    made = []
+    for number, of_layer in layers:
+        calls = {key[2]: Calls() for key in of_layer}
+        made.append({key: TensorBlock(block, device, names, number, key[2], calls[key[2]]) for key, block in of_layer.items()})
+    return tuple(made)
 
 
 class _Unlocked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,9 +12,21 @@ import torch
 from ..backends.dropout import kept_parts
 from ..errors import UsageError
 from ..graph.minibatch import Block
-from ..pickled import Uncached
+from ..pickled import CopiedAlong, Uncached
 from .aggregate import aggregate
 from .dropout import PassNames, epilogue
+
+
+class Calls(CopiedAlong):
+    """The number of dropouts without `place` so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next(self) -> int:
+        """Return the place of the next one."""
+        self.count += 1
+        return self.count - 1
 
 
 class TensorBlock(Uncached):
@@ -30,11 +42,19 @@ class TensorBlock(Uncached):
         The number of the layer, from 1 for that of the input.
     kind : str, optional
         The vertex type of the destinations; by default the only one of `names`.
+    calls : Calls, optional
+        Shared by the relations of a layer into one type, whose dropouts are told apart.
     """
 
-    def __init__(self, block: Block, device: Any, names: PassNames | None = None, layer: int = 1, kind: str | None = None) -> None:
+    def __init__(
+        self, block: Block, device: Any, names: PassNames | None = None, layer: int = 1, kind: str | None = None, calls: Calls | None = None
+    ) -> None:
         self.block, self.device, self._edges = block, device, _Edges(block, device)
-        self._names, self._layer, self._kind, self._dropouts = names, layer, kind, 0  # calls of dropout without `place`
+        self._names, self._layer, self._kind, self._calls = names, layer, kind, calls or Calls()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        TensorBlock.__init__(self, state["block"], state["device"])  # earlier pickles have these two alone
+        vars(self).update(state)
 
     def in_pass(self, names: PassNames | None, layer: int) -> TensorBlock:
         """Return the same edges as the block of another layer or pass; tensors are made once for both."""
@@ -88,27 +108,28 @@ class TensorBlock(Uncached):
         return h.new_zeros(self.num_destinations, h.shape[1]).index_add(0, destination, h[source] * scale[:, None])
 
     def dropout(self, h: torch.Tensor, p: float = 0.5, training: bool = True, place: int | None = None) -> torch.Tensor:
-        """Drop numbers of rows with probability p, and scale the others by 1 / (1 - p): shape (m, f), float32, differentiable once.
+        """Drop numbers of rows with probability p, and scale the others by 1 / (1 - p): shape (m, f), differentiable once.
 
         A mask is a function of (seed, epoch, mini-batch, layer, place, vertex, column) alone: it is the same for every number of ranks and
         threads, on every device, and whatever else is drawn. p is realised in parts of 65536.
 
         Parameters
         ----------
-        h : shape (m, f)
+        h : floating-point numbers, shape (m, f)
             Rows of the first m sources, such as the destinations. Of a relation between two types, those of the destinations alone.
+            The result has their type; half precision is computed in float32.
         p : float
             0 to below 1.
         training : bool
             False returns h itself, as for `torch.nn.functional.dropout`: give ``self.training``.
         place : int, optional
-            Tells the dropouts of a layer apart; by default they are counted call by call. Give it where a pass is made again for its
-            gradient (`torch.utils.checkpoint`).
+            Tells the dropouts of a layer apart; by default they are counted call by call, over all relations into one type. Give it where
+            a pass is made again for its gradient (`torch.utils.checkpoint`).
 
         Raises
         ------
         UsageError
-            If p rounds to 0 or to 1, h has other rows, or nothing tells the block its vertices.
+            If p rounds to 0 or to 1, h has other rows or a type without fractions, or nothing tells the block its vertices.
 
         References
         ----------
@@ -121,17 +142,29 @@ class TensorBlock(Uncached):
         return self._dropped(h, p, training, place, relu=True)
 
     def _dropped(self, h: torch.Tensor, p: float, training: bool, place: int | None, relu: bool) -> torch.Tensor:
+        if torch.compiler.is_compiling():  # kernels on memory cannot be traced
+            now = cast(Callable[..., torch.Tensor], torch.compiler.disable(self._dropped_now))  # type: ignore[no-untyped-call]
+            return now(h, p, training, place, relu)
+        return self._dropped_now(h, p, training, place, relu)
+
+    def _dropped_now(self, h: torch.Tensor, p: float, training: bool, place: int | None, relu: bool) -> torch.Tensor:
         kept_parts(p, "p")
+        if not (isinstance(h, torch.Tensor) and h.is_floating_point() and h.dim() == 2):
+            found = f"{h.dtype} of shape {tuple(h.shape)}" if isinstance(h, torch.Tensor) else f"a {type(h).__name__}"
+            raise UsageError(
+                f"dropout takes rows of floating-point numbers, shape (m, f); got {found}: use h.float(), and h.flatten(1) of heads"
+            )
         if not (training and p):
-            return epilogue(h, relu=relu)
+            return epilogue(h, relu=relu).to(h.dtype)
         if self._names is None:
             raise UsageError("dropout draws by the vertices of a mini-batch, and this block knows none; use a block of a batch")
         if self._kind is not None and len(h) != self.num_destinations:
             found = f"got {len(h)} rows of a relation with {self.num_destinations} destinations"
             raise UsageError(f"dropout of a relation takes a row for each destination; {found}: use the rows of {self._kind!r}")
         if place is None:
-            place, self._dropouts = self._dropouts, self._dropouts + 1
-        return epilogue(h, relu=relu, mask=self._names.mask(p, len(h), self._layer, place, self._kind), kernels=self._names.kernels)
+            place = self._calls.next()
+        mask = self._names.mask(p, len(h), self._layer, place, self._kind)
+        return epilogue(h, relu=relu, mask=mask, kernels=self._names.kernels).to(h.dtype)
 
 
 class HaloBlock(TensorBlock):

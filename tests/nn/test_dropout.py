@@ -154,6 +154,22 @@ def test_relations_draw_by_type():
             block.dropout(torch.randn(len(rows) + 1, 9))
 
 
+def test_relations_into_one_type_draw_apart():
+    a, b = bs.VertexType("a", 40), bs.VertexType("b", 40)
+    rng = np.random.default_rng(0)
+    relations = [bs.relation_from_edges(kind, "to", b, *rng.integers(0, 40, (2, 200))) for kind in (a, b)]
+    batch = next(
+        iter(bs.Loader(bs.Graph.of([a, b], relations, "two"), "sage", (3, 3), seeds=("b", np.arange(10)), batch_size=10, seed=SEED))
+    )
+    for blocks in batch.blocks:
+        one, other = blocks.values()
+        h = torch.ones(one.num_destinations, 64)
+        first, second = one.dropout(h), other.dropout(h)
+        assert not torch.equal(first, second)
+        assert torch.equal(first, other.dropout(h, place=0))
+        assert torch.equal(second, one.dropout(h, place=1))
+
+
 def test_what_cannot_be_dropped_is_refused():
     batch = next(iter(loader()))
     block, h = batch.blocks[1], torch.ones(batch.blocks[1].num_destinations, 4)
@@ -207,6 +223,34 @@ def test_a_model_equals_the_same_in_plain_torch(name, norm):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-4, msg=lambda text, which=which: f"{which}: {text}")
 
 
+def test_rows_of_other_types_and_shapes_are_refused():
+    """Integers were cut to integers after the product: 1 / 0.7 became 1."""
+    block = next(iter(loader())).blocks[1]
+    rows = torch.ones(block.num_destinations, 4)
+    for h in (rows.long(), rows.bool(), rows[:, 0], rows[:, :, None], rows.to(torch.complex64), rows.numpy()):
+        for given in ({}, {"training": False}):
+            for drop in (block.dropout, block.dropout_relu):
+                with pytest.raises(UsageError, match="floating-point numbers, shape"):
+                    drop(h, 0.3, **given)
+    for place in (-1, 1.5, True, 2**32):
+        with pytest.raises(UsageError, match="place must be a whole number"):
+            block.dropout(rows, place=place)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_rows_keep_their_type_in_training_and_evaluation(dtype):
+    block = next(iter(loader())).blocks[1]
+    h = torch.randn(block.num_destinations, 4).to(dtype).requires_grad_()
+    for drop in (block.dropout, block.dropout_relu):
+        assert {drop(h, 0.5, training=training).dtype for training in (True, False)} == {dtype}
+    y = block.dropout_relu(h, 0.5, place=0)
+    torch.testing.assert_close(y, block.dropout_relu(h.float(), 0.5, place=0).to(dtype))
+    y.sum().backward()
+    assert torch.equal(h.grad, 2 * (y > 0).to(dtype))
+    layer = torch.nn.Linear(4, 4).to(dtype)
+    assert layer(block.dropout_relu(layer(h), 0.5)).dtype == dtype
+
+
 def test_a_batch_that_is_kept_draws_anew_in_every_pass():
     block = next(iter(loader())).blocks[1]
     h = torch.ones(block.num_destinations, 64)
@@ -222,6 +266,20 @@ def test_numbers_of_numpy_are_probabilities():
         kept_parts(np.bool_(False))
 
 
+def test_a_compiled_module_draws_the_same_masks():
+    block = next(iter(loader())).blocks[1]
+    layer = torch.nn.Linear(4, 4)
+    h = torch.randn(block.num_destinations, 4)
+
+    def forward(h):
+        return layer(block.dropout_relu(layer(h), 0.5, place=0)).sin()
+
+    compiled = torch.compile(forward, backend="eager")(h)
+    torch.testing.assert_close(compiled, forward(h))
+    compiled.sum().backward()
+    assert layer.weight.grad.abs().sum() > 0
+
+
 def test_names_may_be_wide_or_tensors():
     batch = next(iter(loader()))
     model, degrees = Gnn("sage", [10, 6, 3], dropout=0.5, seed=0), torch.zeros(len(batch.vertices))
@@ -232,3 +290,15 @@ def test_names_may_be_wide_or_tensors():
     for vertices in (batch.vertices + 2**31, batch.vertices.float()):
         with pytest.raises(UsageError, match="names of rows must be int32"):
             PassNames(expected.named, {NODE: RowNames(vertices)})
+
+
+def test_a_block_of_an_earlier_pickle_opens():
+    """It has its edges and its device alone."""
+    block = next(iter(loader())).blocks[1]
+    made = object.__new__(type(block))
+    made.__setstate__({"block": block.block, "device": block.device})
+    h = torch.randn(block.num_sources, 4)
+    assert torch.equal(made.aggregate(h), block.aggregate(h))
+    assert torch.equal(made.edge_index, block.edge_index)
+    with pytest.raises(UsageError, match="knows none"):
+        made.dropout(h)
