@@ -99,6 +99,11 @@ class Model(nn.Module):
         return names.mask(p, rows, layer, place, kind)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return True if hooks see the output of a module."""
+    return bool(module._forward_hooks)
+
+
 class Gnn(Model):
     """A graph neural network over blocks.
 
@@ -169,7 +174,9 @@ class Gnn(Model):
         check_blocks(self.layers, blocks)
         h: Input = self.drop_input(x, names)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            h = self.between(i, layer(block, h, degrees[: block.num_sources], biased=False), names, reuse=True)
+            hooked = has_hooks(layer)  # which see the whole output, and may keep it
+            z = layer(block, h, degrees[: block.num_sources], biased=hooked)
+            h = self.between(i, z, names, reuse=not hooked, biased=hooked)
         assert isinstance(h, torch.Tensor)
         return h
 
@@ -180,16 +187,18 @@ class Gnn(Model):
             raise UsageError(f"the model has widths {widths}, but the graph {features} features; use widths {features}, ..., {outputs}")
         return self
 
-    def between(self, i: int, z: torch.Tensor, names: PassNames | None = None, reuse: bool = False) -> torch.Tensor:
+    def between(self, i: int, z: torch.Tensor, names: PassNames | None = None, reuse: bool = False, biased: bool = False) -> torch.Tensor:
         """Apply what follows the products of layer i: the bias; normalization, activation and dropout but after the last layer.
 
-        With `reuse` the result may lie in the memory of z.
+        With `reuse` the result may lie in the memory of z; with `biased`, z has the bias.
         """
-        bias, kernels = cast(Layer, self.layers[i]).bias, None if names is None else names.kernels
+        bias = None if biased else cast(Layer, self.layers[i]).bias
+        kernels = None if names is None else names.kernels
         if i == len(self.layers) - 1:
             return epilogue(z, bias, kernels=kernels, reuse=reuse)
         if len(self.norms):
-            z, bias = self.norms[i](epilogue(z, bias, kernels=kernels, reuse=reuse)), None
+            norm = self.norms[i]
+            z, bias, reuse = norm(epilogue(z, bias, kernels=kernels, reuse=reuse)), None, reuse and not has_hooks(norm)
         return self.activated(z, bias, self.dropout, names, i + 1, reuse=reuse)
 
     def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:

@@ -23,7 +23,7 @@ from ..graph.minibatch import Block, LayerBlocks
 from .aggregate import aggregate, matrix_of
 from .dropout import PassNames, epilogue
 from .layers import Input, xavier
-from .model import BatchNorm, Model, check_blocks, check_heads
+from .model import BatchNorm, Model, check_blocks, check_heads, has_hooks
 from .segments import segment_softmax, weighted_sum
 from .type_input import LearnedInputs, TypeInput
 
@@ -249,11 +249,12 @@ class RelationalGnn(Model):
         """
         layer, rows, kernels = cast(RelationalLayer, self.layers[i]), {}, None if names is None else names.kernels
         for place, name in enumerate(layer.destinations):
-            h, bias = z[name], cast(torch.Tensor | None, layer.bias[place])
+            h, bias, reuse = z[name], cast(torch.Tensor | None, layer.bias[place]), not has_hooks(layer)
             if i < len(self.layers) - 1:
                 if len(self.norms):
-                    h, bias = cast(nn.ModuleList, self.norms[i])[place](epilogue(h, bias, kernels=kernels, reuse=True)), None
-                rows[name] = self.activated(h, bias, self.dropout, names, i + 1, name, reuse=True)
+                    norm = cast(nn.ModuleList, self.norms[i])[place]
+                    h, bias, reuse = norm(epilogue(h, bias, kernels=kernels, reuse=reuse)), None, not has_hooks(norm)
+                rows[name] = self.activated(h, bias, self.dropout, names, i + 1, name, reuse=reuse)
             else:
-                rows[name] = epilogue(h, bias, kernels=kernels, reuse=True)
+                rows[name] = epilogue(h, bias, kernels=kernels, reuse=reuse)
         return rows

@@ -302,3 +302,23 @@ def test_a_block_of_an_earlier_pickle_opens():
     assert torch.equal(made.edge_index, block.edge_index)
     with pytest.raises(UsageError, match="knows none"):
         made.dropout(h)
+
+
+@pytest.mark.parametrize("norm", [{}, {"layer_norm": True}])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "sage-pool"])
+def test_hooks_may_keep_the_output_of_a_layer(name, norm):
+    """They saw it without the bias, and then overwritten by what follows."""
+    batch = next(iter(loader()))
+    model = Gnn(name, [10, 8, 3], heads=2, seed=0, **norm)
+    for layer in model.layers:
+        torch.nn.init.constant_(layer.bias, 0.5)
+    degrees, kept_rows = torch.ones(len(batch.vertices)), []
+    logits = model(batch.minibatch.blocks, batch.x, degrees)
+    expected = model.layers[0](batch.minibatch.blocks[0], batch.x, degrees)
+    for module in (*model.layers, *model.norms):
+        module.register_forward_hook(lambda module, given, made: kept_rows.append((made, made.detach().clone())))
+    hooked = model(batch.minibatch.blocks, batch.x, degrees)
+    torch.testing.assert_close(hooked, logits)
+    torch.testing.assert_close(kept_rows[0][0], expected)
+    assert all(torch.equal(made, before) for made, before in kept_rows)
+    (hooked.sum() + sum(made.square().mean() for made, _ in kept_rows)).backward()

@@ -99,3 +99,21 @@ def test_a_relation_without_edges_adds_zero_and_no_nan():
     layer = model.layers[0]
     layer.weight[layer.relations.index(reviews)].data += 100
     assert torch.equal(model([block], x), logits)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+@pytest.mark.parametrize("name", ["hetero-sage", "hetero-gat"])
+def test_hooks_may_keep_the_rows_of_a_layer(name, norm):
+    """What follows a layer was written over them."""
+    schema = Schema(COUNTS, dict.fromkeys(COUNTS, 5), KEYS, "paper")
+    model, kept = RelationalGnn(name, schema, 4, 2, 3, heads=2, norm=norm), []
+    inputs = {name: x.detach() for name, x in rows(5).items()}
+    expected = model([whole_block()] * 2, inputs)
+    for module in (*model.layers, *(norm for of_layer in model.norms for norm in of_layer)):
+        module.register_forward_hook(lambda module, given, made: kept.extend(made.values() if isinstance(made, dict) else [made]))
+    model.layers[0].register_forward_hook(lambda module, given, made: before.update({name: x.clone() for name, x in made.items()}))
+    before = {}
+    found = model([whole_block()] * 2, inputs)
+    torch.testing.assert_close(found, expected)
+    assert all(torch.equal(x, before[name]) for name, x in zip(before, kept, strict=False))
+    (found.sum() + sum(x.square().sum() for x in kept)).backward()
