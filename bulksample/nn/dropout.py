@@ -6,8 +6,8 @@ relu the result says by its sign what was kept, so no mask is stored; after othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -61,6 +61,12 @@ class PassNames:
 
         `layer` and `place` are those of `MaskSite`. Raises `UsageError` for another p than `kept_parts` takes, or more rows than there are.
         """
+        if torch.compiler.is_compiling():  # numbers of numpy cannot be traced
+            now = cast(Callable[..., Mask | None], torch.compiler.disable(self._mask))  # type: ignore[no-untyped-call]
+            return now(p, rows, layer, place, kind)
+        return self._mask(p, rows, layer, place, kind)
+
+    def _mask(self, p: float, rows: int, layer: int, place: int, kind: str | None) -> Mask | None:
         if (kept := kept_parts(p)) == PARTS:
             return None
         kind = kind or next(iter(self.rows))

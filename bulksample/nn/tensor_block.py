@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -142,12 +142,6 @@ class TensorBlock(Uncached):
         return self._dropped(h, p, training, place, relu=True)
 
     def _dropped(self, h: torch.Tensor, p: float, training: bool, place: int | None, relu: bool) -> torch.Tensor:
-        if torch.compiler.is_compiling():  # kernels on memory cannot be traced
-            now = cast(Callable[..., torch.Tensor], torch.compiler.disable(self._dropped_now))  # type: ignore[no-untyped-call]
-            return now(h, p, training, place, relu)
-        return self._dropped_now(h, p, training, place, relu)
-
-    def _dropped_now(self, h: torch.Tensor, p: float, training: bool, place: int | None, relu: bool) -> torch.Tensor:
         kept_parts(p, "p")
         if not (isinstance(h, torch.Tensor) and h.is_floating_point() and h.dim() == 2):
             found = f"{h.dtype} of shape {tuple(h.shape)}" if isinstance(h, torch.Tensor) else f"a {type(h).__name__}"

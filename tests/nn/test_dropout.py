@@ -280,6 +280,14 @@ def test_a_compiled_module_draws_the_same_masks():
     assert layer.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("name", ["sage", "gat"])
+def test_a_compiled_model_draws_the_same_masks(name):
+    batch = next(iter(loader()))
+    model, degrees = Gnn(name, [10, 8, 3], dropout=0.5, input_dropout=0.2, heads=2, seed=0), torch.ones(len(batch.vertices))
+    given = (batch.minibatch.blocks, batch.x, degrees, PassNames.of(batch.minibatch))
+    torch.testing.assert_close(torch.compile(model, backend="eager")(*given), model(*given))
+
+
 def test_names_may_be_wide_or_tensors():
     batch = next(iter(loader()))
     model, degrees = Gnn("sage", [10, 6, 3], dropout=0.5, seed=0), torch.zeros(len(batch.vertices))
