@@ -32,8 +32,8 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
     buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C for P); U f 4 for the features of
                 this step and, where they are exchanged, U f v (1 + 2 a) for the next: in order, sent, received;
                 and k U (9 + 4 a) for the requests of a bulk
-    activations 6 sum over l of N_{L-l} (w_{l-1} + 3 w_l), w_l the width after layer l: float32 kept for the backward pass (within
-                5 % for sage), and half as much for gradients, which is assumed
+    activations 4 sum over l of N_{L-l} (w_{l-1} + w_l), w_l the width after layer l: float32 kept for the backward pass (within 10 %
+                for sage), and 8 max over l of N_{L-l} w_l for the gradients of a layer, before and after relu and dropout
     evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
                 1 GiB more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing if A is whole and f <= w_1.
                 Streamed within a given memory: 4 n (w_{l-1} + u + w_l) / p and a chunk, or the chunk alone (`inference_memory`)

@@ -51,7 +51,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
         model=16 * request.parameters,
         bulk=COPIES * k * sizes.nbytes,
         buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) + requests,
-        activations=_activations(request, sizes),
+        activations=_kept(request, sizes) + _gradients(request, sizes),
         evaluation=_evaluation(request, grid) if request.evaluation == "exact" else _sampled(request, grid),
     )
 
@@ -125,11 +125,16 @@ def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> f
     return sizes.inputs * (4 * request.feature_width + exchanged)
 
 
-def _activations(request: PlanRequest, sizes: Sizes) -> float:
-    """Bytes kept for the backward pass (means, activations, dropout masks, dropped-out rows), and half as much for gradients."""
+def _kept(request: PlanRequest, sizes: Sizes) -> float:
+    """Return the bytes kept for the backward pass: means, and rows after relu and dropout, whose signs are the masks."""
     widths = request.widths
-    layers = zip(reversed(sizes.hops), widths, widths[1:], strict=False)
-    return 6 * sum(hop.destinations * (into + 3 * out) for hop, into, out in layers)
+    rows = zip(reversed(sizes.hops), widths, widths[1:], strict=False)
+    return 4 * sum(hop.destinations * (into + out) for hop, into, out in rows)
+
+
+def _gradients(request: PlanRequest, sizes: Sizes) -> float:
+    """Return the bytes of the gradients of the largest layer, before and after relu and dropout."""
+    return 8 * max(hop.destinations * out for hop, out in zip(reversed(sizes.hops), request.widths[1:], strict=False))
 
 
 def _sampled(request: PlanRequest, grid: CandidateGrid) -> float:
@@ -138,7 +143,7 @@ def _sampled(request: PlanRequest, grid: CandidateGrid) -> float:
         return 0.0
     scored = sampled_request(request)
     sizes = expected_sizes(scored)
-    return COPIES * sizes.nbytes + _fetch_buffers(scored, sizes, grid) + _activations(scored, sizes) / 1.5
+    return COPIES * sizes.nbytes + _fetch_buffers(scored, sizes, grid) + _kept(scored, sizes)
 
 
 def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
