@@ -11,7 +11,7 @@ Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov, "Dropout: a simple way
 from __future__ import annotations
 
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Mask(NamedTuple):
         return np.float32(PARTS / self.kept)
 
 
-def kept_parts(p: float, name: str = "dropout") -> int:
+def kept_parts(p: Any, name: str = "dropout") -> int:
     """Return k, the parts of 65536 that dropout with probability p keeps: at most 65536, for p = 0.
 
     Raises `UsageError` if p is not a number from 0 to below 1, or rounds to 0 or to 1 without being so.

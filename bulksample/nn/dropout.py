@@ -125,13 +125,13 @@ class Kernels:
 
 
 class HostKernels(Kernels):
-    """Those of the fastest back end of the host; of tensors in other types than float32, the reference."""
+    """The primitives of the fastest back end of the host, or of the reference for types but float32; torch's for tensors elsewhere."""
 
     def epilogue(self, z: torch.Tensor, bias: torch.Tensor | None, relu: bool, mask: Mask | None, out: torch.Tensor) -> None:
         if z.device.type != "cpu":
             super().epilogue(z, bias, relu, mask, out)
         else:
-            _engine(z, bias).epilogue(z.numpy(), None if bias is None else bias.contiguous().numpy(), relu, mask, out.numpy())
+            _engine(z).epilogue(z.numpy(), None if bias is None else bias.contiguous().numpy(), relu, mask, out.numpy())
 
     def gradient(self, grad: torch.Tensor, y: torch.Tensor | None, mask: Mask | None, bias: bool, out: torch.Tensor) -> torch.Tensor | None:
         if grad.device.type != "cpu":
@@ -141,13 +141,14 @@ class HostKernels(Kernels):
 
     def drop_entries(self, rows: SparseRows, mask: Mask) -> SparseRows:
         values = rows.weights_or_ones()
+        if values.device.type != "cpu":
+            return super().drop_entries(rows, mask)
         made = _engine(values).drop_entries(rows.indptr, rows.indices, values.numpy(), mask)
         return rows.with_weights(torch.from_numpy(made))
 
 
-def _engine(*tensors: torch.Tensor | None) -> Any:
-    single = all(tensor is None or tensor.dtype == torch.float32 for tensor in tensors)
-    return on_host(torch.get_num_threads()) if single else Reference()
+def _engine(tensor: torch.Tensor) -> Any:
+    return on_host(torch.get_num_threads()) if tensor.dtype == torch.float32 else Reference()
 
 
 _HOST = HostKernels()
@@ -164,6 +165,7 @@ def epilogue(
     z : shape (R, h)
         Half precision is computed and returned in float32.
     bias : shape (h,), optional
+        Taken in the type of z.
     relu : bool
         act is relu; else the identity.
     mask : Mask, optional
@@ -176,6 +178,7 @@ def epilogue(
     if bias is None and mask is None and not relu:
         return z
     z = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
+    bias = None if bias is None else bias.to(z.dtype)
     return _Epilogue.apply(z, bias, relu, mask, kernels or _HOST, reuse)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -149,7 +149,7 @@ class TensorBlock(Uncached):
                 f"dropout takes rows of floating-point numbers, shape (m, f); got {found}: use h.float(), and h.flatten(1) of heads"
             )
         if not (training and p):
-            return epilogue(h, relu=relu).to(h.dtype)
+            return epilogue(h, relu=relu, kernels=None if self._names is None else self._names.kernels).to(h.dtype)
         if self._names is None:
             raise UsageError("dropout draws by the vertices of a mini-batch, and this block knows none; use a block of a batch")
         if self._kind is not None and len(h) != self.num_destinations:

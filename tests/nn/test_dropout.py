@@ -76,6 +76,11 @@ def test_half_precision_is_computed_in_single():
     y.sum().backward()
     assert (y.dtype, z.grad.dtype) == (torch.float32, torch.bfloat16)
     torch.testing.assert_close(y, F.relu(z.float()))
+    b = torch.randn(9).bfloat16().requires_grad_()  # of a model in half precision
+    y = epilogue(z.detach(), b, relu=True)
+    torch.testing.assert_close(y, F.relu(z.float() + b.float()))
+    y.sum().backward()
+    torch.testing.assert_close(b.grad, (y > 0).sum(0).bfloat16())
 
 
 def test_memory_is_reused_only_if_asked_and_saved_rows_are_watched():
@@ -180,7 +185,10 @@ def test_what_cannot_be_dropped_is_refused():
         block.dropout(torch.ones(len(batch.vertices) + 1, 4))
     with pytest.raises(UsageError, match="this block knows none"):
         type(block)(block.block, "cpu").dropout(h)
-    assert kept_parts(0.5) == 32768
+    for other in (h[:, 0], torch.ones(len(h), 2, 4)):
+        with pytest.raises(UsageError, match="got the shape"):
+            block.dropout(other)
+    assert kept_parts(0.5) == kept_parts(np.float32(0.5)) == 32768
     numpy_batch = next(iter(loader(out="numpy")))
     assert not hasattr(numpy_batch.blocks[0], "dropout")
 

@@ -19,7 +19,7 @@ from .cuda_context import CudaContext
 
 
 class DeviceKernels(Kernels):
-    """Those of a device, for float32; tensors of other types take torch's operations there."""
+    """The primitives of a device for float32; tensors of other types take torch's operations there."""
 
     def __init__(self, cuda: CudaContext) -> None:
         self.cuda = cuda
@@ -37,7 +37,7 @@ class DeviceKernels(Kernels):
             return self.cuda.tensor(self.cuda.kernels.constant(names))[at.long()]
 
     def epilogue(self, z: torch.Tensor, bias: torch.Tensor | None, relu: bool, mask: Mask | None, out: torch.Tensor) -> None:
-        if _others(z, bias):
+        if z.dtype != torch.float32:
             super().epilogue(z, bias, relu, mask, out)
             return
         with self.cuda.streams.train.on("dropout"):
@@ -45,7 +45,7 @@ class DeviceKernels(Kernels):
             kernels.epilogue(self.cuda.kernels, *arrays, relu, self._named(mask), self._flat(out))
 
     def gradient(self, grad: torch.Tensor, y: torch.Tensor | None, mask: Mask | None, bias: bool, out: torch.Tensor) -> torch.Tensor | None:
-        if _others(grad):
+        if grad.dtype != torch.float32:
             return super().gradient(grad, y, mask, bias, out)
         with self.cuda.streams.train.on("dropout gradient"):
             arrays = self._flat(grad), None if y is None else self._flat(y), grad.shape[1]
@@ -70,7 +70,3 @@ class DeviceKernels(Kernels):
 
     def _sent(self, names: Any) -> torch.Tensor:
         return names.int() if isinstance(names, torch.Tensor) else self.cuda.send(torch.from_numpy(np.array(names, np.int32)))
-
-
-def _others(*tensors: torch.Tensor | None) -> bool:
-    return any(tensor is not None and tensor.dtype != torch.float32 for tensor in tensors)
