@@ -53,7 +53,8 @@ void keep_memory() {
   mallopt(M_TOP_PAD, 1 << 26);
 }
 
-// The last of the trainings under way gives back what is kept. mallopt tells no old values: these are glibc's own, with thresholds as it adapts them to large arrays.
+// The last of the trainings under way gives back what is kept. mallopt tells no old values: these are glibc's own, with thresholds as it
+// adapts them to large arrays.
 void return_memory() {
   std::lock_guard<std::mutex> guard(keeping);
   if (!keepers || --keepers) return;

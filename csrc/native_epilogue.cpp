@@ -1,33 +1,31 @@
 // What follows the products of a layer in one pass, y = dropout(act(z + b)), and its gradient. The random words of a tile of rows are made
-// first, many blocks side by side as in native_words.cpp; then the numbers of each row are masked, 16 bits a number.
+// first, many blocks side by side; then the numbers of each row are masked, 16 bits a number.
 #include "dropout_row.h"
-#include "native.h"
-
-#if defined(BS_HAS_CLONES)
-#include <immintrin.h>
-#endif
+#include "native_lanes.h"
 
 namespace {
 
 constexpr bs_i64 TILE = 512;      // blocks whose words are made at once, at most: 8 KiB
 constexpr bs_i64 WORD_LANES = 8;  // blocks side by side; a tile is a multiple
 
-// The varying words of the counters of a tile, and the words made of them: two 64-bit numbers a block.
+// The varying words of the counters of a tile, and what is drawn by them: for each number of a block its half of a word.
 struct Tile {
   bs_u32 index[TILE], vertex[TILE], tree[TILE];
-  alignas(64) bs_u64 words[2 * TILE];
+  alignas(64) std::uint16_t halves[BS_DROPOUT_LANES * TILE];
 };
 
-#if defined(BS_HAS_CLONES)
+// The halves of words as a row is masked by them.
+BS_INLINE void write_halves(const BsWords& words, std::uint16_t* halves) {
+  for (int lane = 0; lane < (int)BS_DROPOUT_LANES; ++lane) halves[lane] = (std::uint16_t)bs_dropout_half(words, lane);
+}
 
-#define BS_EACH _Pragma("GCC unroll 4") for (int w = 0; w < TOGETHER; ++w)
+#if defined(BS_HAS_CLONES)
 
 #define BS_TILE_WORDS(LEVEL, LANES, VECTORS, VECTOR, PRODUCT)                                                                    \
   __attribute__((target(LEVEL))) void tile_words(bs_u64 key, bs_u32 minibatch, bs_i64 count, Tile& tile) {                       \
     constexpr int TOGETHER = VECTORS;                                                                                            \
     typedef bs_u64 Wide __attribute__((vector_size(8 * LANES)));                                                                 \
     typedef bs_u32 Narrow __attribute__((vector_size(4 * LANES)));                                                               \
-    const VECTOR m0 = (VECTOR)(Wide{} + 0xD2511F53u), m1 = (VECTOR)(Wide{} + 0xCD9E8D57u);                                       \
     for (bs_i64 i = 0; i < count; i += LANES * TOGETHER) {                                                                       \
       Wide c0[TOGETHER], c1[TOGETHER], c2[TOGETHER], c3[TOGETHER];                                                               \
       BS_EACH {                                                                                                                  \
@@ -38,17 +36,12 @@ struct Tile {
         c0[w] = __builtin_convertvector(index, Wide), c1[w] = __builtin_convertvector(vertex, Wide);                             \
         c2[w] = Wide{} + minibatch, c3[w] = __builtin_convertvector(tree, Wide);                                                 \
       }                                                                                                                          \
-      bs_u32 k0 = (bs_u32)key, k1 = (bs_u32)(key >> 32);                                                                         \
-      _Pragma("GCC unroll 10") for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) BS_EACH {          \
-        const Wide p0 = (Wide)PRODUCT((VECTOR)c0[w], m0), p1 = (Wide)PRODUCT((VECTOR)c2[w], m1);                                 \
-        c0[w] = (p1 >> 32) ^ c1[w] ^ (bs_u64)k0, c1[w] = p1;                                                                     \
-        c2[w] = (p0 >> 32) ^ c3[w] ^ (bs_u64)k1, c3[w] = p0;                                                                     \
-      }                                                                                                                          \
+      BS_PHILOX_ROUNDS(key, VECTOR, PRODUCT)                                                                                     \
       BS_EACH {                                                                                                                  \
         const Wide low = (c0[w] & 0xFFFFFFFFu) | (c1[w] << 32), high = (c2[w] & 0xFFFFFFFFu) | (c3[w] << 32);                    \
         for (int l = 0; l < LANES; ++l) {                                                                                        \
-          tile.words[2 * (i + w * LANES + l)] = low[l];                                                                          \
-          tile.words[2 * (i + w * LANES + l) + 1] = high[l];                                                                     \
+          const bs_u64 both[] = {low[l], high[l]};  /* x86 stores the lower half first */                                        \
+          __builtin_memcpy(tile.halves + BS_DROPOUT_LANES * (i + w * LANES + l), both, sizeof both);                             \
         }                                                                                                                        \
       }                                                                                                                          \
     }                                                                                                                            \
@@ -65,37 +58,25 @@ BS_TILE_WORDS("default", 2, 2, __m128i, _mm_mul_epu32)
 
 void tile_words(bs_u64 key, bs_u32 minibatch, bs_i64 count, Tile& tile) {
   for (bs_i64 i = 0; i < count; ++i) {
-    const BsWords made = bs_philox(BsWords{{tile.index[i], tile.vertex[i], minibatch, tile.tree[i]}}, (bs_u32)key, (bs_u32)(key >> 32));
-    for (int j = 0; j < 2; ++j) tile.words[2 * i + j] = made.v[2 * j] | (bs_u64)made.v[2 * j + 1] << 32;
+    const BsWords counter{{tile.index[i], tile.vertex[i], minibatch, tile.tree[i]}};
+    write_halves(bs_philox(counter, (bs_u32)key, (bs_u32)(key >> 32)), tile.halves + BS_DROPOUT_LANES * i);
   }
 }
 
 #endif
 
-// Half j of a row of words, in the order of `bs_dropout_half`, whatever the byte order of the machine.
-BS_INLINE bs_u32 half_of(const bs_u64* words, bs_i64 j) { return (bs_u32)(words[j / 4] >> (16 * (j & 3))) & 0xFFFFu; }
-
 struct Row {
   const float* in;
-  const float* bias;     // may be null
+  const float* bias;            // may be null
   float* out;
-  const bs_u64* words;  // null: nothing is dropped
+  const std::uint16_t* halves;  // null: nothing is dropped
   bs_u32 kept;
   float scale;
 };
 
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-typedef std::uint16_t __attribute__((may_alias)) Half;
-#define BS_HALVES(row) const Half* halves = (const Half*)(row).words
-#define BS_HALF(j) halves[j]
-#else
-#define BS_HALVES(row) const bs_u64* halves = (row).words
-#define BS_HALF(j) half_of(halves, j)
-#endif
-
 template <bool RELU, bool BIAS, bool MASK>
 BS_CLONES void write_row(const Row& row, bs_i64 f) {
-  BS_HALVES(row);
+  const std::uint16_t* halves = row.halves;
   const bs_u32 kept = row.kept;
   const float scale = row.scale;
   const float *in = row.in, *bias = row.bias;
@@ -106,7 +87,7 @@ BS_CLONES void write_row(const Row& row, bs_i64 f) {
     if constexpr (RELU) x = bs_relu(x);
     if constexpr (MASK) {
       x *= scale;
-      out[j] = BS_HALF(j) < kept ? x : 0.0f;
+      out[j] = halves[j] < kept ? x : 0.0f;
     } else {
       out[j] = x;
     }
@@ -115,7 +96,7 @@ BS_CLONES void write_row(const Row& row, bs_i64 f) {
 
 template <bool RELU, bool BIAS>
 void write_row(const Row& row, bs_i64 f) {
-  if (row.words)
+  if (row.halves)
     write_row<RELU, BIAS, true>(row, f);
   else
     write_row<RELU, BIAS, false>(row, f);
@@ -148,7 +129,7 @@ BS_CLONES void pass_row(const float* grad, const float* y, float scale, bs_i64 f
   }
 }
 
-// Calls visit(row, its words) for rows b .. e - 1 of width f.
+// Calls visit(row, its halves) for rows b .. e - 1 of width f.
 template <class Visit>
 void over_rows(const BsMask& mask, bs_i64 f, bs_i64 b, bs_i64 e, Visit visit) {
   const bs_i64 blocks = (f + BS_DROPOUT_LANES - 1) / BS_DROPOUT_LANES;
@@ -157,13 +138,10 @@ void over_rows(const BsMask& mask, bs_i64 f, bs_i64 b, bs_i64 e, Visit visit) {
     return;
   }
   if (blocks > TILE) {  // a row of its own, piece by piece
-    std::vector<bs_u64> words(2 * blocks);
+    std::vector<std::uint16_t> halves(BS_DROPOUT_LANES * blocks);
     for (bs_i64 r = b; r < e; ++r) {
-      for (bs_i64 i = 0; i < blocks; ++i) {
-        const BsWords made = bs_dropout_words(mask, r, i);
-        for (int j = 0; j < 2; ++j) words[2 * i + j] = made.v[2 * j] | (bs_u64)made.v[2 * j + 1] << 32;
-      }
-      visit(r, words.data());
+      for (bs_i64 i = 0; i < blocks; ++i) write_halves(bs_dropout_words(mask, r, i), halves.data() + BS_DROPOUT_LANES * i);
+      visit(r, halves.data());
     }
     return;
   }
@@ -178,7 +156,7 @@ void over_rows(const BsMask& mask, bs_i64 f, bs_i64 b, bs_i64 e, Visit visit) {
     }
     for (; at % WORD_LANES; ++at) tile.index[at] = tile.vertex[at] = tile.tree[at] = 0;
     tile_words(mask.key, mask.minibatch, at, tile);
-    for (bs_i64 r = first; r < last; ++r) visit(r, tile.words + 2 * (r - first) * blocks);
+    for (bs_i64 r = first; r < last; ++r) visit(r, tile.halves + BS_DROPOUT_LANES * (r - first) * blocks);
   }
 }
 
@@ -205,7 +183,7 @@ void epilogue(In<float> z, std::optional<In<float>> bias, bool relu, bs_u64 key,
   py::gil_scoped_release nogil;
   for_blocks(rows, BS_BIAS_ROWS, threads, [&](bs_i64 first, bs_i64 last) {
     over_rows(mask, f, first, last,
-              [&](bs_i64 r, const bs_u64* words) { mask_row(Row{in + r * f, b, y + r * f, words, kept, scale}, relu, f); });
+              [&](bs_i64 r, const std::uint16_t* halves) { mask_row(Row{in + r * f, b, y + r * f, halves, kept, scale}, relu, f); });
   });
 }
 
@@ -225,8 +203,8 @@ void epilogue_gradient(In<float> grad, std::optional<In<float>> y, bs_u64 key, b
     if (of) {
       for (bs_i64 r = first; r < last; ++r) pass_row(dy + r * f, of + r * f, scale, f, dz + r * f, sum);
     } else {
-      over_rows(mask, f, first, last, [&](bs_i64 r, const bs_u64* words) {
-        mask_row(Row{dy + r * f, nullptr, dz + r * f, words, kept, scale}, false, f);
+      over_rows(mask, f, first, last, [&](bs_i64 r, const std::uint16_t* halves) {
+        mask_row(Row{dy + r * f, nullptr, dz + r * f, halves, kept, scale}, false, f);
         if (sum) add_row(dz + r * f, f, sum);
       });
     }

@@ -1,19 +1,14 @@
-// Computes the first two words of many blocks, for keys. Two products a round are nearly all the work, and compilers spread 32-bit
-// factors over 64-bit lanes and gather the halves again in every round. Here a counter stays in a 64-bit lane throughout: products read
-// only its lower half, so the upper half may hold anything. Several vectors run side by side, since a round waits for its products.
+// Computes the first two words of many blocks, for keys.
+#include "native_lanes.h"
 #include "native_race.h"
 
 #if defined(BS_HAS_CLONES)
-#include <immintrin.h>
-
-#define BS_EACH _Pragma("GCC unroll 4") for (int w = 0; w < TOGETHER; ++w)
 
 #define BS_WORDS(LEVEL, LANES, VECTORS, VECTOR, PRODUCT)                                                                        \
   __attribute__((target(LEVEL))) void words_of(BsStream stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high) {  \
     constexpr int TOGETHER = VECTORS;                                                                                           \
     typedef bs_u64 Wide __attribute__((vector_size(8 * LANES)));                                                                \
     typedef bs_u32 Narrow __attribute__((vector_size(4 * LANES)));                                                              \
-    const VECTOR m0 = (VECTOR)(Wide{} + 0xD2511F53u), m1 = (VECTOR)(Wide{} + 0xCD9E8D57u);                                      \
     for (int i = 0; i < count; i += LANES * TOGETHER) {                                                                         \
       Wide c0[TOGETHER], c1[TOGETHER], c2[TOGETHER], c3[TOGETHER];                                                              \
       Narrow half;                                                                                                              \
@@ -22,12 +17,7 @@
         c0[w] = __builtin_convertvector(half, Wide), c1[w] = Wide{} + stream.vertex;                                            \
         c2[w] = Wide{} + stream.minibatch, c3[w] = Wide{} + stream.tag;                                                         \
       }                                                                                                                         \
-      bs_u32 k0 = (bs_u32)stream.seed, k1 = (bs_u32)(stream.seed >> 32);                                                        \
-      _Pragma("GCC unroll 10") for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) BS_EACH {         \
-        const Wide p0 = (Wide)PRODUCT((VECTOR)c0[w], m0), p1 = (Wide)PRODUCT((VECTOR)c2[w], m1);                                \
-        c0[w] = (p1 >> 32) ^ c1[w] ^ (bs_u64)k0, c1[w] = p1;                                                                    \
-        c2[w] = (p0 >> 32) ^ c3[w] ^ (bs_u64)k1, c3[w] = p0;                                                                    \
-      }                                                                                                                         \
+      BS_PHILOX_ROUNDS(stream.seed, VECTOR, PRODUCT)                                                                            \
       BS_EACH {                                                                                                                 \
         half = __builtin_convertvector(c0[w], Narrow);                                                                          \
         __builtin_memcpy(low + i + w * LANES, &half, sizeof half);                                                              \
