@@ -122,6 +122,7 @@ def test_the_sizes_are_those_of_the_minibatches_that_are_trained(tiny, tmp_path,
     assert trainer.sizes(graph, asked)["digest"] == bs.digest(trained)
 
 
+@pytest.mark.long
 def test_the_package_of_the_checkout_is_measured(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # here lies a package, too
     (tmp_path / "bulksample").mkdir()
@@ -130,6 +131,7 @@ def test_the_package_of_the_checkout_is_measured(tiny, tmp_path, monkeypatch):
         next(bench_step.step(with_(before=tmp_path)))
 
 
+@pytest.mark.long
 def test_a_folder_without_a_package_is_refused(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match=r"has no package bulksample|it ended with 1"):
