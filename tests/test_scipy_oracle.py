@@ -8,12 +8,14 @@ import math
 from functools import cache
 
 import numpy as np
+import oracles
 import pytest
 import scipy.sparse as sp
 from zoo import ZOO
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
 from bulksample.backends.base import Backend
+from bulksample.backends.dropout import Mask
 from bulksample.backends.quantiser import Noise
 from bulksample.backends.relational import RelationLaw, RelationMatrix, Trees, TreeVertices
 from bulksample.rng import Draw, Law
@@ -54,13 +56,8 @@ def backend(backend, request):
 
 @cache
 def philox(index, vertex, minibatch, tag, key=SEED):
-    """Philox4x32-10 of one counter: four integers (Salmon et al. 2011)."""
-    c, k = [index, vertex, minibatch, tag], [key & 0xFFFFFFFF, key >> 32]
-    for _ in range(10):
-        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [second >> 32 ^ c[1] ^ k[0], second & 0xFFFFFFFF, first >> 32 ^ c[3] ^ k[1], first & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
+    """The words of one counter, remembered."""
+    return oracles.philox((index, vertex, minibatch, tag), key)
 
 
 def tag(purpose, layer=HOP):
@@ -255,6 +252,32 @@ def test_gathered_rows_are_a_product_with_a_selection(backend, stored):
         out = np.full((120, 9), np.nan, np.float32)
         backend.gather(x, rows, given, out)
         np.testing.assert_array_equal(out, expected)
+
+
+@covers("epilogue", "epilogue_gradient", "drop_entries")
+@pytest.mark.parametrize("relu", [True, False])
+def test_dropout_is_a_product_by_zeros_and_one_over_the_chance(backend, relu):
+    """Dense rows, their gradient, and the same rows as a sparse matrix; the mask from words drawn one by one."""
+    rng, rows, f, kept = np.random.default_rng(4), 300, 21, 40000
+    vertices, trees = (rng.integers(0, 2**31, rows).astype(np.int32) for _ in range(2))
+    mask = Mask(SEED, 77, vertices, trees, kept)
+    names = list(zip(vertices.tolist(), trees.tolist(), strict=True))
+    words = np.array([[philox(j // 8, v, 77, t)[j % 8 // 2] >> 16 * (j % 2) & 0xFFFF for j in range(f)] for v, t in names])
+    m = np.where(words < kept, 65536 / kept, 0)
+    z, grad, bias = rng.standard_normal((rows, f)), rng.standard_normal((rows, f)), rng.standard_normal(f)
+    z, grad, bias = (array.astype(np.float32) for array in (z, grad, bias))
+    y, dz = np.empty_like(z), np.empty_like(z)
+    backend.epilogue(z, bias, relu, mask, y)
+    lifted = z.astype(np.float64) + bias
+    np.testing.assert_allclose(y, m * (np.maximum(lifted, 0) if relu else lifted), rtol=1e-5, atol=1e-6)
+    db = backend.epilogue_gradient(grad, y if relu else None, mask, True, dz)
+    expected = grad * m * (lifted > 0 if relu else 1)
+    np.testing.assert_allclose(dz, expected, rtol=1e-5)
+    np.testing.assert_allclose(db, expected.sum(0), rtol=1e-4, atol=1e-4)
+    stored = sp.csr_array(np.where(rng.random((rows, f)) < 0.3, z, 0))
+    indptr, indices = stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
+    dropped = sp.csr_array((backend.drop_entries(indptr, indices, stored.data, mask), indices, indptr), shape=(rows, f))
+    np.testing.assert_allclose(dropped.toarray(), stored.toarray() * m, rtol=1e-5)
 
 
 @covers("quantise", "dequantise", "random_words")

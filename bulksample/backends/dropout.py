@@ -10,7 +10,6 @@ Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov, "Dropout: a simple way
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +47,7 @@ def kept_parts(p: Any, name: str = "dropout") -> int:
 
     Raises `UsageError` if p is not a number from 0 to below 1, or rounds to 0 or to 1 without being so.
     """
-    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p < 1:
+    if not isinstance(p, int | float | np.integer | np.floating) or isinstance(p, bool) or not 0 <= p < 1:
         raise UsageError(f"{name} must be a number from 0 to below 1; got {p!r}")
     kept = round((1 - float(p)) * PARTS)
     if p and kept in (0, PARTS):

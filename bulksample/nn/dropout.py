@@ -30,7 +30,7 @@ class RowNames(NamedTuple):
     trees: Any = None  # int32, shape (N,)
 
 
-class Pass(NamedTuple):
+class PassKey(NamedTuple):
     """The part of the name of a mask that all rows of a forward pass share."""
 
     seed: int
@@ -45,16 +45,16 @@ class PassNames:
     They are those of the sources of the first layer, by type in the order of the graph; later layers have the first of them.
     """
 
-    def __init__(self, named: Pass, rows: Mapping[str, RowNames], kernels: Kernels | None = None) -> None:
-        self.named, self.kernels = named, kernels or HostKernels()
+    def __init__(self, key: PassKey, rows: Mapping[str, RowNames], kernels: Kernels | None = None) -> None:
+        self.key, self.kernels = key, kernels or HostKernels()
         self.rows = {kind: RowNames(*(None if names is None else _as_int32(names) for names in of_type)) for kind, of_type in rows.items()}
-        self._stream, self._kinds = Stream(named.seed), {kind: place for place, kind in enumerate(rows)}
+        self._stream, self._kinds = Stream(key.seed), {kind: place for place, kind in enumerate(rows)}
 
     @staticmethod
     def of(minibatch: MiniBatch) -> PassNames:
         """Return the names of the rows of a mini-batch that a sampler has drawn."""
         rows = {kind: RowNames(part.vertices, part.trees) for kind, part in minibatch.rows.items()}
-        return PassNames(Pass(minibatch.seed, minibatch.epoch, minibatch.id), rows)
+        return PassNames(PassKey(minibatch.seed, minibatch.epoch, minibatch.id), rows)
 
     def mask(self, p: float, rows: int, layer: int, place: int = 0, kind: str | None = None) -> Mask | None:
         """Return the mask of dropout with probability p on the first rows of a type, by default the only one; None if p is 0.
@@ -73,8 +73,8 @@ class PassNames:
         vertices, trees = self.rows[kind] = self.kernels.place(self.rows[kind])
         if rows > len(vertices):
             raise UsageError(f"dropout names the vertex of each row: got {rows} rows, of {len(vertices)} vertices; use the rows of a layer")
-        key = self._stream.mask_key(MaskSite(layer, place, self._kinds[kind], self.named.stage), self.named.epoch)
-        return Mask(key, self.named.minibatch, vertices[:rows], None if trees is None else trees[:rows], kept)
+        words = self._stream.mask_key(MaskSite(layer, place, self._kinds[kind], self.key.stage), self.key.epoch)
+        return Mask(words, self.key.minibatch, vertices[:rows], None if trees is None else trees[:rows], kept)
 
 
 def _as_int32(names: Any) -> Any:

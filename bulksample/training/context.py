@@ -15,7 +15,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.machines import ThreadBudget
 from ..loading.division import own_share
-from ..nn.dropout import Pass
+from ..nn.dropout import PassKey
 from ..nn.model import Model
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
@@ -90,9 +90,9 @@ class TrainingContext:
         words = self._stream.words(Substream.MODEL.tag(epoch), np.array([draw]), vertex=rank, minibatch=step)
         return int(as_u64(words)[0])
 
-    def whole_pass(self, seed_offset: int = 0) -> Pass:
+    def whole_pass(self, seed_offset: int = 0) -> PassKey:
         """Return the name of this epoch's pass over all rows, for dropout; ranks that train apart draw with different offsets."""
-        return Pass((self.config.seed + seed_offset) % 2**64, self.epoch, 0, self.progress.stage)
+        return PassKey((self.config.seed + seed_offset) % 2**64, self.epoch, 0, self.progress.stage)
 
     def replace_view(self, view: View) -> None:
         """Train on another view from now on; moves its adjacency and features to the compute device. Collective if the adjacency is."""

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..graph import NODE
 from ..graph.minibatch import Block
 from ..nn.aggregate import SparseRows
-from ..nn.dropout import Pass, PassNames, RowNames
+from ..nn.dropout import PassKey, PassNames, RowNames
 from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, as_dense
@@ -80,9 +80,9 @@ class HaloRows:
         """m, the number of this rank's rows."""
         return len(self.vertices)
 
-    def names(self, named: Pass) -> PassNames:
+    def names(self, key: PassKey) -> PassNames:
         """Return the names of the m + h rows in the masks of dropout of a pass."""
-        return PassNames(named, {NODE: RowNames(self._everyone)}, self._kernels)
+        return PassNames(key, {NODE: RowNames(self._everyone)}, self._kernels)
 
     def part(self, first: int, last: int, sources: int) -> Block:
         """Return a range of this rank's rows as a block on the compute device."""
@@ -132,7 +132,7 @@ class LocalRows:
         self.edges = matrix.nnz
         self.block = view.on_device(Block(matrix.indptr, matrix.indices, weights, self.n))
         self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
-        self.names = view.names
+        self.names = view.names_of_part
 
     def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
         """Apply one layer to all rows; nothing is exchanged."""
@@ -225,14 +225,14 @@ class FullGraph:
         self.rows, self.strong = rows, strong
         self.input = FrozenInput(rows, rows.x)
 
-    def __call__(self, model: Model, named: Pass | None = None) -> torch.Tensor:
+    def __call__(self, model: Model, key: PassKey | None = None) -> torch.Tensor:
         """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective.
 
-        Dropout draws its masks by `named`, and only it needs one.
+        Dropout draws its masks by `key`, and only it needs one.
         Raises `UsageError` if a module of the user's does not ask each block after the first for its sources, once.
         """
         rows, h = self.rows, cast(Input, None)
-        names = None if named is None else rows.names(named)
+        names = None if key is None else rows.names(key)
         if isinstance(model, OwnModel):
             return self._own(model, names)
         assert isinstance(model, Gnn)

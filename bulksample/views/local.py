@@ -24,7 +24,7 @@ from ..graph import EDGE, NODE, Graph, Key
 from ..graph.induced import induced
 from ..local_adjacency import LocalAdjacency
 from ..nn.aggregate import SparseRows
-from ..nn.dropout import Pass
+from ..nn.dropout import PassKey
 from ..nn.layers import Input
 from ..nn.model import Model
 from ..sparse import CSR, row_pointers
@@ -57,7 +57,7 @@ def allgather_degrees(rows: BlockRows) -> np.ndarray:
     return np.asarray(by_row[layout.places(np.arange(layout.n, dtype=np.int32))])
 
 
-FullPass = Callable[[Model, Pass], torch.Tensor]  # of a model over all rows of a part, by a name for its masks; returns their outputs
+FullPass = Callable[[Model, PassKey], torch.Tensor]  # of a model over all rows of a part, which returns their outputs
 
 
 class PartRelation(NamedTuple):

@@ -21,7 +21,7 @@ from ..graph import Graph
 from ..graph.induced import by_type, induced
 from ..graph.minibatch import Block, LayerBlocks
 from ..local_adjacency import LocalAdjacency
-from ..nn.dropout import Pass
+from ..nn.dropout import PassKey
 from ..nn.layers import Input
 from ..nn.model import Model
 from ..nn.relational import RelationalGnn
@@ -52,9 +52,11 @@ class TypePart(LocalPart):
         return partial(_outputs, LayerBlocks(blocks, counts), x, self.view)
 
 
-def _outputs(layer: LayerBlocks, x: Mapping[str, Input], view: View, model: Model, named: Pass | None = None) -> torch.Tensor:
+def _outputs(layer: LayerBlocks, x: Mapping[str, Input], view: View, model: Model, key: PassKey | None = None) -> torch.Tensor:
     """Return the outputs of a model whose layers all take the same edges."""
-    outputs: torch.Tensor = model([layer] * len(cast(RelationalGnn, model).layers), x, names=None if named is None else view.names(named))
+    outputs: torch.Tensor = model(
+        [layer] * len(cast(RelationalGnn, model).layers), x, names=None if key is None else view.names_of_part(key)
+    )
     return outputs
 
 

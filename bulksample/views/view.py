@@ -28,7 +28,7 @@ from ..graph import Graph
 from ..graph.labels import as_numbers, without_label
 from ..graph.minibatch import Block, MiniBatch
 from ..loading.loader import BulkLoader
-from ..nn.dropout import HostKernels, Kernels, Pass, PassNames, RowNames
+from ..nn.dropout import HostKernels, Kernels, PassKey, PassNames, RowNames
 from ..nn.relational import Schema
 from ..samplers import Sampler
 from ..samplers.time_rule import TimeRule
@@ -142,16 +142,18 @@ class View:
         """Return the block on the device of this view."""
         return block if self.block_mover is None else self.block_mover(block)
 
-    def names(self, named: MiniBatch | Pass, stage: int = 0) -> PassNames:
-        """Return the names of the rows of a mini-batch, or of all rows of a part, in the masks of dropout: vertices of the whole graph."""
-        if isinstance(named, Pass):
-            assert self.origin is not None
-            return PassNames(named, {kind: RowNames(vertices) for kind, vertices in self.origin.items()}, self.kernels)
-        rows = {kind: RowNames(part.vertices, part.trees) for kind, part in named.rows.items()}
+    def names(self, minibatch: MiniBatch, stage: int = 0) -> PassNames:
+        """Return the names of the rows of a mini-batch in the masks of dropout: vertices of the whole graph."""
+        rows = {kind: RowNames(part.vertices, part.trees) for kind, part in minibatch.rows.items()}
         if self.origin is not None:
             take = (self.kernels or HostKernels()).take
             rows = {kind: RowNames(take(self.origin[kind], of_part.vertices), of_part.trees) for kind, of_part in rows.items()}
-        return PassNames(Pass(named.seed, named.epoch, named.id, stage), rows, self.kernels)
+        return PassNames(PassKey(minibatch.seed, minibatch.epoch, minibatch.id, stage), rows, self.kernels)
+
+    def names_of_part(self, key: PassKey) -> PassNames:
+        """Return the names of all rows of a part in the masks of a pass."""
+        assert self.origin is not None
+        return PassNames(key, {kind: RowNames(vertices) for kind, vertices in self.origin.items()}, self.kernels)
 
     def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return (weighted) degrees in the whole graph: float32; zeros if the model does not use degrees."""

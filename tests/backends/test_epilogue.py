@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from engines import engine
-from oracles import assert_identical
+from oracles import assert_identical, philox
 
 from bulksample import Stream, UsageError
 from bulksample.backends.cuda import epilogue as on_device
@@ -126,21 +126,9 @@ def test_device_arrays_need_not_begin_at_16_bytes(reference, name):
 # ---- the mask
 
 
-def plain_philox(counter, key):
-    """Philox4x32-10 as the paper has it, on Python's integers."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key % 2**32, key // 2**32
-    for _ in range(10):
-        high0, low0 = divmod(0xD2511F53 * c0, 2**32)
-        high1, low1 = divmod(0xCD9E8D57 * c2, 2**32)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-    return c0, c1, c2, c3
-
-
 def plainly_kept(key, minibatch, vertex, tree, kept, j):
     """True if number j of a row is kept."""
-    word = plain_philox((j // 8, vertex, minibatch, tree), key)[j % 8 // 2]
+    word = philox((j // 8, vertex, minibatch, tree), key)[j % 8 // 2]
     return (word // 2**16 if j % 2 else word % 2**16) < kept
 
 
@@ -279,7 +267,7 @@ def test_every_dropout_of_a_run_has_a_key_of_its_own():
 def test_a_site_that_does_not_fit_its_bits_is_refused(name):
     limit = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16, "stage": 2**32}[name]
     for number in (-1, limit):
-        with pytest.raises(UsageError, match=f"dropout {name} must be 0 to {limit - 1}; got {number}"):
+        with pytest.raises(UsageError, match=f"dropout {name} must be a whole number from 0 to {limit - 1}; got {number}"):
             Stream(1).mask_key(MaskSite(1)._replace(**{name: number}), 0)
 
 

@@ -7,25 +7,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from communities import community_graph
+from oracles import philox
 
 import bulksample as bs
 from bulksample import UsageError
 from bulksample.backends.dropout import kept_parts
 from bulksample.graph import NODE
-from bulksample.nn.dropout import HostKernels, Kernels, Pass, PassNames, RowNames, epilogue
+from bulksample.nn.dropout import HostKernels, Kernels, PassKey, PassNames, RowNames, epilogue
 from bulksample.nn.model import Gnn
 
 SEED, EPOCH, MINIBATCH, DROPOUT = 2**63 + 11, 3, 2**31 + 7, 12  # the purpose, in the upper four bits of the last word of a counter
-
-
-def philox(counter, key):
-    """Philox4x32-10 in plain integers."""
-    c, k = list(counter), [key & 0xFFFFFFFF, key >> 32]
-    for _ in range(10):
-        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [second >> 32 ^ c[1] ^ k[0], second & 0xFFFFFFFF, first >> 32 ^ c[3] ^ k[1], first & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
 
 
 def kept(p, vertices, width, layer, place=0, kind=0, stage=0, seed=SEED, epoch=EPOCH, minibatch=MINIBATCH, trees=None):
@@ -41,7 +32,7 @@ def kept(p, vertices, width, layer, place=0, kind=0, stage=0, seed=SEED, epoch=E
 
 def names(vertices, trees=None, kernels=None, **fields):
     rows = RowNames(np.asarray(vertices, np.int32), None if trees is None else np.asarray(trees, np.int32))
-    return PassNames(Pass(**{"seed": SEED, "epoch": EPOCH, "minibatch": MINIBATCH, **fields}), {NODE: rows}, kernels)
+    return PassNames(PassKey(**{"seed": SEED, "epoch": EPOCH, "minibatch": MINIBATCH, **fields}), {NODE: rows}, kernels)
 
 
 VERTICES = np.array([5, 0, 2**31 - 1, 17, 3, 400, 12])
@@ -302,10 +293,10 @@ def test_names_may_be_wide_or_tensors():
     blocks, expected = batch.minibatch.blocks, PassNames.of(batch.minibatch)
     logits = model(blocks, batch.x, degrees, expected)
     for vertices in (batch.vertices, batch.vertices.int(), batch.vertices.numpy()):
-        assert torch.equal(model(blocks, batch.x, degrees, PassNames(expected.named, {NODE: RowNames(vertices)})), logits)
+        assert torch.equal(model(blocks, batch.x, degrees, PassNames(expected.key, {NODE: RowNames(vertices)})), logits)
     for vertices in (batch.vertices + 2**31, batch.vertices.float()):
         with pytest.raises(UsageError, match="names of rows must be int32"):
-            PassNames(expected.named, {NODE: RowNames(vertices)})
+            PassNames(expected.key, {NODE: RowNames(vertices)})
 
 
 def test_a_block_of_an_earlier_pickle_opens():

@@ -11,7 +11,7 @@ from test_aggregate import random_block
 from bulksample import Block, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.graph import NODE
 from bulksample.nn.aggregate import SparseRows
-from bulksample.nn.dropout import Pass, PassNames, RowNames
+from bulksample.nn.dropout import PassKey, PassNames, RowNames
 from bulksample.nn.layers import GatLayer, GcnLayer, PoolLayer, SageLayer, VertexLayer
 from bulksample.nn.model import BatchNorm, Gnn
 from bulksample.views.features import Features
@@ -155,7 +155,7 @@ def test_dropout_of_sparse_inputs_acts_on_stored_values():
     rows = random_block(200, 50, weighted=True)
     sparse = SparseRows(rows.indptr, rows.indices, rows.weights, 50)
     model = Gnn("sage", [50, 4, 2], input_dropout=0.5, seed=1).train()
-    names = PassNames(Pass(seed=1), {NODE: RowNames(np.arange(200, dtype=np.int32))})
+    names = PassNames(PassKey(seed=1), {NODE: RowNames(np.arange(200, dtype=np.int32))})
     dropped = model.drop_input(sparse, names).weights
     kept = dropped != 0
     assert 0.4 < kept.mean() < 0.6

@@ -1,6 +1,7 @@
 """Slow and obvious oracles. Tests hold the package against them; benchmarks predict bytes with those of messages.
 
 comparison     compares arrays and names the first difference
+random_words   Philox in plain integers
 definitions    what is computed, as dense matrices and by enumeration
 
 Messages and bytes of every exchange, equal to what the communicators count:
@@ -16,5 +17,6 @@ staged_rows    the stages in which rows travel
 
 from .comparison import assert_identical
 from .definitions import dense_block, row_mean, sequential_inclusion
+from .random_words import philox
 
-__all__ = ["assert_identical", "dense_block", "row_mean", "sequential_inclusion"]
+__all__ = ["assert_identical", "dense_block", "philox", "row_mean", "sequential_inclusion"]

@@ -98,7 +98,7 @@ def watched(monkeypatch):
     of(Gnn, lambda self, blocks, x, degrees, names=None: (x, names))
     of(RelationalGnn, lambda self, blocks, x, degrees=None, names=None: (x, names))
     of(SingleLayerModel, lambda self, x, names: (x.x, names))
-    of(FullGraph, lambda self, model, named=None: (self.rows.x, None if named is None else self.rows.names(named)))
+    of(FullGraph, lambda self, model, key=None: (self.rows.x, None if key is None else self.rows.names(key)))
     return seen
 
 
@@ -113,7 +113,7 @@ METHODS = {
 def test_masks_name_vertices_of_the_whole_graph(folder, monkeypatch, name):
     seen, asked = watched(monkeypatch), {"method": name.partition(" ")[0], **METHODS[name]}
     on_threads(2, lambda comm: trained(folder / "numbered", comm, epochs=1, **asked))
-    passes = [(x[NODE], names) for _, x, names in seen if x[NODE].shape[1] == 8 and names.named.stage == 0]
+    passes = [(x[NODE], names) for _, x, names in seen if x[NODE].shape[1] == 8 and names.key.stage == 0]
     assert len(passes) >= 2
     for x, names in passes:
         np.testing.assert_array_equal(names.rows[NODE].vertices[: len(x)], x[:, 0].numpy())
@@ -159,7 +159,7 @@ def test_ranks_that_train_apart_draw_apart(folder, monkeypatch, name):
     def noted(self, p, rows, layer, place=0, kind=None):
         made = whole(self, p, rows, layer, place, kind)
         if made is not None:
-            keys.setdefault(self.named.seed, set()).add(made.key)
+            keys.setdefault(self.key.seed, set()).add(made.key)
         return made
 
     monkeypatch.setattr(PassNames, "mask", noted)

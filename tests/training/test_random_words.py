@@ -1,6 +1,7 @@
 """Random words of the model: each rank, epoch and step has its own, by which modules of a user's draw; each part samples by its own."""
 
 from communities import community_graph
+from oracles import philox
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
@@ -8,16 +9,6 @@ from bulksample.methods.run import make_trainer
 from bulksample.training.loaders import part_loader
 
 SEED, TRAIN = 2**63 + 5, 6  # the purpose, in the upper four bits of the last word of a counter
-
-
-def philox(counter, key):
-    """Philox4x32-10 in plain integers."""
-    c, k = list(counter), [key & 0xFFFFFFFF, key >> 32]
-    for _ in range(10):
-        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [second >> 32 ^ c[1] ^ k[0], second & 0xFFFFFFFF, first >> 32 ^ c[3] ^ k[1], first & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
 
 
 def word(draw, rank, epoch, step):

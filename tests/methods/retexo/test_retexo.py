@@ -22,7 +22,7 @@ from bulksample.methods.retexo.method import RETEXO
 from bulksample.methods.run import make_trainer
 from bulksample.nn import layers
 from bulksample.nn.aggregate import SparseRows, aggregate
-from bulksample.nn.dropout import Pass
+from bulksample.nn.dropout import PassKey
 from bulksample.nn.model import Gnn
 
 STILL = {"method": "retexo", "layers": 3, "hidden": 12, "epochs": 6, "lr": 0.01, "dropout": 0.0, "threads": 1}
@@ -169,7 +169,7 @@ def test_dropout_follows_the_aggregate_and_differs_from_round_to_round(stored):
     part, frozen = trainer.method.parts[-1].train(), trainer.method.input
     with torch.no_grad():
         clean = part.eval().rows(frozen)
-        rounds = [trainer.method.rows.names(Pass(seed=1, epoch=epoch)) for epoch in range(3000)]
+        rounds = [trainer.method.rows.names(PassKey(seed=1, epoch=epoch)) for epoch in range(3000)]
         first, second = (part.train().rows(frozen, names) for names in rounds[:2])
         many = torch.stack([part.rows(frozen, names) for names in rounds]).mean(0)
     assert not torch.equal(first, second)

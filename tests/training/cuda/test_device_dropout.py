@@ -17,7 +17,7 @@ from bulksample.graph import NODE
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.aggregate import SparseRows
-from bulksample.nn.dropout import Kernels, Pass, PassNames, RowNames, epilogue
+from bulksample.nn.dropout import Kernels, PassKey, PassNames, RowNames, epilogue
 from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda.device_dropout import DeviceKernels
 from bulksample.training.cuda.device_rows import rows_on_device
@@ -59,7 +59,7 @@ def test_a_device_has_the_masks_and_the_gradients_of_the_host(dtype, relu, trees
     rng = torch.Generator().manual_seed(0)
     z, grad = (torch.randn(300, 13, dtype=dtype, generator=rng) for _ in range(2))
     b, (vertices, tree) = torch.randn(13, dtype=dtype, generator=rng), names_of(320, trees)
-    named = Pass(2**63 + 1, 3, 2**32 - 1)
+    named = PassKey(2**63 + 1, 3, 2**32 - 1)
     for bias in (None, b):
         expected = passed(PassNames(named, {NODE: RowNames(vertices, tree)}), z, bias, grad, relu)
         with Apartness():
@@ -83,12 +83,12 @@ def test_entries_of_sparse_rows_on_a_device_are_dropped_as_on_the_host():
     indptr, (vertices, trees) = np.r_[0, np.cumsum(rng.integers(0, 6, 40))], names_of(40, True)
     columns, values = rng.integers(0, 90, indptr[-1]).astype(np.int32), rng.standard_normal(indptr[-1]).astype(np.float32)
     rows = SparseRows(indptr, columns, torch.from_numpy(values), 90)
-    host = PassNames(Pass(5), {NODE: RowNames(vertices, trees)})
+    host = PassNames(PassKey(5), {NODE: RowNames(vertices, trees)})
     expected = host.kernels.drop_entries(rows, host.mask(0.5, 40, 0)).weights_or_ones().numpy()
     with Apartness():
         card = ApartCard()
         with card.streams.train.on("test"):
-            there = PassNames(Pass(5), {NODE: RowNames(vertices, trees)}, DeviceKernels(card))
+            there = PassNames(PassKey(5), {NODE: RowNames(vertices, trees)}, DeviceKernels(card))
             got = there.kernels.drop_entries(rows_on_device(card, rows), there.mask(0.5, 40, 0))
             assert_identical([got.weights_or_ones().held.numpy()], [expected])
     assert 0.3 < (expected == 0).mean() < 0.7
