@@ -12,7 +12,7 @@ from oracles import assert_identical, philox
 from bulksample import Stream, UsageError
 from bulksample.backends.cuda import epilogue as on_device
 from bulksample.backends.dropout import Mask, kept_parts
-from bulksample.rng import MAX_EPOCHS, MAX_LAYERS, MaskSite
+from bulksample.rng import MAX_EPOCHS, MAX_LAYERS, MAX_PLACES, MaskSite
 
 WIDTHS = (1, 5, 8, 47, 64, 256, 5000)
 KEPT = (1, 300, 32768, 58982, 65535)
@@ -265,7 +265,7 @@ def test_every_dropout_of_a_run_has_a_key_of_its_own():
 
 @pytest.mark.parametrize("name", MaskSite._fields)
 def test_a_site_that_does_not_fit_its_bits_is_refused(name):
-    limit = {"layer": MAX_LAYERS, "place": MAX_LAYERS, "kind": 2**16, "stage": 2**32}[name]
+    limit = {"layer": MAX_LAYERS, "place": MAX_PLACES, "kind": 2**16, "stage": 2**32}[name]
     for number in (-1, limit):
         with pytest.raises(UsageError, match=f"dropout {name} must be a whole number from 0 to {limit - 1}; got {number}"):
             Stream(1).mask_key(MaskSite(1)._replace(**{name: number}), 0)
