@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -96,11 +96,12 @@ class Adam(torch.optim.Adam):
     and so does this class.
     """
 
-    def __init__(self, parameters: Any, **options: Any) -> None:
-        super().__init__(parameters, **options)
-        for group in self.param_groups:
-            if all(parameter.device.type == "cpu" for parameter in group["params"]):
-                group["fused"] = True  # elsewhere torch chooses
+    fused_on: ClassVar[tuple[str, ...]] = ("cpu",)  # the devices of such parameters; elsewhere torch chooses
+    _step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:  # a model may have moved
+            group["fused"] = all(parameter.device.type in self.fused_on for parameter in group["params"]) or None
+        return self._step(closure)
+
     add_param_group, zero_grad, state_dict, load_state_dict = (inspect.unwrap(getattr(torch.optim.Adam, name)) for name in _PLAIN)

@@ -80,7 +80,7 @@ def test_free_pages_go_back_after_some_steps_and_at_the_end():
 from bulksample.training.allocator import STEPS, FreedMemory
 
 def use():
-    before, array = resident(), np.ones(300 * 2**17)
+    before, array = resident(), np.ones(290 * 2**17)  # fits below, also where a small array lies there
     return resident() - before
 
 import bulksample._native
@@ -104,7 +104,7 @@ seen["ended"] = resident() - start
 print(json.dumps(seen))
 """
     seen = in_a_process(code)
-    assert min(seen["freed"], seen["kept"], seen["kept by the other"]) > 290
+    assert min(seen["freed"], seen["kept"], seen["kept by the other"]) > 280
     assert seen["fresh"] < 10
     assert max(seen["returned"], seen["ended"]) < 30
 

@@ -5,6 +5,7 @@ from communities import community_graph
 from emulation import order
 
 from bulksample.data import store
+from bulksample.training.weights import Adam
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +15,12 @@ def stored(tmp_path_factory):
     for kind in ("plain", "half", "sparse", "weighted"):
         store.save(community_graph(150, **({} if kind == "plain" else {kind: True})), folder / kind)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def one_adam(monkeypatch):
+    """Runs on a CPU and on an emulated device make the same updates to the bit."""
+    monkeypatch.setattr(Adam, "fused_on", ())
 
 
 @pytest.fixture(autouse=True)
