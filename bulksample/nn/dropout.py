@@ -1,4 +1,4 @@
-"""What follows the products of a layer in one pass, y = dropout(act(z + b)), with masks that are functions of names.
+"""Apply bias, activation and dropout after the products of a layer in one pass, by masks that are functions of names.
 
 A mask names its vertices, not the rows of a mini-batch, so it is the same for every number of ranks and threads and on every device. After
 relu the result says by its sign what was kept, so no mask is stored; after other activations the backward pass draws it anew.

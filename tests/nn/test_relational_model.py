@@ -104,7 +104,7 @@ def test_a_relation_without_edges_adds_zero_and_no_nan():
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 @pytest.mark.parametrize("name", ["hetero-sage", "hetero-gat"])
 def test_hooks_may_keep_the_rows_of_a_layer(name, norm):
-    """What follows a layer was written over them."""
+    """Later operations wrote over them."""
     schema = Schema(COUNTS, dict.fromkeys(COUNTS, 5), KEYS, "paper")
     model, kept = RelationalGnn(name, schema, 4, 2, 3, heads=2, norm=norm), []
     inputs = {name: x.detach() for name, x in rows(5).items()}
