@@ -47,6 +47,8 @@ from graphs import GRAPHS, STEPS, folder, load, seeds
 from harness import Numbers, check_edges, some_of, summary
 from peers.contest import CLASSES, Worker, features_of, peer
 
+from bulksample.errors import UsageError
+
 ROOT = Path(__file__).resolve().parent.parent
 WARM_STEPS = 5
 COPIED, ROWS, REPEATS = 2**25, 2**14, 3  # floats of a copy, rows of a product, and how often a round repeats them
@@ -63,12 +65,17 @@ class StepOptions:
     batch_size: int = 1024
     features: Annotated[int, "numbers of a vertex"] = 100
     dropout: float = 0.5
+    precision: Annotated[str, "of our products: fp32, or bf16 to be measured without DGL"] = "fp32"
     steps: Annotated[int, "steps of a round"] = 8
     rounds: int = 7
     profile: Annotated[bool, "also profile a round of the first configuration"] = False
 
 
 def step(options: StepOptions) -> Iterator[dict[str, Any]]:
+    if options.python and options.precision != "fp32":
+        raise UsageError(
+            f"DGL computes in fp32, so nothing else is compared with it; got precision {options.precision}: leave out --python"
+        )
     found: list[dict[str, Any]] = []
     for graph in options.graphs:
         with tempfile.TemporaryDirectory() as scratch:
@@ -79,7 +86,13 @@ def step(options: StepOptions) -> Iterator[dict[str, Any]]:
                 profiled = options.profile and not found
                 found.append({"graph": graph, "hidden": hidden, "threads": threads, **measured(file, sizes, options, profiled)})
                 print(line(found[-1]), file=sys.stderr, flush=True)
-                yield {"dropout": options.dropout, "rounds": options.rounds, "steps": options.steps, "configurations": found}
+                yield {
+                    "dropout": options.dropout,
+                    "precision": options.precision,
+                    "rounds": options.rounds,
+                    "steps": options.steps,
+                    "configurations": found,
+                }
 
 
 def task_of(graph: str, options: StepOptions, scratch: Path) -> dict[str, Any]:
@@ -90,7 +103,8 @@ def task_of(graph: str, options: StepOptions, scratch: Path) -> dict[str, Any]:
         raise SystemExit(f"{graph} has too few vertices for {options.steps} mini-batches of {options.batch_size}: use fewer")
     np.save(scratch / "seeds.npy", np.stack(batches))
     return {
-        "what": "step", "fanouts": list(options.fanouts), "batch_size": options.batch_size, "dropout": options.dropout, "classes": CLASSES,
+        "what": "step", "fanouts": list(options.fanouts), "batch_size": options.batch_size, "dropout": options.dropout,
+        "precision": options.precision, "classes": CLASSES,
         "hidden": options.hidden[0], "threads": options.threads[0], "seeds": str(scratch / "seeds.npy"),
         "folder": str(folder(graph).absolute()), "features": str(features_of(folder(graph), matrix.shape[0], options.features).absolute()),
     }  # fmt: skip

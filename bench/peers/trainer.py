@@ -39,7 +39,7 @@ def graph_of(asked: dict[str, Any]) -> bs.Graph:
 
 def options_of(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `bs.train` for a task; whatever they leave out has its default."""
-    same = {name: asked[name] for name in ("fanouts", "hidden", "dropout", "threads", "batch_size")}
+    same = {name: asked[name] for name in ("fanouts", "hidden", "dropout", "threads", "batch_size", "precision")}
     return {**same, "method": "sync", "model": "sage", "evaluate": "none", "epochs": MOST_EPOCHS, "seed": SEED}
 
 

@@ -15,7 +15,7 @@ import pytest
 from peers import operator_groups
 
 import bulksample as bs
-from bulksample import backends
+from bulksample import UsageError, backends
 from bulksample.data.rmat import rmat
 from bulksample.methods.run import make_trainer
 
@@ -218,3 +218,8 @@ def test_a_phase_takes_all_that_is_inside_it():
     assert json.loads(json.dumps(found))["operators"] == {
         "aten::mul (elementwise)": 0.5, "aten::mul_ (optimizer)": 0.3333, "bulksample: step (optimizer)": 0.1667
     }  # fmt: skip
+
+
+def test_another_precision_is_not_compared_with_dgl(tiny):
+    with pytest.raises(UsageError, match="DGL computes in fp32"):
+        next(bench_step.step(with_(python="python", precision="bf16")))

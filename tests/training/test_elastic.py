@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def trained_on(monkeypatch):
-    """What the ranks of all runs trained on: (epoch, step, id, digest) of every mini-batch."""
+    """The mini-batches that the ranks of all runs trained on: (epoch, step, id, digest) of every mini-batch."""
     seen, lock, loss = set(), threading.Lock(), Method.loss
 
     def noted(self, context, batch):
