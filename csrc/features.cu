@@ -2,9 +2,7 @@
 // that is negative, row r of H, which may lie in memory of the host. Up to 32 lanes share a row and a warp takes several narrow
 // ones; where nothing is converted, rows are copied in the widest words that they are made of, of 16 bytes at most.
 #include "device.h"
-#include "half_row.h"
-
-enum Type { FP32 = 0, FP16 = 1, BF16 = 2 };
+#include "stored_row.h"
 
 // `lanes` neighbouring lanes, a power of two, take a row: visit(row, unit) for its `units` units.
 template <class Visit>
@@ -17,17 +15,6 @@ __device__ __forceinline__ void for_units(bs_i64 rows, bs_i64 units, bs_i32 lane
 struct alignas(16) Sixteen {
   bs_u64 low, high;
 };
-
-// Finds row `row`: its array, and its place there.
-struct Source {
-  const void* from;
-  bs_i64 row;
-};
-
-__device__ __forceinline__ Source source_of(const void* from, const void* hot, const bs_i32* slots, bs_i32 row) {
-  const bs_i32 slot = slots ? slots[row] : -1;
-  return slot < 0 ? Source{from, row} : Source{hot, slot};
-}
 
 template <class Word>
 __device__ __forceinline__ void copy_words(const void* from, const void* hot, const bs_i32* slots, const bs_i32* rows, bs_i64 count,
@@ -48,12 +35,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_bytes(const void* 
   if (word == 16) copy_words<Sixteen>(from, hot, slots, rows, count, bytes, lanes, to);
   if (word == 4) copy_words<bs_u32>(from, hot, slots, rows, count, bytes, lanes, to);
   if (word == 2) copy_words<unsigned short>(from, hot, slots, rows, count, bytes, lanes, to);
-}
-
-__device__ __forceinline__ float read_as(const void* from, bs_i64 at, bs_i32 type) {
-  if (type == FP32) return ((const float*)from)[at];
-  const bs_u32 half = ((const unsigned short*)from)[at];
-  return type == FP16 ? bs_from_fp16(half) : bs_from_bf16(half);
 }
 
 __device__ __forceinline__ void write_as(void* to, bs_i64 at, bs_i32 type, float x) {

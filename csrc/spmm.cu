@@ -1,8 +1,9 @@
 // Aggregation over a block, Y = A X: weighted sums or means of rows of X. A warp sums a row of Y, each lane up to four columns, in the order
 // of the entries, so a product repeats to the bit. Where rows are made of 16 bytes, the four are neighbours and read at once; otherwise
-// they lie 32 apart. Its gradient is the same with the transposed block, which
-// `entry_keys` and `take_entries` lay out around a sort.
+// they lie 32 apart. X is float32, fp16 or bf16, each row with its factor, and may have a cache of frequent rows (stored_row.h). The gradient
+// is the same with the transposed block, which `entry_keys` and `take_entries` lay out around a sort.
 #include "device.h"
+#include "stored_row.h"
 
 constexpr bs_i32 WIDE = 4;  // columns of a lane
 
@@ -10,40 +11,44 @@ struct alignas(16) Four {
   float of[WIDE];
 };
 
-// `weights` may be null: ones. `mean` divides by the entries of the row (1 where there are none).
+// `weights` may be null: ones. So may `scale`, float32 factors of the rows of X. `mean` multiplies by one over the entries of the row, in
+// float32 (1 where there are none).
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) sum_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
-                                                                const float* __restrict__ weights, const float* __restrict__ x,
-                                                                bs_i64 rows, bs_i64 f, bs_i32 mean, float* __restrict__ y) {
+                                                                const float* __restrict__ weights, const void* __restrict__ x,
+                                                                const void* __restrict__ hot, const bs_i32* __restrict__ slots,
+                                                                bs_i32 type, const float* __restrict__ scale, bs_i64 rows, bs_i64 f,
+                                                                bs_i32 mean, float* __restrict__ y) {
   const bs_i64 slices = (f + 32 * WIDE - 1) / (32 * WIDE);
-  const bool together = f % WIDE == 0 && ((bs_u64)x | (bs_u64)y) % sizeof(Four) == 0;
+  const bool together = type == FP32 && f % WIDE == 0 && ((bs_u64)x | (bs_u64)hot | (bs_u64)y) % sizeof(Four) == 0;
   for (bs_i64 task = bs_thread() / 32; task < rows * slices; task += bs_threads() / 32) {
     const bs_i64 r = task / slices, slice = task % slices * 32 * WIDE, begin = indptr[r], end = indptr[r + 1];
     const bs_i64 column = slice + (together ? WIDE * bs_lane() : bs_lane());
-    const float parts = mean && end > begin ? (float)(end - begin) : 1.0f;
+    const float share = mean && end > begin ? (float)(1.0 / (double)(end - begin)) : 1.0f;
     float sum[WIDE] = {};
     if (together && column < f) {
       for (bs_i64 e = begin; e < end; ++e) {
-        const Four four = *(const Four*)(x + (bs_i64)indices[e] * f + column);
-        const float w = weights ? weights[e] : 1.0f;
+        const Source source = source_of(x, hot, slots, indices[e]);
+        const Four four = *(const Four*)((const float*)source.from + source.row * f + column);
+        const float w = weights ? weights[e] : 1.0f, s = scale ? scale[indices[e]] : 1.0f;
 #pragma unroll
-        for (bs_i32 i = 0; i < WIDE; ++i) sum[i] += w * four.of[i];
+        for (bs_i32 i = 0; i < WIDE; ++i) sum[i] += w * (four.of[i] * s);
       }
       Four out;
 #pragma unroll
-      for (bs_i32 i = 0; i < WIDE; ++i) out.of[i] = sum[i] / parts;
+      for (bs_i32 i = 0; i < WIDE; ++i) out.of[i] = sum[i] * share;
       *(Four*)(y + r * f + column) = out;
     }
     if (together) continue;
     for (bs_i64 e = begin; e < end; ++e) {
-      const float* row = x + (bs_i64)indices[e] * f;
-      const float w = weights ? weights[e] : 1.0f;
+      const Source source = source_of(x, hot, slots, indices[e]);
+      const float w = weights ? weights[e] : 1.0f, s = scale ? scale[indices[e]] : 1.0f;
 #pragma unroll
       for (bs_i32 i = 0; i < WIDE; ++i)
-        if (column + 32 * i < f) sum[i] += w * row[column + 32 * i];
+        if (column + 32 * i < f) sum[i] += w * (read_as(source.from, source.row * f + column + 32 * i, type) * s);
     }
 #pragma unroll
     for (bs_i32 i = 0; i < WIDE; ++i)
-      if (column + 32 * i < f) y[r * f + column + 32 * i] = sum[i] / parts;
+      if (column + 32 * i < f) y[r * f + column + 32 * i] = sum[i] * share;
   }
 }
 

@@ -397,23 +397,31 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        """Multiply a sparse matrix by a dense one, Y = A X: float32, shape (D, f).
+    def spmm(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
+        mean: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        """Multiply a sparse matrix by a dense one, Y = A D X: float32, shape (R, f).
 
         Parameters
         ----------
-        indptr : int64, shape (D + 1,)
+        indptr : int64, shape (R + 1,)
             Row pointers. They may start above 0, so that consecutive rows of a matrix need no copy of its entries.
         indices : int32, shape (E,)
             Columns, in any order; one may repeat.
         weights : float32, shape (E,), optional
             Entries; ``None`` stands for ones.
-        x : float32, shape (S, f)
+        x : float32, float16, or uint16 for the bits of bfloat16, shape (S, f), C-contiguous
+        scale : float32, shape (S,), optional
+            The diagonal of D, a factor of each row of x: one multiplication in float32, as in `gather`.
+        mean : bool
+            Multiply each sum by one over the number of entries of its row, rounded to float32; a row without any stays 0.
 
         Notes
         -----
         Row r of Y starts at 0 and adds its terms in float32 in the order of its entries, so a product repeats to the bit whatever the
-        number of threads. Between back ends the bits agree without weights; with them, a machine may round a product and its sum once.
+        number of threads, and Y has the bits of a product with rows that were gathered first. Between back ends the bits agree without
+        weights; with them, a machine may round a product and its sum once.
         """
 
     @abstractmethod

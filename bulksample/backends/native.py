@@ -122,8 +122,12 @@ class Native(Backend):
         stored = x if x.dtype == np.float32 else x.view(np.uint16)
         self._kernels.gather(stored, _STORED[x.dtype], rows, scale, out, self.threads)
 
-    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        made: np.ndarray = self._kernels.spmm(indptr, indices, weights, x, self.threads)
+    def spmm(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
+        mean: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        stored = x if x.dtype == np.float32 else x.view(np.uint16)
+        made: np.ndarray = self._kernels.spmm(indptr, indices, weights, stored, _STORED[x.dtype], scale, mean, self.threads)
         return made
 
     def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:

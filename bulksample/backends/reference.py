@@ -116,14 +116,23 @@ class Reference(Backend):
         if scale is not None:
             out *= scale[rows][:, None]
 
-    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        """Multiply as `Backend.spmm` defines; float64 input is summed in float64."""
+    def spmm(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
+        mean: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        """Multiply as `Backend.spmm` defines; float64 input without factors is summed in float64."""
         from scipy.sparse import csr_array
 
         span = slice(indptr[0], indptr[-1])
-        entries = np.ones(span.stop - span.start, x.dtype) if weights is None else weights[span].astype(x.dtype)
-        matrix = csr_array((entries, indices[span], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
-        return np.asarray(matrix @ x)  # scipy adds the terms of a row in their order
+        columns, rows = indices[span], x
+        if scale is not None or x.dtype.itemsize < 4:
+            read, columns = np.unique(columns, return_inverse=True)
+            rows = np.empty((len(read), x.shape[1]), np.float32)
+            self.gather(x, read, scale, rows)
+        entries = np.ones(len(columns), rows.dtype) if weights is None else weights[span].astype(rows.dtype)
+        matrix = csr_array((entries, columns, indptr - indptr[0]), shape=(len(indptr) - 1, len(rows)))
+        summed = np.asarray(matrix @ rows)  # scipy adds the terms of a row in their order
+        return summed * (1.0 / np.maximum(np.diff(indptr), 1)).astype(summed.dtype)[:, None] if mean else summed
 
     def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
         dropout.epilogue(z, bias, relu, mask, out)

@@ -297,11 +297,15 @@ class ComputingOptions(Options):
     """The device of the model, and its arithmetic."""
 
     group, title = "computing", "Computing"
-    free: ClassVar[tuple[str, ...]] = ("device", "device_comm")
+    free: ClassVar[tuple[str, ...]] = ("device", "device_comm", "input_layer")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device of the model; auto: a GPU that supports all options.")
     precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="Precision of products with weights; sums over edges are fp32.")
     device_comm: Literal["auto", "host", "nccl", "mpi"] = Field(
         "auto", description="Communication between devices; auto: NCCL if it is possible.",
+    )  # fmt: skip
+    input_layer: Literal["auto", "fused", "gathered"] = Field(
+        "auto", description="Own rows and means of the first layer: computed where features lie (fused), of rows that were copied first "
+        "(gathered), or by the fewest bytes (auto).",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ product repeats to the bit. `Backend.spmm` and `Backend.transpose` do the work.
 from __future__ import annotations
 
 from functools import cached_property, singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -80,10 +80,14 @@ class SparseRows:
             self._transposed = SparseRows(*made, self.shape[0])
         return self._transposed
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute A X, A this matrix, not recorded by autograd: shape (D, f) from x of shape (S, f). `product` is differentiable."""
+    def times(self, x: torch.Tensor, mean: bool = False) -> torch.Tensor:
+        """Compute A X, A this matrix, not recorded by autograd: shape (D, f) from x of shape (S, f). `product` is differentiable.
+
+        With `mean`, each row is divided by the number of its entries.
+        """
         array = x.detach().contiguous().numpy()
-        return torch.from_numpy(_backend(array, self.weights).spmm(self.indptr, self.indices, self.weights, array))
+        made = _backend(array, self.weights).spmm(self.indptr, self.indices, self.weights, array, mean=mean)
+        return torch.from_numpy(made)
 
     def weights_or_ones(self) -> torch.Tensor:
         """Return the value of each entry: float32, shape (E,)."""
@@ -116,18 +120,26 @@ def _backend(*arrays: np.ndarray | None) -> Backend:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
-        ctx.matrix = matrix
-        return matrix.times(x)
+    def forward(ctx: Any, matrix: SparseRows, mean: bool, x: torch.Tensor) -> torch.Tensor:
+        ctx.matrix, ctx.mean = matrix, mean
+        return matrix.times(x, mean)
 
     @staticmethod
-    def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, torch.Tensor | None]:
-        return None, ctx.matrix.transposed.times(grad[0]) if ctx.needs_input_grad[1] else None
+    def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
+        return None, None, _gradient(ctx.matrix, ctx.mean, grad[0]) if ctx.needs_input_grad[2] else None
 
 
-def product(matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
-    """Compute A X, shape (D, f), differentiable in X. Half precision is summed and returned in float32."""
-    return _Product.apply(matrix, _at_least_single(x))  # type: ignore[no-any-return, no-untyped-call]
+def _gradient(matrix: SparseRows, mean: bool, grad: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of X from that of A X, or of the means."""
+    return matrix.transposed.times(grad * matrix.inverse_degrees(grad.dtype)[:, None] if mean else grad)
+
+
+def product(matrix: SparseRows, x: torch.Tensor, mean: bool = False) -> torch.Tensor:
+    """Compute A X, shape (D, f), differentiable in X; with `mean`, each row is divided by the number of its entries.
+
+    Half precision is summed and returned in float32.
+    """
+    return _Product.apply(matrix, mean, _at_least_single(x))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _at_least_single(x: torch.Tensor) -> torch.Tensor:
@@ -145,39 +157,40 @@ def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
 
     A block with weights is summed with these; without `mean`, any block is summed.
     """
-    matrix = matrix_of(block)
-    gathered = product(matrix, x)
-    if block.weights is not None or not mean:
-        return gathered
-    return gathered * matrix.inverse_degrees(gathered.dtype)[:, None]
+    return product(matrix_of(block), x, mean and block.weights is None)
 
 
-class _OwnAndMean(torch.autograd.Function):
+class _OwnAndMeanFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: SparseRows, inverse: torch.Tensor | None, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.matrix, ctx.inverse = matrix, inverse
-        gathered = matrix.times(x)
-        return x[: matrix.shape[0]], gathered if inverse is None else gathered.mul_(inverse)
+    def forward(ctx: Any, matrix: SparseRows, mean: bool, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.matrix, ctx.mean = matrix, mean
+        return x[: matrix.shape[0]], matrix.times(x, mean)
 
     @staticmethod
     def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
         if not ctx.needs_input_grad[2]:
             return None, None, None
         direct, gathered = grad
-        dx = ctx.matrix.transposed.times(gathered if ctx.inverse is None else gathered * ctx.inverse)
+        dx = _gradient(ctx.matrix, ctx.mean, gathered)
         dx[: len(direct)] += direct
         return None, None, dx
 
 
-def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+class OwnAndMean(NamedTuple):
+    """The rows of the destinations of a block, and the means of those of their sources: float32, shape (D, f) each."""
+
+    own: torch.Tensor
+    mean: torch.Tensor
+
+
+def own_and_mean(block: Block, x: torch.Tensor) -> OwnAndMean:
     """Return the leading rows of x, which belong to the destinations, and `aggregate(block, x)`.
 
     One autograd function computes both, so the backward pass needs a single gradient array. With two, autograd would pad the gradient
     of the destinations with zeros to the size of x and add.
     """
-    matrix, x = matrix_of(block), _at_least_single(x)
-    inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]
-    return _OwnAndMean.apply(matrix, inverse, x)  # type: ignore[no-any-return, no-untyped-call]
+    made = _OwnAndMeanFunction.apply(matrix_of(block), block.weights is None, _at_least_single(x))  # type: ignore[no-untyped-call]
+    return OwnAndMean(*made)
 
 
 def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:

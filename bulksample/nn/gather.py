@@ -1,6 +1,6 @@
-"""Gather rows of a dense matrix by vertex, into memory that is reused.
+"""Gather rows of a dense matrix by vertex, into memory that is reused; or average them where they lie.
 
-    out = D Q X        Q selects the rows, D scales each; X is float32, float16 or bfloat16
+    out = Q D X,    mean = A Q D X        Q selects the rows, D scales each, A is a block; X is float32, float16 or bfloat16
 
 A new array of some hundred megabytes costs as much as filling it, because the system clears its pages. `RowPool` keeps arrays
 that are no longer in use.
@@ -17,6 +17,7 @@ import numpy as np
 from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
+from ..graph.minibatch import Block
 
 _SLACK = 1.25  # mini-batches differ in size: a slightly larger buffer fits more of them
 
@@ -67,6 +68,24 @@ def gather_rows(
     """
     rows = np.ascontiguousarray(vertices, np.int32)
     out = (pool or RowPool()).rows(len(rows), x.shape[1])
-    engine = (backend or on_host(1)) if x.flags.c_contiguous else Reference()
-    engine.gather(x, rows, scale, out)
+    _engine(x, backend).gather(x, rows, scale, out)
     return out
+
+
+def gather_own_and_mean(
+    x: np.ndarray, block: Block, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None,
+    backend: Backend | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Gather the rows of the destinations of a block, and average those of their sources where they lie: float32, shape (D, f) each.
+
+    `vertices` has the rows of the sources in x: int32, shape (S,); the other arguments are those of `gather_rows`. The bits are those of
+    rows that were gathered first. Reads D + E rows at random places and writes 8 D f bytes; a block with weights is summed with these.
+    """
+    ids = np.ascontiguousarray(vertices, np.int32)
+    own = gather_rows(x, ids[: block.num_destinations], scale, pool, backend)
+    mean = _engine(x, backend).spmm(block.indptr, ids[block.indices], block.weights, x, scale, block.weights is None)
+    return own, mean
+
+
+def _engine(x: np.ndarray, backend: Backend | None) -> Backend:
+    return (backend or on_host(1)) if x.flags.c_contiguous else Reference()

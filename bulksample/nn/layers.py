@@ -22,14 +22,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..graph.minibatch import Block
-from .aggregate import SparseRows, aggregate, multiply, own_and_mean
+from .aggregate import OwnAndMean, SparseRows, aggregate, multiply, own_and_mean
+from .costs import narrows
 from .dropout import epilogue
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 
 Input = torch.Tensor | SparseRows
+FirstInput = Input | OwnAndMean  # of a first layer that is a `SageLayer`: parts that were computed where the features lie
 
-# Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/run.py spmm).
-_DENSE_COST = 0.1
 _POOL_WIDTH = 512
 
 
@@ -52,13 +52,8 @@ class Layer(nn.Module, ABC):
         self.width_in, self.width_out = width_in, width_out
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        """Return True if `send` multiplies by W, as it must in a layer that is not linear.
-
-        Transforming first multiplies S rows and aggregates at the output width; aggregating first multiplies D rows and
-        aggregates at the input width. On a whole graph S = D, and the narrower side wins.
-        """
-        dense = _DENSE_COST * (sources - destinations) * self.width_in * self.width_out
-        return not self.linear or x_is_sparse or dense < edges * (self.width_in - self.width_out)
+        """Return True if `send` multiplies by W, as it must in a layer that is not linear; else the cheaper way is taken, see `narrows`."""
+        return not self.linear or x_is_sparse or narrows(self.width_in, self.width_out, sources, destinations, edges)
 
     @abstractmethod
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
@@ -130,7 +125,9 @@ class SageLayer(LinearLayer):
         self.own, self.mean = xavier(width_in, width_out, generator), xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
-    def products(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
+    def products(self, block: Block, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
+        if isinstance(x, OwnAndMean):
+            return self.mix(x)
         if self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges):
             return super().products(block, x, degrees)
         return self.mix(own_and_mean(block, _dense(x)))

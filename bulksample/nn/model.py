@@ -20,8 +20,9 @@ from ..backends.dropout import Mask, kept_parts
 from ..config import MODELS
 from ..errors import UsageError
 from ..graph.minibatch import Block
+from .aggregate import OwnAndMean
 from .dropout import PassNames, epilogue
-from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
+from .layers import FirstInput, GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
     from ..config.train import TrainOptions
@@ -57,7 +58,7 @@ class Model(nn.Module):
         sharded = {id(shard) for shard in self.shards.values()}
         return [parameter for parameter in self.parameters() if id(parameter) not in sharded]
 
-    def look_up(self, x: Input | None) -> Input | None:
+    def look_up(self, x: FirstInput | None) -> FirstInput | None:
         """Replace what names learned rows of other ranks by these rows; collective if `shards` holds any. None stays None.
 
         Every batch is looked up once before `forward`; with gradients enabled, `add_shard_gradients` ends the step.
@@ -154,13 +155,14 @@ class Gnn(Model):
         self.dropout, self.input_dropout = dropout, input_dropout
         self.activation = F.elu if name == "gat" else F.relu
 
-    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
+    def forward(self, blocks: Sequence[Block], x: FirstInput, degrees: torch.Tensor, names: PassNames | None = None) -> torch.Tensor:
         """Compute the logits of the destinations of the last block.
 
         Parameters
         ----------
         blocks : L blocks, from the input layer to the output layer
         x : shape (num_sources of blocks[0], width of the input)
+            For a model of "sage" without input dropout also an `OwnAndMean`.
         degrees : shape (num_sources of blocks[0],)
             (Weighted) degrees in the whole graph.
         names : PassNames, optional
@@ -172,7 +174,7 @@ class Gnn(Model):
             If the number of blocks is not L, or names are missing.
         """
         check_blocks(self.layers, blocks)
-        h: Input = self.drop_input(x, names)
+        h: FirstInput = x if isinstance(x, OwnAndMean) else self.drop_input(x, names)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             hooked = has_hooks(layer)  # which see the whole output, and may keep it
             z = layer(block, h, degrees[: block.num_sources], biased=hooked)

@@ -19,17 +19,18 @@ from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
 from ..graph.minibatch import MiniBatch
 from ..loading.loader import BulkLoader
-from ..nn.layers import Input
+from ..nn.layers import FirstInput
 from ..views.edges import EdgeRows
 from ..views.features import Fetching
 from ..views.view import View
+from .input_layer import ReadsInPlace
 
 
 class StepBatch(NamedTuple):
     """The mini-batch and the input rows that a rank trains on in one step."""
 
     minibatch: MiniBatch | None  # None if the rank has no mini-batch left; it still takes part in the collectives
-    x: Input | None
+    x: FirstInput | None
     edges: EdgeRows | None = None  # of the edges of `MiniBatch.edge_ends`, if the view fetches them
 
 
@@ -74,7 +75,7 @@ class AskedWindow(NamedTuple):
     begin: Callable[[], Fetching]
     begin_edges: Callable[[], Callable[[], EdgeRows]] | None
 
-    def start(self, view: View) -> Callable[[], tuple[Input, EdgeRows | None]]:
+    def start(self, view: View) -> Callable[[], tuple[FirstInput, EdgeRows | None]]:
         """Start to fetch, collective if rows are; return what waits for the input rows and, if they are fetched, those of the edges."""
         view.meeting.at(self.positions[0])
         fetching, edges = self.begin(), None if self.begin_edges is None else self.begin_edges()
@@ -92,14 +93,20 @@ class MiniBatchSource(BatchSource):
     once a bulk. The bulks of all ranks have the same sizes, and all ranks fetch in the same order, because fetching is collective.
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
+
+    For a mini-batch whose input layer `in_place` chooses, own rows and means are computed where the features lie; see `input_layer`.
     """
 
-    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True) -> None:
+    def __init__(
+        self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True,
+        in_place: ReadsInPlace | None = None,
+    ) -> None:  # fmt: skip
+        self._in_place, self._ways = in_place, set[str]()
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
         self.slots, self._leave_together = loader.slots, leave_together
         self._move_to(loader.state_dict())
         self._asked = deque[AskedWindow]()
-        self._upcoming: tuple[AskedWindow, Callable[[], tuple[Input, EdgeRows | None]]] | None = None  # with what waits for its rows
+        self._upcoming: tuple[AskedWindow, Callable[[], tuple[FirstInput, EdgeRows | None]]] | None = None  # with what waits for its rows
         self._taken = deque[MiniBatch | None]()  # mini-batches whose rows other streams or ranks were asked for, and that no step has used
         self._left: list[Callable[[], Any]] = []  # end the fetches of iterations that were left
         self._unused: list[MiniBatch | None] = []  # mini-batches of these iterations
@@ -188,9 +195,25 @@ class MiniBatchSource(BatchSource):
                 self._taken.extend(minibatches)
                 view.meeting.at(windows[0][1][0])
                 with view.stream_sync.on_fetch_stream():
-                    rows = view.features.ask([view.features.joined([one.vertices for one in window]) for window in taken])
+                    rows = self._input(taken)
                 ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window) for window in taken])
             self._asked.extend(map(AskedWindow, *zip(*windows, strict=True), rows, ends))
+
+    def _input(self, windows: list[list[MiniBatch]]) -> list[Callable[[], Fetching]]:
+        """Ask for the input of each window; return what starts to fetch or to compute it."""
+        features = self._view.features
+        if self._in_place is None:
+            self._ways.add("gathered")
+            return features.ask([features.joined([one.vertices for one in window]) for window in windows])
+        asked: list[Callable[[], Fetching]] = []
+        for window in windows:
+            if len(window) == 1 and self._in_place(block := window[0].blocks[0]):
+                self._ways.add("fused")
+                asked.append(partial(features.start_own_and_mean, block, window[0].vertices))
+            else:
+                self._ways.add("gathered")
+                asked += features.ask([features.joined([one.vertices for one in window])])
+        return asked
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)
@@ -208,7 +231,8 @@ class MiniBatchSource(BatchSource):
         self._move_to(self.loader.state_dict())
 
     def describe(self) -> dict[str, Any]:
-        return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
+        ways = {"input_layer": ", ".join(sorted(self._ways))} if self._ways else {}
+        return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes, **ways}
 
 
 def _edge_ends(minibatches: list[MiniBatch]) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from ..samplers import Sampler
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext
+from .input_layer import input_layer
 from .link_batches import EdgeLoader, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
@@ -55,6 +56,12 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)
+
+
+def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBatchSource:
+    """Return the training steps of a loader of a view, whose first layer reads its input as `input_layer` says."""
+    config = context.config
+    return MiniBatchSource(loader, view, context.ledger, config.fetch_together, in_place=input_layer(config, view, context.sampler))
 
 
 def examples(task: str, view: View) -> int:

@@ -43,11 +43,11 @@ from ..nn.relational import RelationalGnn
 from ..samplers.full import Full
 from ..views.inference_share import InferenceShare
 from ..views.view import View, as_index
-from .batches import BatchSource, MiniBatchSource, StepBatch
+from .batches import BatchSource, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
 from .link_batches import check_ranking, held_out, link_loss
-from .loaders import shared_loader
+from .loaders import shared_loader, steps_of
 from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
 from .tensor_comm import TensorComm, add_over_ranks
@@ -146,7 +146,7 @@ class Method:
 
     def batches(self, context: TrainingContext) -> BatchSource:
         """Return the steps of a round."""
-        return MiniBatchSource(shared_loader(context), context.view, context.ledger, self.config.fetch_together)
+        return steps_of(context, shared_loader(context), context.view)
 
     # ---- a stage
 

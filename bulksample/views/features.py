@@ -25,10 +25,11 @@ from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
+from ..graph.minibatch import Block
 from ..loading.epochs import Prefetcher
 from ..mapped import forget
-from ..nn.aggregate import SparseRows
-from ..nn.gather import RowPool, gather_rows
+from ..nn.aggregate import OwnAndMean, SparseRows
+from ..nn.gather import RowPool, gather_own_and_mean, gather_rows
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")
@@ -47,6 +48,7 @@ class FeatureSource(ABC):
     is_sparse: bool = False
     comm: Comm | None = None  # of the fetches, if they are collective
     blocks: TypeLayouts | None = None  # of features and learned rows by type; None if there is one type, or every rank holds them whole
+    in_place: bool = False  # rows are dense, and lie where `start_own_and_mean` can read them
 
     def __init_subclass__(cls) -> None:
         if cls.start is FeatureSource.start and cls.ask is FeatureSource.ask:
@@ -63,6 +65,13 @@ class FeatureSource(ABC):
         started. All ranks start the same fetches of a list, in its order; the last ones may be left out.
         """
         return [partial(self.start, vertices) for vertices in fetches]
+
+    def start_own_and_mean(self, block: Block, vertices: Ids) -> Callable[[], OwnAndMean]:
+        """Start to gather the rows of the destinations of a block, and to average those of its sources, where the rows lie.
+
+        `vertices` are the sources. What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `in_place`.
+        """
+        raise NotImplementedError
 
     def joined(self, lists: Sequence[Ids]) -> Ids:
         """Return the ids of several mini-batches one after another, where they are; of none, no ids."""
@@ -129,7 +138,7 @@ class Features(FeatureSource):
         if norm != "none":
             norms = partial(_inverse_norms, norm=norm)
             self._scale = _converted(x, norms, (x.shape[0],), np.dtype(np.float32), shared_by, "norms of features")
-        self.shared = shared_by is not None
+        self.shared, self.in_place = shared_by is not None, not isinstance(x, CSR)
         self._pool, self._threads = RowPool(), threads
         self._thread = Prefetcher(1, "gather") if threads else None
 
@@ -137,6 +146,11 @@ class Features(FeatureSource):
         if self._thread is None or isinstance(self._x, CSR):
             return partial(self.now, vertices)
         return self._thread.submit(self._fetch_dense, vertices, self._threads)
+
+    def start_own_and_mean(self, block: Block, vertices: np.ndarray) -> Callable[[], OwnAndMean]:
+        if self._thread is None:
+            return lambda: self._own_and_mean(block, vertices, torch.get_num_threads())
+        return self._thread.submit(self._own_and_mean, block, vertices, self._threads)
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)
@@ -157,6 +171,11 @@ class Features(FeatureSource):
     def _fetch_dense(self, vertices: np.ndarray, threads: int) -> torch.Tensor:
         assert isinstance(self._x, np.ndarray)
         return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, on_host(threads)))
+
+    def _own_and_mean(self, block: Block, vertices: np.ndarray, threads: int) -> OwnAndMean:
+        assert isinstance(self._x, np.ndarray)
+        made = gather_own_and_mean(self._x, block, vertices, self._scale, self._pool, on_host(threads))
+        return OwnAndMean(*map(torch.from_numpy, made))
 
 
 class StoredFeatures(NamedTuple):

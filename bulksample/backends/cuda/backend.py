@@ -142,10 +142,14 @@ class Cuda(Unpicklable, Backend):
             out *= scale[rows][:, None]
 
     @_phase
-    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+    def spmm(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
+        mean: bool = False,
+    ) -> np.ndarray:  # fmt: skip
         entries, (columns, f) = slice(indptr[0], indptr[-1]), x.shape
         block = self._block(indptr - indptr[0], indices[entries], None if weights is None else weights[entries], columns)
-        summed = products.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean=False)
+        factors = None if scale is None else self.device.put(scale)
+        summed = products.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean, _STORED[x.dtype], factors)
         return self.device.get(summed).reshape(len(indptr) - 1, f)
 
     @_phase

@@ -132,11 +132,16 @@ def gather(
     return out
 
 
-def aggregate(device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: bool) -> Any:
-    """Compute A X, or with `mean` the mean over the entries of each row: float32, D * width numbers."""
+def aggregate(
+    device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: bool, stored: str = "float32", scale: Any = None, cache: Cache = NO_CACHE
+) -> Any:  # fmt: skip
+    """Compute A D X, or with `mean` the mean over the entries of each row: float32, D * width numbers.
+
+    X is of the type `stored`, laid out flat, and may have a cache; `scale` has the factors of its rows, which D holds.
+    """
     y = device.empty(block.rows * width, np.float32)
-    work = 32 * block.rows * -(-width // 128)
-    device.start("sum_rows", work, block.indptr, block.indices, block.weights, x, block.rows, width, int(mean), y)
+    work, rows_of_x = 32 * block.rows * -(-width // 128), (x, *cache, TYPES[stored], scale)
+    device.start("sum_rows", work, block.indptr, block.indices, block.weights, *rows_of_x, block.rows, width, int(mean), y)
     return y
 
 

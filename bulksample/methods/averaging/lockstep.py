@@ -13,9 +13,9 @@ import torch
 
 from ...distributed.comm.base import Comm
 from ...errors import DataError, UsageError
-from ...training.batches import BatchSource, MiniBatchSource
+from ...training.batches import BatchSource
 from ...training.context import TrainingContext
-from ...training.loaders import IsolatedBatches, equal_steps, examples, part_loader
+from ...training.loaders import IsolatedBatches, equal_steps, examples, part_loader, steps_of
 from ..config import TrainConfig
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, fill, load_vector, vector_of, weights_of
 
@@ -51,7 +51,7 @@ class Lockstep(Participant):
         steps, sizes = equal_steps(counts, config.batch_size)
         self._interval = float(steps if config.interval == "epoch" else int(config.interval))
         self._next = max(1, round(self._interval))
-        source = None if self.part is None else MiniBatchSource(part_loader(context, self.part, sizes[self.part]), view, context.ledger)
+        source = None if self.part is None else steps_of(context, part_loader(context, self.part, sizes[self.part]), view)
         batches = IsolatedBatches({"ranks": self._comm.size, "steps": steps})
         batches.train_on(source, steps)
         return batches

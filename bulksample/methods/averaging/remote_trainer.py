@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...training.batches import BatchSource, MiniBatchSource
+from ...training.batches import BatchSource
 from ...training.context import TrainingContext
-from ...training.loaders import IsolatedBatches, part_loader
+from ...training.loaders import IsolatedBatches, part_loader, steps_of
 from ...version import __version__
 from ..config import TrainConfig
 from .frames import Frame, Kind
@@ -93,7 +93,7 @@ class RemoteTrainer(Participant):
         self._interval = 0
         if not config.interval.endswith("s"):
             self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
-        self._batches.train_on(MiniBatchSource(loader, context.view, context.ledger), max(1, loader.steps))
+        self._batches.train_on(steps_of(context, loader, context.view), max(1, loader.steps))
 
     def wait_for_all(self, context: TrainingContext) -> None:
         """Report that the part is loaded, and begin with the current weights."""

@@ -45,9 +45,9 @@ from ...errors import UsageError
 from ...graph.labels import as_numbers, has_label
 from ...nn.losses import label_shares, seed_losses
 from ...rng import Substream
-from ...training.batches import BatchSource, MiniBatchSource, StepBatch
+from ...training.batches import BatchSource, StepBatch
 from ...training.context import TrainingContext
-from ...training.loaders import PART_SEED, IsolatedBatches, equal_steps, part_loader
+from ...training.loaders import PART_SEED, IsolatedBatches, equal_steps, part_loader, steps_of
 from ...training.method import Labelled, labelled_logits
 from ...views.local import FullPass, LocalPart, VisibleParts
 from ..config import TrainConfig
@@ -176,7 +176,7 @@ class Grappa(PartMethod):
             self._batches.train_on(None, 1)
         else:
             loader = part_loader(context, self.comm.rank, sizes[self.comm.rank])
-            self._batches.train_on(MiniBatchSource(loader, local.view, context.ledger), steps)
+            self._batches.train_on(steps_of(context, loader, local.view), steps)
         self._raw, self._amount = self._coverage_weights()
 
     def _coverage_weights(self) -> tuple[np.ndarray, float]:

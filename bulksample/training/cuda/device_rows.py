@@ -60,11 +60,11 @@ class DeviceRows(SparseRows):
             indptr, indices, weights = (self.cuda.tensor(part) for part in made[:3])
             return DeviceRows(self.cuda, indptr, indices, None if self.weights is None else weights, self.shape[0])
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute A X, not recorded by autograd: float32, shape (D, f) from (S, f)."""
+    def times(self, x: torch.Tensor, mean: bool = False) -> torch.Tensor:
+        """Compute A X, not recorded by autograd: float32, shape (D, f) from (S, f); see `SparseRows.times`."""
         with self.cuda.streams.train.on("aggregate"):
             flat = self.cuda.array(x.float().reshape(-1))
-            summed = kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False)
+            summed = kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean)
             made: torch.Tensor = self.cuda.tensor(summed.reshape(self.shape[0], x.shape[1]))  # no view, so that sums may be added to it
             return made
 

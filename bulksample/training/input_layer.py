@@ -1,0 +1,57 @@
+"""Choose how the first layer reads its input: features where they lie (fused), or rows that were gathered first.
+
+    h = X_own W_own + (A X) W_mean
+
+A first layer of GraphSAGE needs own rows and means alone, and no weights to make them. So both are computed from the features at once,
+on the thread that fetches, and the rows of sources are never copied. The loss has the bits of gathered rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..config.train import TrainOptions
+from ..errors import UsageError
+from ..graph.minibatch import Block
+from ..nn.costs import reads_in_place
+from ..samplers import NodeWise, Sampler
+from ..views.view import View
+
+ReadsInPlace = Callable[[Block], bool]  # True for the block of an input layer that is computed where the features lie
+
+
+def input_layer(config: TrainOptions, view: View, sampler: Sampler) -> ReadsInPlace | None:
+    """Return the choice for each mini-batch of a view; None if all of them gather rows.
+
+    With input_layer "auto", the way that reads fewer bytes is taken; see `reads_in_place`. Raises `UsageError` for "fused" where the first
+    layer needs gathered rows.
+    """
+    if config.input_layer == "gathered":
+        return None
+    why = gathers_because(config, view, sampler)
+    if config.input_layer == "fused":
+        if why:
+            raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
+        return lambda block: True
+    if why:
+        return None
+    width_in = view.num_features
+    width_out = config.hidden if config.layers > 1 or config.task == "links" else view.num_classes
+    return lambda block: reads_in_place(width_in, width_out, block.num_sources, block.num_destinations, block.num_edges)
+
+
+def gathers_because(config: TrainOptions, view: View, sampler: Sampler) -> str:
+    """Say why the first layer of a run needs gathered rows; empty if it does not."""
+    if config.is_own_model:
+        return "a model of yours takes the rows of all vertices, x"
+    if config.is_relational:
+        return f"model {config.model} multiplies the features of each type first"
+    if config.model != "sage":
+        return f"model {config.model} sends transformed or scaled rows"
+    if config.input_dropout:
+        return f"input_dropout {config.input_dropout} changes them"
+    if not isinstance(sampler, NodeWise):
+        return f"sampler {config.sampler} has few vertices for many edges"
+    if view.features.is_sparse:
+        return "the features are sparse, and multiplied first"
+    return "" if view.features.in_place else "the features lie on other ranks, or beyond the memory of the device"
