@@ -154,6 +154,12 @@ class Adjacency(ABC):
 
         return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
 
+    def expand_unnumbered(
+        self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool
+    ) -> list[Expansion] | None:  # fmt: skip
+        """Take k mini-batches through all hops as `expand` does, but leave the last one in vertices; None where every hop is numbered."""
+        return None
+
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:

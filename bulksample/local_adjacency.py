@@ -96,6 +96,14 @@ class LocalAdjacency(Uncached, Adjacency):
         rows = self._check_square(self._rows)
         return self.backend.expand(rows, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, self._entries)
 
+    def expand_unnumbered(
+        self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool
+    ) -> list[Expansion] | None:  # fmt: skip
+        if self.by_type or self._entries:
+            return None
+        rows = self._check_square(self._rows)
+        return self.backend.expand(rows, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, numbered=False)
+
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:

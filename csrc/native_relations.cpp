@@ -79,7 +79,7 @@ struct TypePart {  // the part of a minibatch in one type
 
 struct Expanded {
   std::vector<TypePart> types;
-  std::vector<bs_i64> held;                // (hops + 1) x types
+  std::vector<bs_i64> held;                // (hops + 1) x types, or hops x types if the last one is not numbered
   std::vector<std::vector<HopRows>> hops;  // one each, or one that all continue
 };
 
@@ -143,7 +143,8 @@ struct Bulk {
   std::vector<In<bs_i32>> seeds;
   std::vector<In<bs_i64>> seed_trees;  // per type; read where trees are disjoint
   bool only_new, disjoint, entries;
-  int crew;  // threads that share a minibatch
+  bool numbered;  // the last hop is, too; otherwise its columns are vertices
+  int crew;       // threads that share a minibatch
 
   template <class Numbers>
   void number_seeds(bs_i64 j, int t, Numbers& numbers, TypePart& part) const {
@@ -221,9 +222,14 @@ struct Bulk {
         HopRows& hop = out.hops[only_new ? 0 : h][r];
         const bs_i64* held = out.held.data() + (bs_i64)h * types;
         const bs_i64 first = only_new && h ? (held - types)[destination] : 0, rows = held[destination] - first;
-        draw_and_number(j, laws[h][r], out.types[destination], first, rows, entries ? &hop.entries : nullptr, hop, numbers[source], out.types[source]);
+        Buffer<bs_i64>* told = entries ? &hop.entries : nullptr;
+        NoNumbers none;
+        if (numbered || h + 1 < laws.size())
+          draw_and_number(j, laws[h][r], out.types[destination], first, rows, told, hop, numbers[source], out.types[source]);
+        else
+          draw_and_number(j, laws[h][r], out.types[destination], first, rows, told, hop, none, out.types[source]);
       }
-      hold();
+      if (numbered || h + 1 < laws.size()) hold();
     }
     for (int t = 0; t < types; ++t) numbers[t].forget(out.types[t].vertices.size());
     for (auto& of_hop : out.hops)
@@ -276,10 +282,11 @@ using GivenLaw = std::tuple<bs_i64, int, bs_u64, bs_u32>;  // fanout, law, seed,
 py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation> given, std::vector<std::vector<GivenLaw>> laws, In<bs_i64> tree_pointers,
                           In<bs_i64> names, std::optional<In<bs_i64>> starts, std::optional<In<bs_i64>> ends, std::vector<In<bs_i64>> seed_pointers,
                           std::vector<In<bs_i32>> seeds, std::vector<In<bs_i64>> seed_trees, bool only_new, bool disjoint, bool last, bool strict,
-                          bool entries, int threads) {
+                          bool entries, bool numbered, int threads) {
+  if (disjoint && !numbered) throw py::value_error("the last hop of disjoint trees is numbered");
   const bs_i64 k = tree_pointers.size() - 1;
   const int crew = (int)std::max<bs_i64>(1, threads / std::max<bs_i64>(k, 1));
-  Bulk bulk{{}, {}, tree_pointers.data(), names.data(), data_of(starts), data_of(ends), seed_pointers, seeds, seed_trees, only_new, disjoint, entries, crew};
+  Bulk bulk{{}, {}, tree_pointers.data(), names.data(), data_of(starts), data_of(ends), seed_pointers, seeds, seed_trees, only_new, disjoint, entries, numbered, crew};
   for (auto& [source, destination, indptr, indices, values, timed, repeats] : given)
     bulk.relations.push_back({source, destination, indptr, indices, values, timed, repeats});
   std::vector<std::vector<bs_i64>> fanouts;
@@ -333,5 +340,5 @@ void bind_relations(py::module_& m) {
   m.def("expand_relations", &expand_relations, py::arg("counts"), py::arg("relations"), py::arg("laws"), py::arg("tree_pointers").noconvert(),
         py::arg("names").noconvert(), py::arg("starts").noconvert(), py::arg("ends").noconvert(), py::arg("seed_pointers"), py::arg("seeds"),
         py::arg("seed_trees"), py::arg("only_new"), py::arg("disjoint"), py::arg("last"), py::arg("strict"), py::arg("entries"),
-        py::arg("threads"));
+        py::arg("numbered"), py::arg("threads"));
 }

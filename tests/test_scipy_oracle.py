@@ -234,6 +234,11 @@ def test_an_aggregation_is_that_of_scipy(matrix, backend):
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, whole, rtol=1e-5, atol=1e-4)
         np.testing.assert_allclose(backend.spmm(matrix.indptr[some_rows], matrix.indices, given, x), whole[some_rows], rtol=1e-5, atol=1e-4)
+        halves, factors = x.astype(np.float16), rng.random(matrix.shape[1]).astype(np.float32)
+        entries = np.ones(matrix.nnz) if given is None else weights.astype(np.float64)
+        averaged = scipy_of(matrix, entries) @ (halves.astype(np.float64) * factors[:, None]) / np.maximum(matrix.degrees, 1)[:, None]
+        got = backend.spmm(matrix.indptr, matrix.indices, given, halves, factors, mean=True)
+        np.testing.assert_allclose(got, averaged, rtol=1e-5, atol=1e-4)
 
 
 # ---- rows of features

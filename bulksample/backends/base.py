@@ -223,13 +223,15 @@ class Backend(ABC):
         """
 
     def expand(
-        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
-    ) -> list[Expansion]:
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False,
+        numbered: bool = True,
+    ) -> list[Expansion]:  # fmt: skip
         """Take mini-batches through all hops of node-wise sampling in one call.
 
         Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers the vertices it found by `relabel`; `hop_by_hop`
         says which rows the next frontier has. All draws have one seed. `entries` asks for the positions of the edges in A, which a
-        back end may know from drawing. If it does not, `Hop.entries` is None and `locate` finds them.
+        back end may know from drawing. If it does not, `Hop.entries` is None and `locate` finds them. Without `numbered` the last hop is
+        left in vertices of the graph.
 
         Notes
         -----
@@ -240,7 +242,7 @@ class Backend(ABC):
         def draw_hop(frontier: Selection, hop: int) -> Hop:
             return Hop(*self.sample_rows(a, frontier, fanouts[hop], draws[hop]), None)
 
-        return hop_by_hop(self.relabel, seeds, draw_hop, len(fanouts), only_new)
+        return hop_by_hop(self.relabel, seeds, draw_hop, len(fanouts), only_new, numbered)
 
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool

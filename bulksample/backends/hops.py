@@ -28,7 +28,8 @@ class Expansion(NamedTuple):
 
     `held` counts the vertices before the first hop and after each. So hop h draws for rows ``0 .. held[h] - 1`` and finds
     the vertices ``held[h] .. held[h + 1] - 1``. There is one `Hop` for each of them; but if only new vertices are expanded,
-    there is a single one whose first ``held[h]`` rows belong to hop h.
+    there is a single one whose first ``held[h]`` rows belong to hop h. A last hop that is not numbered finds no vertices, so `held` ends
+    before it, and its columns are vertices of the graph.
     """
 
     seed_rows: np.ndarray  # int32, shape (b,): the position of each seed in `vertices`
@@ -40,16 +41,21 @@ class Expansion(NamedTuple):
 Relabel = Callable[[Selection, np.ndarray, np.ndarray], tuple[Selection, np.ndarray]]
 
 
-def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool) -> list[Expansion]:
+def hop_by_hop(
+    relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool, numbered: bool = True
+) -> list[Expansion]:  # fmt: skip
     """Expand k mini-batches hop by hop: only the vertices that the previous hop found if `only_new`, otherwise all found so far.
 
     ``draw_hop(frontier, h)`` returns the draws of hop h for the rows of a frontier, in global vertices. For `relabel` see
-    `Backend.relabel`.
+    `Backend.relabel`. Without `numbered` the last hop is left in global vertices.
     """
     held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
     frontier, drawn, sizes = held, [], [held.sizes]
     for h in range(hops):
         hop = draw_hop(frontier, h)
+        if h == hops - 1 and not numbered:
+            drawn.append((frontier, hop))
+            break
         grown, local = relabel(held, hop.pointers[frontier.pointers], hop.columns)
         drawn.append((frontier, hop._replace(columns=local)))
         frontier = grown.added_since(held) if only_new else grown

@@ -169,12 +169,13 @@ class Native(Backend):
         return Selection(known.minibatches, ends, vertices, known.n), local
 
     def expand(
-        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
-    ) -> list[Expansion]:
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False,
+        numbered: bool = True,
+    ) -> list[Expansion]:  # fmt: skip
         relation, law = (0, 0, *_arrays(a), None, False), [[_drawing(a, *hop)] for hop in zip(fanouts, draws, strict=False)]
         parts = self._kernels.expand_relations(
             [a.shape[1]], [relation], law, np.arange(len(seeds) + 1), seeds.minibatches, None, None, [seeds.pointers], [seeds.vertices], [],
-            only_new, False, False, False, entries, self.threads,
+            only_new, False, False, False, entries, numbered, self.threads,
         )  # fmt: skip
         return [
             Expansion(rows, vertices, held, [Hop(pointers, columns, None, positions) for ((pointers, columns, positions),) in hops])
@@ -193,7 +194,7 @@ class Native(Backend):
         drawn = [[_drawing(r.matrix, law.fanout, law.draw) for r, law in zip(relations, of_hop, strict=True)] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), adjacencies, drawn, pointers, names, trees.starts, trees.ends, of_minibatch, trees.seeds, trees.tree_of_seed,
-            only_new, trees.disjoint, first.last, first.strict, entries, self.threads,
+            only_new, trees.disjoint, first.last, first.strict, entries, True, self.threads,
         )  # fmt: skip
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
 

@@ -71,6 +71,14 @@ class LayerBlocks(NamedTuple):
     destinations: Mapping[str, int]  # how many vertices of each type get new rows; they are the first of its list
 
 
+class InputHop(NamedTuple):
+    """The edges of the first block of a plain graph, whose columns are vertices of the graph."""
+
+    pointers: np.ndarray  # int64, shape (destinations + 1,)
+    vertices: np.ndarray  # int32, shape (edges,): the source of each edge
+    weights: np.ndarray | None  # float32, shape (edges,); None stands for the mean over the row
+
+
 _COLUMNS: list[tuple[str, Any]] = [
     *((name, np.int32) for name in ("vertices", "seeds", "seed_rows", "seed_trees", "trees")),
     *((name, np.int64) for name in ("sizes", "places", "seed_times")),
@@ -244,6 +252,22 @@ class MiniBatch:
         hops = len(self.layers)
         sizes = [{name: int(part.sizes[hops - 1 - layer]) for name, part in self.rows.items()} for layer in range(hops)]
         return tuple(LayerBlocks(*pair) for pair in zip(self.layers, sizes, strict=True))
+
+    @cached_property
+    def inner(self) -> MiniBatch:
+        """The mini-batch without its last hop: the blocks of all layers but the first, and their vertices."""
+        rows = {}
+        for name, part in self.rows.items():
+            count = int(part.sizes[-2])
+            trees = None if part.trees is None else part.trees[:count]
+            rows[name] = replace(part, vertices=part.vertices[:count], sizes=part.sizes[:-1], trees=trees)
+        return replace(self, rows=rows, layers=self.layers[1:], known_entries=None, find_entries=None)
+
+    @cached_property
+    def input_hop(self) -> InputHop:
+        """The first block of a plain graph, whose columns are vertices of the graph in place of positions."""
+        block = self.blocks[0]
+        return InputHop(block.indptr, self.vertices[block.indices], block.weights)
 
     @property
     def num_seeds(self) -> int:

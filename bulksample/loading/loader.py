@@ -155,6 +155,15 @@ class BulkLoader(Epochs[MiniBatch | None]):
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
         return int(COPIES * k * self.bytes_per_minibatch) + tables
 
+    def first(self) -> MiniBatch | None:
+        """Return this rank's first mini-batch of epoch 0, which may be sampled for it; None if it has none. Collective if sampling is."""
+        return self._like or self._probe()
+
+    def number_late(self) -> None:
+        """Leave vertices of the last hop without numbers until they are asked for, where sampler and adjacency can."""
+        if isinstance(self._sampler, NodeWise):
+            self._sampler = replace(self._sampler, numbered=False)
+
     def repeats(self, position: dict[str, Any]) -> bool:
         """Return True if the last mini-batch used at a position repeats one of its epoch; see `even`."""
         return replace(self._whole, first=position["first"]).repeats(position["step"] - 1)

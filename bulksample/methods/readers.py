@@ -54,6 +54,10 @@ READERS = {
         "bulks of a size to choose: bulk_size auto",
         lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
     ),
+    "input_layer": Reader(
+        "mini-batches: all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
+        lambda run: run.method not in WHOLE_GRAPH and not run.full_graph, ("method", "full_graph"),
+    ),
     "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
     "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),
     "eval_memory": Reader(

@@ -17,7 +17,7 @@ import numpy as np
 from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
-from ..graph.minibatch import Block
+from ..graph.minibatch import InputHop
 
 _SLACK = 1.25  # mini-batches differ in size: a slightly larger buffer fits more of them
 
@@ -73,17 +73,16 @@ def gather_rows(
 
 
 def gather_own_and_mean(
-    x: np.ndarray, block: Block, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None,
+    x: np.ndarray, destinations: np.ndarray, hop: InputHop, scale: np.ndarray | None = None, pool: RowPool | None = None,
     backend: Backend | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Gather the rows of the destinations of a block, and average those of their sources where they lie: float32, shape (D, f) each.
+    """Gather the rows of destinations, and average those of the sources of their edges where they lie: float32, shape (D, f) each.
 
-    `vertices` has the rows of the sources in x: int32, shape (S,); the other arguments are those of `gather_rows`. The bits are those of
-    rows that were gathered first. Reads D + E rows at random places and writes 8 D f bytes; a block with weights is summed with these.
+    `destinations` are int32, shape (D,); the other arguments are those of `gather_rows`. The bits are those of rows that were gathered
+    first. Reads D + E rows at random places and writes 8 D f bytes; edges with weights are summed with these.
     """
-    ids = np.ascontiguousarray(vertices, np.int32)
-    own = gather_rows(x, ids[: block.num_destinations], scale, pool, backend)
-    mean = _engine(x, backend).spmm(block.indptr, ids[block.indices], block.weights, x, scale, block.weights is None)
+    own = gather_rows(x, destinations, scale, pool, backend)
+    mean = _engine(x, backend).spmm(hop.pointers, hop.vertices, hop.weights, x, scale, hop.weights is None)
     return own, mean
 
 

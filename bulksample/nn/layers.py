@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -125,9 +125,9 @@ class SageLayer(LinearLayer):
         self.own, self.mean = xavier(width_in, width_out, generator), xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
-    def products(self, block: Block, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
-        if isinstance(x, OwnAndMean):
-            return self.mix(x)
+    def products(self, block: Block | None, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
+        if isinstance(x, OwnAndMean) or block is None:
+            return self.mix(cast(OwnAndMean, x))
         if self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges):
             return super().products(block, x, degrees)
         return self.mix(own_and_mean(block, _dense(x)))

@@ -162,22 +162,24 @@ class Gnn(Model):
         ----------
         blocks : L blocks, from the input layer to the output layer
         x : shape (num_sources of blocks[0], width of the input)
-            For a model of "sage" without input dropout also an `OwnAndMean`.
-        degrees : shape (num_sources of blocks[0],)
+            Or, for a model of "sage" without input dropout, an `OwnAndMean` in place of the input and of the first block: then there
+            are L - 1 blocks.
+        degrees : shape (num_sources of the first of these blocks,)
             (Weighted) degrees in the whole graph.
         names : PassNames, optional
-            Of the rows of x; only dropout in training mode needs them.
+            Of these sources; only dropout in training mode needs them.
 
         Raises
         ------
         UsageError
             If the number of blocks is not L, or names are missing.
         """
-        check_blocks(self.layers, blocks)
+        steps: Sequence[Block | None] = [None, *blocks] if isinstance(x, OwnAndMean) else blocks
+        check_blocks(self.layers, steps)
         h: FirstInput = x if isinstance(x, OwnAndMean) else self.drop_input(x, names)
-        for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+        for i, (layer, block) in enumerate(zip(self.layers, steps, strict=True)):
             hooked = has_hooks(layer)  # which see the whole output, and may keep it
-            z = layer(block, h, degrees[: block.num_sources], biased=hooked)
+            z = layer(block, h, degrees if block is None else degrees[: block.num_sources], biased=hooked)
             h = self.between(i, z, names, reuse=not hooked, biased=hooked)
         assert isinstance(h, torch.Tensor)
         return h

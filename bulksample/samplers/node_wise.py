@@ -20,8 +20,9 @@ from ..backends.base import check_fanout
 from ..backends.hops import Expansion
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError, check_switches
-from ..graph import Key, spelled
-from ..graph.minibatch import Block, MiniBatch, TimesOf, TypeRows
+from ..graph import EDGE, NODE, Key, spelled
+from ..graph.late import LateMiniBatch
+from ..graph.minibatch import Block, InputHop, MiniBatch, TimesOf, TypeRows
 from ..graph.selection import Selection
 from ..rng import MAX_MINIBATCHES, Draw, Law, Stream
 from .base import Sampler, whole_fanouts
@@ -50,6 +51,8 @@ class NodeWise(Sampler):
         Make `MiniBatch.entries`, the position of each edge in its adjacency, which edge ids and edge features need. False makes none. By
         default ranks that share a graph send them along, and a graph in this process makes them as they are needed: a mini-batch whose
         entries are read is drawn once more, and from then on they come with the draws, as with True.
+    numbered : bool
+        False leaves the vertices of the last hop without numbers until they are asked for, where the adjacency can; see `LateMiniBatch`.
     """
 
     draws_by_row: ClassVar[bool] = True  # False: something is done to the draws, as ShaDow and GraphSAINT do
@@ -58,6 +61,7 @@ class NodeWise(Sampler):
     disjoint: bool | None = field(default=None, kw_only=True)
     stride: int = field(default=0, kw_only=True)
     entries: bool | None = field(default=None, kw_only=True)
+    numbered: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,6 +179,11 @@ class NodeWise(Sampler):
         return out
 
     def _sample(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[MiniBatch]:
+        if not self.numbered and not self.by_relation:
+            draws = [self.draw(stream, hop, epoch) for hop in range(self.hops)]
+            parts = adjacency.expand_unnumbered(seeds, self.fanouts, draws, self.frontier == "new")
+            if parts is not None:
+                return [self._late(adjacency, seeds, j, epoch, part) for j, part in enumerate(parts)]
         by = None if self.time is None else kind_of_times(adjacency.graph, self.time.by)
         kinds, vertices = adjacency.split(seeds.vertices) if len(adjacency.type_names) > 1 else (None, seeds.vertices)
         trees = self._trees(seeds, kinds, vertices, len(adjacency.type_names))
@@ -185,6 +194,21 @@ class NodeWise(Sampler):
             return made
         again = [partial(self._entries_of, adjacency, seeds.parts(j, j + 1), stream, epoch) for j in range(len(made))]
         return [one if one.known_entries else replace(one, find_entries=find) for one, find in zip(made, again, strict=True)]
+
+    def _late(self, adjacency: Adjacency, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
+        """Return mini-batch j of a bulk whose last hop has no numbers."""
+        inner = self._minibatch(adjacency, seeds, None, seeds.vertices, j, epoch, HeteroExpansion.of_one(part), None)
+        last, count = part.hops[-1], inner.layers[0][NODE, EDGE, NODE].num_edges if inner.layers and self.frontier == "new" else 0
+        columns = last.columns  # of earlier hops, which the frontier `new` shares, they are positions
+        if count:
+            columns = np.concatenate([part.vertices[columns[:count]], columns[count:]])
+
+        def number(known: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            held = Selection(seeds.minibatches[j : j + 1], np.array([0, len(known)]), known, seeds.n)
+            grown, local = adjacency.backend.relabel(held, np.array([0, len(found)]), found)
+            return grown.vertices, local
+
+        return LateMiniBatch(inner, InputHop(last.pointers, columns, None), number)
 
     def _entries_of(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> tuple[dict[Key, np.ndarray], ...] | None:
         """Draw a mini-batch once more, with the entries of its edges; from now on draws on this adjacency tell them."""

@@ -19,11 +19,11 @@ from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
 from ..graph.minibatch import MiniBatch
 from ..loading.loader import BulkLoader
+from ..nn.aggregate import OwnAndMean
 from ..nn.layers import FirstInput
 from ..views.edges import EdgeRows
 from ..views.features import Fetching
 from ..views.view import View
-from .input_layer import ReadsInPlace
 
 
 class StepBatch(NamedTuple):
@@ -94,16 +94,15 @@ class MiniBatchSource(BatchSource):
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
 
-    For a mini-batch whose input layer `in_place` chooses, own rows and means are computed where the features lie; see `input_layer`.
+    With `fused`, own rows and means are computed where the features lie, in the place of input rows; see `input_layer`.
     """
 
     def __init__(
         self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True,
-        in_place: ReadsInPlace | None = None,
+        fused: bool = False,
     ) -> None:  # fmt: skip
-        self._in_place, self._ways = in_place, set[str]()
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
-        self.slots, self._leave_together = loader.slots, leave_together
+        self.slots, self._leave_together, self._fused = loader.slots, leave_together, fused
         self._move_to(loader.state_dict())
         self._asked = deque[AskedWindow]()
         self._upcoming: tuple[AskedWindow, Callable[[], tuple[FirstInput, EdgeRows | None]]] | None = None  # with what waits for its rows
@@ -130,8 +129,7 @@ class MiniBatchSource(BatchSource):
             (window, wait), self._upcoming = self._upcoming, None
             with self._ledger.phase("fetch"):
                 rows, edges = wait()
-            lists = [None if one is None else one.vertices for one in window.minibatches]
-            each, first_edge = self._view.features.cut(rows, lists), 0
+            each, first_edge = self._cut(rows, window.minibatches), 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
                     self._start(remaining)
@@ -199,21 +197,25 @@ class MiniBatchSource(BatchSource):
                 ends = repeat(None) if view.edges is None else view.edges.ask([_edge_ends(window) for window in taken])
             self._asked.extend(map(AskedWindow, *zip(*windows, strict=True), rows, ends))
 
+    def _cut(self, rows: Any, minibatches: list[MiniBatch | None]) -> list[Any]:
+        """Divide the rows of a window among its mini-batches; vertices are asked for only if there are several."""
+        if len(minibatches) == 1:
+            return [rows]
+        return self._view.features.cut(rows, [None if one is None else one.vertices for one in minibatches])
+
     def _input(self, windows: list[list[MiniBatch]]) -> list[Callable[[], Fetching]]:
         """Ask for the input of each window; return what starts to fetch or to compute it."""
         features = self._view.features
-        if self._in_place is None:
-            self._ways.add("gathered")
+        if not self._fused:
             return features.ask([features.joined([one.vertices for one in window]) for window in windows])
-        asked: list[Callable[[], Fetching]] = []
-        for window in windows:
-            if len(window) == 1 and self._in_place(block := window[0].blocks[0]):
-                self._ways.add("fused")
-                asked.append(partial(features.start_own_and_mean, block, window[0].vertices))
-            else:
-                self._ways.add("gathered")
-                asked += features.ask([features.joined([one.vertices for one in window])])
-        return asked
+        return [partial(self._own_and_mean, window) for window in windows]
+
+    def _own_and_mean(self, window: list[MiniBatch]) -> Callable[[], OwnAndMean | None]:
+        """Start to compute the input of the only mini-batch of a window, if it has one."""
+        if not window:
+            return lambda: None
+        (minibatch,) = window
+        return self._view.features.start_own_and_mean(minibatch.inner.vertices, minibatch.input_hop)
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)
@@ -231,8 +233,8 @@ class MiniBatchSource(BatchSource):
         self._move_to(self.loader.state_dict())
 
     def describe(self) -> dict[str, Any]:
-        ways = {"input_layer": ", ".join(sorted(self._ways))} if self._ways else {}
-        return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes, **ways}
+        way = "fused" if self._fused else "gathered"
+        return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes, "input_layer": way}
 
 
 def _edge_ends(minibatches: list[MiniBatch]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,41 +3,38 @@
     h = X_own W_own + (A X) W_mean
 
 A first layer of GraphSAGE needs own rows and means alone, and no weights to make them. So both are computed from the features at once,
-on the thread that fetches, and the rows of sources are never copied. The loss has the bits of gathered rows.
+on the thread that fetches; the rows of sources are never copied, and vertices of the last hop get no numbers. The loss has the bits of
+gathered rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..config.train import TrainOptions
 from ..errors import UsageError
-from ..graph.minibatch import Block
+from ..loading.loader import BulkLoader
 from ..nn.costs import reads_in_place
 from ..samplers import NodeWise, Sampler
 from ..views.view import View
 
-ReadsInPlace = Callable[[Block], bool]  # True for the block of an input layer that is computed where the features lie
 
+def fuses_input(config: TrainOptions, loader: BulkLoader, view: View, sampler: Sampler) -> bool:
+    """Return True if own rows and means of the first layer are computed where the features lie.
 
-def input_layer(config: TrainOptions, view: View, sampler: Sampler) -> ReadsInPlace | None:
-    """Return the choice for each mini-batch of a view; None if all of them gather rows.
-
-    With input_layer "auto", the way that reads fewer bytes is taken; see `reads_in_place`. Raises `UsageError` for "fused" where the first
-    layer needs gathered rows.
+    With input_layer "auto", the first mini-batch of the loader decides, by `reads_in_place`. Raises `UsageError` for "fused" where the
+    first layer needs gathered rows.
     """
     if config.input_layer == "gathered":
-        return None
+        return False
     why = gathers_because(config, view, sampler)
-    if config.input_layer == "fused":
-        if why:
-            raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
-        return lambda block: True
-    if why:
-        return None
-    width_in = view.num_features
-    width_out = config.hidden if config.layers > 1 or config.task == "links" else view.num_classes
-    return lambda block: reads_in_place(width_in, width_out, block.num_sources, block.num_destinations, block.num_edges)
+    if config.input_layer == "fused" and why:
+        raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
+    if config.input_layer == "fused" or why:
+        return not why
+    first = loader.first()
+    if first is None:
+        return False
+    block, width_out = first.blocks[0], config.hidden if config.layers > 1 or config.task == "links" else view.num_classes
+    return reads_in_place(view.num_features, width_out, block.num_sources, block.num_destinations, block.num_edges)
 
 
 def gathers_because(config: TrainOptions, view: View, sampler: Sampler) -> str:
@@ -50,7 +47,7 @@ def gathers_because(config: TrainOptions, view: View, sampler: Sampler) -> str:
         return f"model {config.model} sends transformed or scaled rows"
     if config.input_dropout:
         return f"input_dropout {config.input_dropout} changes them"
-    if not isinstance(sampler, NodeWise):
+    if not (isinstance(sampler, NodeWise) and sampler.draws_by_row):
         return f"sampler {config.sampler} has few vertices for many edges"
     if view.features.is_sparse:
         return "the features are sparse, and multiplied first"

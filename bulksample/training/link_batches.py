@@ -35,6 +35,7 @@ from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
 from ..graph.times import with_times
 from ..loading.loader import BulkLoader
+from ..nn.aggregate import OwnAndMean
 from ..nn.decoders import LinkModel
 from ..rng import Substream
 from ..samplers import Sampler
@@ -175,7 +176,8 @@ def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor 
     assert batch.x is not None
     model = cast(LinkModel, context.model)
     with context.compute.arithmetic():
-        names = context.view.names(minibatch, context.progress.stage)
-        z = model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices), names).float()
+        read = minibatch.inner if isinstance(batch.x, OwnAndMean) else minibatch
+        names = context.view.names(read, context.progress.stage)
+        z = model(read.blocks, batch.x, context.view.degrees(read.vertices), names).float()
     true, false = model.scores(z, as_index(minibatch.seed_rows))
     return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

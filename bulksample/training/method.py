@@ -35,6 +35,7 @@ from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..graph.labels import has_label
+from ..nn.aggregate import OwnAndMean
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model
@@ -309,8 +310,9 @@ def labelled_logits(context: TrainingContext, batch: StepBatch) -> Labelled | No
         return None
     assert batch.x is not None
     with context.compute.arithmetic():
-        names = context.view.names(minibatch, context.progress.stage)
-        logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices), names).float()
+        read = minibatch.inner if isinstance(batch.x, OwnAndMean) else minibatch
+        names = context.view.names(read, context.progress.stage)
+        logits = context.model(read.blocks, batch.x, context.view.degrees(read.vertices), names).float()
     send, seed_rows = context.compute.send, as_index(minibatch.seed_rows)
     labelled, truth = torch.from_numpy(rows), torch.from_numpy(labels[rows])
     at = seed_rows[send(labelled)] if seed_rows.device == logits.device else send(seed_rows[labelled])

@@ -25,7 +25,7 @@ from ..distributed.matrix.layout import TypeLayouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
-from ..graph.minibatch import Block
+from ..graph.minibatch import InputHop
 from ..loading.epochs import Prefetcher
 from ..mapped import forget
 from ..nn.aggregate import OwnAndMean, SparseRows
@@ -66,10 +66,10 @@ class FeatureSource(ABC):
         """
         return [partial(self.start, vertices) for vertices in fetches]
 
-    def start_own_and_mean(self, block: Block, vertices: Ids) -> Callable[[], OwnAndMean]:
-        """Start to gather the rows of the destinations of a block, and to average those of its sources, where the rows lie.
+    def start_own_and_mean(self, destinations: Ids, hop: InputHop) -> Callable[[], OwnAndMean]:
+        """Start to gather the rows of destinations, and to average those of the sources of their edges, where the rows lie.
 
-        `vertices` are the sources. What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `in_place`.
+        What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `in_place`.
         """
         raise NotImplementedError
 
@@ -147,10 +147,10 @@ class Features(FeatureSource):
             return partial(self.now, vertices)
         return self._thread.submit(self._fetch_dense, vertices, self._threads)
 
-    def start_own_and_mean(self, block: Block, vertices: np.ndarray) -> Callable[[], OwnAndMean]:
+    def start_own_and_mean(self, destinations: np.ndarray, hop: InputHop) -> Callable[[], OwnAndMean]:
         if self._thread is None:
-            return lambda: self._own_and_mean(block, vertices, torch.get_num_threads())
-        return self._thread.submit(self._own_and_mean, block, vertices, self._threads)
+            return lambda: self._own_and_mean(destinations, hop, torch.get_num_threads())
+        return self._thread.submit(self._own_and_mean, destinations, hop, self._threads)
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)
@@ -172,9 +172,9 @@ class Features(FeatureSource):
         assert isinstance(self._x, np.ndarray)
         return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, on_host(threads)))
 
-    def _own_and_mean(self, block: Block, vertices: np.ndarray, threads: int) -> OwnAndMean:
+    def _own_and_mean(self, destinations: np.ndarray, hop: InputHop, threads: int) -> OwnAndMean:
         assert isinstance(self._x, np.ndarray)
-        made = gather_own_and_mean(self._x, block, vertices, self._scale, self._pool, on_host(threads))
+        made = gather_own_and_mean(self._x, destinations, hop, self._scale, self._pool, on_host(threads))
         return OwnAndMean(*map(torch.from_numpy, made))
 
 

@@ -47,6 +47,24 @@ def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
 
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
+def test_a_last_hop_may_stay_in_vertices(fast, matrix, law, only_new):
+    """What it drew, before `relabel`: its columns are the vertices that their numbers stand for; earlier hops have their numbers."""
+    seeds = mixed_seeds(matrix.shape[0])
+    for fanouts in thinned(FANOUTS, 3, law + only_new):
+        draws = [Stream(11).draw(law, layer=h, epoch=2) for h in range(len(fanouts))]
+        for late, part in zip(*(fast.expand(matrix, seeds, fanouts, draws, only_new, numbered=way) for way in (False, True)), strict=True):
+            assert list(late.held) == list(part.held)[:-1]
+            assert_identical((late.seed_rows, late.vertices), (part.seed_rows, part.vertices[: part.held[-2]]))
+            for hop, expected in zip(late.hops[:-1], part.hops[:-1], strict=True):
+                assert_identical(hop[:2], expected[:2])
+            last, numbered = late.hops[-1], part.hops[-1]
+            before = int(numbered.pointers[part.held[-3]]) if only_new and len(fanouts) > 1 else 0
+            assert_identical((last.pointers, last.columns[:before]), (numbered.pointers, numbered.columns[:before]))
+            np.testing.assert_array_equal(last.columns[before:], part.vertices[numbered.columns[before:]])
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
 def test_hops_say_where_their_edges_stand(reference, matrix, law, only_new):
     fast, seeds = engine("native"), mixed_seeds(matrix.shape[0])
     for fanouts in FANOUTS:

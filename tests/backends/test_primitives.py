@@ -158,6 +158,43 @@ def test_sparse_times_dense_equals_the_reference(fast, reference, weighted, widt
             assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
 
 
+def stored_as(x, stored):
+    """Numbers as features are stored: float32, float16, or the bits of bfloat16."""
+    return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if stored is np.uint16 else x.astype(stored)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("stored", [np.float32, np.float16, np.uint16])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [0, 1, 33, 100, 130])
+def test_stored_rows_are_summed_as_rows_that_were_gathered(fast, stored, scaled, weighted, width):
+    """To the bit, in one product or in two steps: rows of any type with their factors, sums or means, rows without entries."""
+    rng = np.random.default_rng(8)
+    x, scale = (
+        stored_as(rng.standard_normal((200, width)).astype(np.float32), stored),
+        rng.random(200).astype(np.float32) if scaled else None,
+    )
+    indptr, indices, weights = sparse_rows(weighted)
+    gathered = np.empty(x.shape, np.float32)
+    fast.gather(x, np.arange(200, dtype=np.int32), scale, gathered)
+    for rows in (slice(None), slice(20, 251), slice(5, 6)):
+        for mean in (False, True):
+            got, expected = fast.spmm(indptr[rows], indices, weights, x, scale, mean), fast.spmm(indptr[rows], indices, weights, gathered)
+            if mean:
+                expected *= (1.0 / np.maximum(np.diff(indptr[rows]), 1)).astype(np.float32)[:, None]
+            assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
+
+
+def test_rows_of_many_entries_are_summed_in_their_order(fast, reference):
+    """A row of more entries than are taken at once, between short ones: scaled rows to the bit of the reference."""
+    rng = np.random.default_rng(9)
+    indptr = np.cumsum([0, 3, 500, 0, 1, 64, 32])
+    indices, x = rng.integers(0, 200, indptr[-1]).astype(np.int32), rng.standard_normal((200, 5)).astype(np.float32)
+    scale = rng.random(200).astype(np.float32)
+    got, expected = (one.spmm(indptr, indices, None, x, scale, True) for one in (fast, reference))
+    assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
+
+
 def test_sparse_times_dense_is_the_dense_product(backend):
     indptr, indices, weights = sparse_rows(True)
     x = np.random.default_rng(7).standard_normal((200, 9)).astype(np.float32)

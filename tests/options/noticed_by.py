@@ -130,6 +130,7 @@ TRAIN = {
     "threads": f"{_RUNNING}::test_threads_compute_and_sample",
     "sampling_threads": f"{_RUNNING}::test_sampling_threads_work_ahead_or_not_at_all",
     "allocator": f"{_RUNNING}::test_allocator_system_maps_large_arrays_anew",
+    "input_layer": "training/test_input_layer.py::test_the_way_that_was_asked_for_is_taken",
     "timeout": f"{_RUNNING}::test_timeout_is_the_deadline_of_the_ranks",
     "device": f"{_RUNNING}::test_device_is_taken_or_refused",
     "device_comm": f"{_RUNNING}::test_device_comm_between_gpus_is_refused_without_one",

@@ -67,6 +67,7 @@ OTHER = {  # another value of every option that a run reads
     "interval_growth": 2.0, "average_by": "vertices", "lost_parts": 1, "clusters": 12, "server_steps": 3, "server_lr": 0.3,
     "tolerate_failures": True, "trainers": 2, "max_update": 2.0, "grace": 2.0, "redivide_after": 2.0, "listen": "127.0.0.1:1",
     "token_file": "file", "join": "127.0.0.1:1", "method": "full", "allocator": "system",
+    "input_layer": "gathered",
 }  # fmt: skip
 AROUND = {"timeout", "metrics", "track", "quiet"}  # read by what makes the communicator and the output of a run
 READ_IN_EACH = {"method"}
@@ -74,6 +75,7 @@ NO_FIGURE = {  # of effects that these figures do not show; each has a test of i
     "backend", "threads", "sampling_threads", "device", "device_comm", "overlap", "grid_order", "graph", "topology", "features", "check",
     "patience", "checkpoint", "checkpoint_every", "resume", "exchange", "precision", "virtual_ranks", "task", "method", "model", "layers",
     "fanouts", "tolerate_failures", "join", "trainers", "listen", "grace", "redivide_after", "max_update", "token_file", "allocator",
+    "input_layer",
 }  # fmt: skip
 ALIKE = {  # other values that change nothing on these graphs, by design or by chance
     "target_type", "time_by", "layer_norm", "vertex_cut", "lost_parts", "message_coding", "eval_every", "evaluate", "metric", "label",
@@ -192,7 +194,7 @@ def _refused():
         **{one: {"method": "grappa", "seed_weights": "none"} for one in ("weight_hops", "weight_cap", "shrink")},
         **{one: {"method": "adaqp", "bits": "8"} for one in ("reassign_every", "variance_weight", "noise_weights", "links")},
         **{one: {"method": "adaqp", "bits": "16"} for one in ("message_header", "message_rounding")},
-        "clusters": {"method": "super-tma", "partition": "parts.npy"},
+        "clusters": {"method": "super-tma", "partition": "parts.npy"}, "input_layer": {"method": "full"},
     }  # fmt: skip
     return [pytest.param(where[option], option, id=option) for option in READERS]
 

@@ -19,7 +19,7 @@ def parameters(**options):
 
 def rows_of_a_step(comm=None, **options):
     """Rows of the first training step: into the model, into its layers, and out of its first layer; and the trained model."""
-    made, seen = trainer(without_scores(), comm, **{**WHOLE, **options}), {}
+    made, seen = trainer(without_scores(), comm, **{**WHOLE, "input_layer": "gathered", **options}), {}
 
     def keep(name, rows):
         if made.model.training:

@@ -16,6 +16,7 @@ from bulksample.graph import NODE
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.retexo.method import SingleLayerModel
 from bulksample.methods.run import make_trainer
+from bulksample.nn.aggregate import OwnAndMean
 from bulksample.nn.dropout import PassNames
 from bulksample.nn.model import Gnn
 from bulksample.nn.relational import RelationalGnn
@@ -82,6 +83,7 @@ def watched(monkeypatch):
     seen = []
 
     def note(rank, x, names):
+        x = x.own if isinstance(x, OwnAndMean) else x  # whose names are those of the destinations
         if names is not None and torch.is_grad_enabled():
             seen.append((rank, x if isinstance(x, dict) else {NODE: x}, names))
 

@@ -114,8 +114,11 @@ class Cuda(Unpicklable, Backend):
 
     @_phase
     def expand(
-        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
-    ) -> list[Expansion]:
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False,
+        numbered: bool = True,
+    ) -> list[Expansion]:  # fmt: skip
+        if not numbered:  # hop by hop
+            return super().expand(a, seeds, fanouts, draws, only_new, entries, numbered)
         bulk = expand(self.device, self.device.matrix(drawn_from(a, draws)), seeds, fanouts, draws, only_new)
         return [one.plain() for one in cut_on_host(bulk.to_host(self.device))]
 

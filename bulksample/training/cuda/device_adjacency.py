@@ -71,6 +71,9 @@ class DeviceAdjacency(LocalAdjacency):
             bulk = expand(device, matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return [one.plain() for one in split_bulk(self._cuda, bulk)]
 
+    def expand_unnumbered(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> None:
+        return None
+
     def expand_trees(
         self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool | None = None
     ) -> list[HeteroExpansion]:
