@@ -9,7 +9,7 @@ _DENSE_COST = 0.1
 _READS_OF_A_SOURCE = 4
 
 
-def narrows(width_in: int, width_out: int, sources: int, destinations: int, edges: int) -> bool:
+def narrows(width_in: int, width_out: int, sources: float, destinations: float, edges: float) -> bool:
     """Return True if a linear layer on dense rows costs less when it multiplies by W before it aggregates.
 
     Transforming first multiplies S rows and aggregates at the output width; aggregating first multiplies D rows and aggregates at the
@@ -18,7 +18,7 @@ def narrows(width_in: int, width_out: int, sources: int, destinations: int, edge
     return _DENSE_COST * (sources - destinations) * width_in * width_out < edges * (width_in - width_out)
 
 
-def reads_in_place(width_in: int, width_out: int, sources: int, destinations: int, edges: int) -> bool:
+def reads_in_place(width_in: int, width_out: int, sources: float, destinations: float, edges: float) -> bool:
     """Return True if the input layer of GraphSAGE costs less when it averages features where they lie than when it gathers them first.
 
     In place it reads D + E rows of the features. Gathered, it reads S rows, writes them, and reads D + E rows of the copy, which a cache

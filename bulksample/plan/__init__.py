@@ -31,7 +31,7 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
                 two bulks, and sampling one takes up to twice its size
     buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C for P); U f 4 for the features of
                 this step and, where they are exchanged, U f v (1 + 2 a) for the next: in order, sent, received;
-                and k U (9 + 4 a) for the requests of a bulk
+                and k U (9 + 4 a) for the requests of a bulk. A fused input layer takes R_L f 4 in place of U f 4
     activations 4 sum over l of N_{L-l} (w_{l-1} + w_l), w_l the width after layer l: float32 kept for the backward pass (within 10 %
                 for sage), and 8 max over l of N_{L-l} w_l for the gradients of a layer, before and after relu and dropout
     evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
@@ -71,7 +71,8 @@ all-to-all with its lengths, which are two collectives. Devices whose bytes the 
     sample    sum of E / (edges a second) + topology / B + latency and host / k
     fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency and host; with `host` U f w / (bytes a second from the host);
               in block rows (2 + a) U f w: the rows for other ranks are gathered, those that arrive put in place, and all put in order;
-              with a codec also 2 a U (4 f + v) / (bytes gathered a second), to encode and to decode
+              with a codec also 2 a U (4 f + v) / (bytes gathered a second), to encode and to decode; fused, R_L + E_L rows are read in
+              place of U, and nothing is aggregated at the width f in `compute`
     compute   6 sum of N_{L-l} w_{l-1} w_l (twice for sage) / (operations a second) + 8 sum of E w_{l-1} / (bytes a second)
     reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha and host, by recursive halving and doubling (Thakur et al. 2005); without
               devices 2 (p - 1) alpha

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..loading.bulk_sizes import COPIES
 from .choice import GridPrediction, Plan, gigabytes
+from .input_layer import fuses_input
 
 _PUBLISHED_BYTES = 64  # per entry of P in the published code
 
@@ -41,8 +42,18 @@ def _placement(plan: Plan, p: int) -> list[str]:
     return [
         f"Of all placements, train {options} is the fastest that fits: an epoch of {row.whole_epoch:.3g} s, evaluation included, "
         f"{gigabytes(row.memory.total)} of a device{host}, {gigabytes(row.between_machines)} between machines.",
+        _input_layer(plan, row),
         *_codecs(plan, p),
     ]
+
+
+def _input_layer(plan: Plan, row: GridPrediction) -> str:
+    """Say how the first layer reads its input, and how many rows of features a mini-batch reads."""
+    hop = plan.sizes.hops[-1]
+    if fuses_input(plan.request, plan.sizes, row.grid):
+        rows = hop.destinations + hop.block_edges
+        return f"Its input layer is fused: it averages features where they lie, and reads {rows:,.0f} rows a mini-batch."
+    return f"Its input layer gathers {hop.sources:,.0f} rows a mini-batch."
 
 
 def _codecs(plan: Plan, p: int) -> list[str]:
@@ -139,8 +150,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "hops": [asdict(hop) for hop in sizes.hops],
         "parameters": plan.request.parameters,
         "usable_bytes": plan.budget,
-        "rows": [_row(row, plan.chosen.get(row.grid.ranks) is row) for row in plan.rows],
-        "placements": [_row(row, plan.best_placement(p) is row) for p, rows in plan.placements.items() for row in rows],
+        "rows": [_row(plan, row, plan.chosen.get(row.grid.ranks) is row) for row in plan.rows],
+        "placements": [_row(plan, row, plan.best_placement(p) is row) for p, rows in plan.placements.items() for row in rows],
         "codecs": {
             p: {codec: {"seconds": row.whole_epoch, "feature_bytes": row.traffic.features} for codec, row in by_codec.items()}
             for p, by_codec in plan.codecs.items()
@@ -153,11 +164,12 @@ def _rates(profile: Any) -> dict[str, Any]:
     return {name: rate._asdict() for name, rate in vars(profile).items() if hasattr(rate, "origin")}
 
 
-def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
+def _row(plan: Plan, row: GridPrediction, chosen: bool) -> dict[str, Any]:
     grid = row.grid
     return {
         "ranks": grid.ranks, "replication": grid.replication, "graph": grid.graph, "topology": grid.topology, "features": grid.placed,
         "feature_replication": grid.feature_replication or grid.replication if grid.placed == "partitioned" else None,
+        "input_layer": "fused" if fuses_input(plan.request, plan.sizes, grid) else "gathered",
         "grid_order": grid.order, "fits": row.fits, "chosen": chosen, "largest_bulk": row.largest_bulk, "bulk_size": row.bulk_size,
         "memory": {**asdict(row.memory), "total": row.memory.total},
         "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)}, "collectives": row.collectives,

@@ -9,6 +9,7 @@ from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.matrix.inference_memory import layers, streamed_bytes
 from ..distributed.matrix.reply_slots import RowLaw, is_padded
 from ..loading.bulk_sizes import COPIES
+from .input_layer import fuses_input
 from .request import PlanRequest
 from .seconds import sampled_request
 from .sizes import Sizes, expected_sizes
@@ -119,7 +120,12 @@ def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k
 
 
 def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
-    """Bytes of the rows of this step as float32; if rows are exchanged, also of the next ones: sent, received, and in order."""
+    """Bytes of the rows of this step as float32; if rows are exchanged, also of the next ones: sent, received, and in order.
+
+    A fused input layer takes rows of its destinations alone.
+    """
+    if fuses_input(request, sizes, grid):
+        return sizes.hops[-1].destinations * 4 * request.feature_width
     group = feature_group(request, grid)
     exchanged = (2 * (1 - 1 / group) + 1) * request.row_bytes if group > 1 else 0
     return sizes.inputs * (4 * request.feature_width + exchanged)

@@ -29,6 +29,7 @@ from math import ceil, expm1
 from ..distributed.matrix.grid import Order
 from ..distributed.matrix.inference_memory import CHUNK_NUMBERS, DEVICE_CHUNK_NUMBERS
 from ..loading.bulk_sizes import scoring_bulk
+from .input_layer import fuses_input
 from .measured import Measured
 from .profiles import DeviceProfile
 from .request import PlanRequest
@@ -101,9 +102,10 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     sampled = transfer(request, sampling(request, sizes, grid, k), grid, order) * (1 / k)
     fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)
     sample = sizes.edges / device.sampling.value + sampled.total
-    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, device)
+    fused = fuses_input(request, sizes, grid)
+    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, device, fused)
     fetch = copies(request, sizes, grid) * gather + coding(request, sizes, grid, device) + fetched.total
-    compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
+    compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device, fused)
     reduce = max(gradients.total, measured.reduce_seconds if measured.reduce_ranks == grid.ranks else 0.0)
     train = fetch + compute + reduce
     epoch = k * sample + (steps - k) * max(sample, train) + k * train
@@ -128,18 +130,20 @@ def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: i
     return exchanged(request, fetch.column, fetch.column_calls, group, inside)
 
 
-def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
-    """Seconds of the dense products and the aggregation of a step, forward and backward."""
+def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile, fused: bool = False) -> float:
+    """Seconds of the dense products and the aggregation of a step, forward and backward; a fused input layer aggregates as it fetches."""
     products = 2 if request.model == "sage" else 1
     layers = list(zip(reversed(sizes.hops), request.widths, request.widths[1:], strict=False))
     operations = 6 * products * sum(hop.destinations * into * out for hop, into, out in layers)
-    aggregated = 8 * sum(hop.block_edges * into for hop, into, _ in layers)
+    aggregated = 8 * sum(hop.block_edges * into for hop, into, _ in layers[1 if fused else 0 :])
     return operations / device.operations.value + aggregated / device.bandwidth.value
 
 
-def gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
-    """Seconds in which the rows of H of a mini-batch are put in order."""
-    return sizes.inputs * request.feature_width * request.feature_bytes / device.gather.value
+def gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile, fused: bool = False) -> float:
+    """Seconds in which the rows of H of a mini-batch are put in order, or averaged where they lie."""
+    hop = sizes.hops[-1]
+    rows = hop.destinations + hop.block_edges if fused else sizes.inputs
+    return rows * request.feature_width * request.feature_bytes / device.gather.value
 
 
 def copies(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
@@ -174,10 +178,13 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
     """Predict one evaluation of a request, whose mini-batches have these sizes in training."""
     if request.evaluation == "none":
         return EvaluationCost("none")
-    speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device)
+    fused = fuses_input(request, sizes, grid)
+    speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device, fused)
     if request.evaluation == "exact":
         if measured.evaluate_seconds is None:
-            copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, measured.device)
+            copying = (
+                1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, measured.device, fused)
+            )
             return _exact(request, grid, measured, speed, copying)
         whole = CandidateGrid(measured.evaluate_ranks, measured.evaluate_ranks, "replicated")
         ratio = measured.evaluate_seconds / _exact(request, whole, measured, 1.0, 1.0).seconds

@@ -117,6 +117,20 @@ def test_measured_steps_replace_the_model():
     assert found.fetch == 148 * 0.25
 
 
+def test_a_fused_input_layer_reads_what_its_rule_counts():
+    """Rows of the destinations and of each edge; nothing is aggregated at the width of the features. Else every source is read once."""
+    asked, whole = papers(), CandidateGrid(8, 8, "replicated")
+    sizes, row = expected_sizes(asked), asked.feature_width * asked.feature_bytes
+    hop = sizes.hops[-1]
+    assert hop.destinations + hop.block_edges <= 4 * hop.sources  # so it is fused
+    assert predicted(asked, whole).fetch == pytest.approx(148 * (hop.destinations + hop.block_edges) * row / A100.gather.value)
+    assert predicted(papers(model="gcn"), whole).fetch == pytest.approx(148 * hop.sources * row / A100.gather.value)
+    aggregated = 8 * hop.block_edges * asked.feature_width / A100.bandwidth.value
+    assert predicted(asked, whole).compute == pytest.approx(148 * (computing(asked, sizes, A100) - aggregated))
+    on_host = predicted(asked, CandidateGrid(8, 8, "replicated", "host"))
+    assert on_host.fetch > predicted(asked, whole).fetch  # over the bus each source travels once
+
+
 def test_an_all_reduce_that_was_measured_counts_for_as_many_ranks():
     """It includes waiting for slower ranks, so a shorter prediction gives way; a longer one stays."""
     asked, eight = papers(), CandidateGrid(8, 8, "replicated")
