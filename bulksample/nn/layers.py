@@ -165,14 +165,19 @@ class GcnLayer(LinearLayer):
 
     def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         rows = multiply(x, self.weight) if transforms else _dense(x)
-        return rows / torch.sqrt(degrees + 1)[:, None]
+        return rows * input_factors(degrees)[:, None]
+
+    def products(self, block: Block | None, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
+        if isinstance(x, OwnAndMean) or block is None:
+            return self.mix([_gcn_sum(*cast(OwnAndMean, x), degrees)])
+        return super().products(block, x, degrees)
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         (gathered,) = self.gather(block, sent, x_own, own, degrees)
         return gathered if transforms else self.mix([gathered])
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[torch.Tensor]:
-        return ((degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None],)
+        return (_gcn_sum(sent[own], aggregate(block, sent), degrees),)
 
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
         return multiply(parts[0], self.weight)
@@ -246,6 +251,15 @@ class GatLayer(Layer):
         alpha = segment_softmax(pattern, scores + log_multiplicity.to(scores.dtype)[:, None])
         gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
         return gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)
+
+
+def input_factors(degrees: torch.Tensor) -> torch.Tensor:
+    """Return the factors of the rows that `GcnLayer` sends: 1 / sqrt(d + 1), float32, shape (N,)."""
+    return 1 / torch.sqrt(degrees + 1)
+
+
+def _gcn_sum(own: torch.Tensor, mean: torch.Tensor, degrees: torch.Tensor) -> torch.Tensor:
+    return (degrees[:, None] * mean + own) / torch.sqrt(degrees + 1)[:, None]
 
 
 def _plus(z: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

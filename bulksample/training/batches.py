@@ -22,7 +22,7 @@ from ..loading.loader import BulkLoader
 from ..nn.aggregate import OwnAndMean
 from ..nn.layers import FirstInput
 from ..views.edges import EdgeRows
-from ..views.features import Fetching
+from ..views.features import FeatureSource, Fetching
 from ..views.view import View
 
 
@@ -94,15 +94,15 @@ class MiniBatchSource(BatchSource):
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
 
-    With `fused`, own rows and means are computed where the features lie, in the place of input rows; see `input_layer`.
+    With `in_place`, own rows and means of these features are computed where they lie, in the place of input rows; see `input_layer`.
     """
 
     def __init__(
         self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True,
-        fused: bool = False,
+        in_place: FeatureSource | None = None,
     ) -> None:  # fmt: skip
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
-        self.slots, self._leave_together, self._fused = loader.slots, leave_together, fused
+        self.slots, self._leave_together, self._in_place = loader.slots, leave_together, in_place
         self._move_to(loader.state_dict())
         self._asked = deque[AskedWindow]()
         self._upcoming: tuple[AskedWindow, Callable[[], tuple[FirstInput, EdgeRows | None]]] | None = None  # with what waits for its rows
@@ -206,16 +206,9 @@ class MiniBatchSource(BatchSource):
     def _input(self, windows: list[list[MiniBatch]]) -> list[Callable[[], Fetching]]:
         """Ask for the input of each window; return what starts to fetch or to compute it."""
         features = self._view.features
-        if not self._fused:
+        if self._in_place is None:
             return features.ask([features.joined([one.vertices for one in window]) for window in windows])
-        return [partial(self._own_and_mean, window) for window in windows]
-
-    def _own_and_mean(self, window: list[MiniBatch]) -> Callable[[], OwnAndMean | None]:
-        """Start to compute the input of the only mini-batch of a window, if it has one."""
-        if not window:
-            return lambda: None
-        (minibatch,) = window
-        return self._view.features.start_own_and_mean(minibatch.inner.vertices, minibatch.input_hop)
+        return [partial(_own_and_mean, self._in_place, window) for window in windows]
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)
@@ -233,8 +226,16 @@ class MiniBatchSource(BatchSource):
         self._move_to(self.loader.state_dict())
 
     def describe(self) -> dict[str, Any]:
-        way = "fused" if self._fused else "gathered"
+        way = "gathered" if self._in_place is None else "fused"
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes, "input_layer": way}
+
+
+def _own_and_mean(features: FeatureSource, window: list[MiniBatch]) -> Callable[[], OwnAndMean | None]:
+    """Start to compute the input of the only mini-batch of a window, if it has one."""
+    if not window:
+        return lambda: None
+    (minibatch,) = window
+    return features.start_own_and_mean(minibatch.inner.vertices, minibatch.input_hop)
 
 
 def _edge_ends(minibatches: list[MiniBatch]) -> tuple[np.ndarray, np.ndarray]:

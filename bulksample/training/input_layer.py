@@ -1,8 +1,8 @@
 """Choose how the first layer reads its input: features where they lie (fused), or rows that were gathered first.
 
-    h = X_own W_own + (A X) W_mean
+    GraphSAGE: h = X_own W_own + (A X) W_mean        GCN: h = D' (D A X' + X'_own) W,  X' = D' X
 
-A first layer of GraphSAGE needs own rows and means alone, and no weights to make them. So both are computed from the features at once,
+A first layer needs own rows and means alone, and no weights to make them. So both are computed from the features at once,
 on the thread that fetches; the rows of sources are never copied, and vertices of the last hop get no numbers. The loss has the bits of
 gathered rows.
 """
@@ -13,23 +13,32 @@ from ..config.train import TrainOptions
 from ..errors import UsageError
 from ..loading.loader import BulkLoader
 from ..nn.costs import reads_in_place
+from ..nn.layers import input_factors
 from ..samplers import NodeWise, Sampler
+from ..views.features import FeatureSource
 from ..views.view import View
 
 
-def fuses_input(config: TrainOptions, loader: BulkLoader, view: View, sampler: Sampler) -> bool:
-    """Return True if own rows and means of the first layer are computed where the features lie.
+def read_in_place(config: TrainOptions, loader: BulkLoader, view: View, sampler: Sampler) -> FeatureSource | None:
+    """Return the features whose own rows and means the first layer computes where they lie; None if it gathers rows.
 
     With input_layer "auto", the first mini-batch of the loader decides, by `reads_in_place`. Raises `UsageError` for "fused" where the
     first layer needs gathered rows.
     """
     if config.input_layer == "gathered":
-        return False
+        return None
     why = gathers_because(config, view, sampler)
     if config.input_layer == "fused" and why:
         raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
-    if config.input_layer == "fused" or why:
-        return not why
+    if why or (config.input_layer == "auto" and not _pays(config, loader, view)):
+        return None
+    if config.model == "sage":
+        return view.features
+    assert view.all_degrees is not None
+    return view.features.scaled(input_factors(view.all_degrees))
+
+
+def _pays(config: TrainOptions, loader: BulkLoader, view: View) -> bool:
     first = loader.first()
     if first is None:
         return False
@@ -43,8 +52,8 @@ def gathers_because(config: TrainOptions, view: View, sampler: Sampler) -> str:
         return "a model of yours takes the rows of all vertices, x"
     if config.is_relational:
         return f"model {config.model} multiplies the features of each type first"
-    if config.model != "sage":
-        return f"model {config.model} sends transformed or scaled rows"
+    if config.model not in ("sage", "gcn"):
+        return f"model {config.model} sends transformed rows"
     if config.input_dropout:
         return f"input_dropout {config.input_dropout} changes them"
     if not (isinstance(sampler, NodeWise) and sampler.draws_by_row):

@@ -16,7 +16,7 @@ from ..samplers import Sampler
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext
-from .input_layer import fuses_input
+from .input_layer import read_in_place
 from .link_batches import EdgeLoader, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
@@ -59,12 +59,12 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
 
 
 def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBatchSource:
-    """Return the training steps of a loader of a view, whose first layer reads its input as `fuses_input` says."""
+    """Return the training steps of a loader of a view, whose first layer reads its input as `read_in_place` says."""
     config = context.config
-    fused = fuses_input(config, loader, view, context.sampler)
-    if fused and config.task != "links":  # whose targets are removed by numbers
+    in_place = read_in_place(config, loader, view, context.sampler)
+    if in_place is not None and config.task != "links":  # whose targets are removed by numbers
         loader.number_late()
-    return MiniBatchSource(loader, view, context.ledger, config.fetch_together, fused=fused)
+    return MiniBatchSource(loader, view, context.ledger, config.fetch_together, in_place=in_place)
 
 
 def examples(task: str, view: View) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -71,6 +72,10 @@ class FeatureSource(ABC):
 
         What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `in_place`.
         """
+        raise NotImplementedError
+
+    def scaled(self, factors: torch.Tensor) -> FeatureSource:
+        """Return the same features with further factors of their rows: float32, shape (n,), on their device; see `in_place`."""
         raise NotImplementedError
 
     def joined(self, lists: Sequence[Ids]) -> Ids:
@@ -151,6 +156,11 @@ class Features(FeatureSource):
         if self._thread is None:
             return lambda: self._own_and_mean(destinations, hop, torch.get_num_threads())
         return self._thread.submit(self._own_and_mean, destinations, hop, self._threads)
+
+    def scaled(self, factors: torch.Tensor) -> Features:
+        made = copy(self)
+        made._scale = factors.numpy() if self._scale is None else self._scale * factors.numpy()
+        return made
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)

@@ -125,13 +125,13 @@ def test_predicted_bytes_between_machines_are_those_that_ranks_send(tmp_path, mo
 @pytest.mark.parametrize(
     ("options", "features", "way"),
     [
-        ({}, "replicated", "fused"), ({"model": "gcn"}, "replicated", "gathered"), ({"sampler": "ladies"}, "replicated", "gathered"),
+        ({}, "replicated", "fused"), ({"model": "gcn"}, "replicated", "fused"), ({"sampler": "ladies"}, "replicated", "gathered"),
         ({}, "machine", "gathered"), ({}, "host", "gathered"), ({}, "partitioned", "gathered"), ({"device": "cpu"}, "host", "fused"),
         ({"vertices": 20_000, "edges": 600_000, "seeds": 20_000}, "replicated", "gathered"),
     ],
 )  # fmt: skip
 def test_the_plan_says_how_the_input_layer_reads(options, features, way):
-    """Only GraphSAGE averages in place, where each rank can read all rows, and while it reads few of them twice."""
+    """Node-wise samples are averaged in place, where each rank can read all rows, and while few of them are read twice."""
     plan = make_plan(cluster(features=features, topology="replicated", evaluate="none", device_memory=10**12, **options))
     (best,) = [row for row in as_json(plan)["placements"] if row["ranks"] == 128 and row["chosen"]]
     assert best["input_layer"] == way

@@ -124,11 +124,10 @@ def test_a_fused_input_layer_reads_what_its_rule_counts():
     hop = sizes.hops[-1]
     assert hop.destinations + hop.block_edges <= 4 * hop.sources  # so it is fused
     assert predicted(asked, whole).fetch == pytest.approx(148 * (hop.destinations + hop.block_edges) * row / A100.gather.value)
-    assert predicted(papers(model="gcn"), whole).fetch == pytest.approx(148 * hop.sources * row / A100.gather.value)
+    on_host = predicted(asked, CandidateGrid(8, 8, "replicated", "host"))  # over the bus each source travels once
+    assert on_host.fetch == pytest.approx(148 * hop.sources * row * (1 / A100.gather.value + 1 / A100.host.value), rel=1e-3)
     aggregated = 8 * hop.block_edges * asked.feature_width / A100.bandwidth.value
     assert predicted(asked, whole).compute == pytest.approx(148 * (computing(asked, sizes, A100) - aggregated))
-    on_host = predicted(asked, CandidateGrid(8, 8, "replicated", "host"))
-    assert on_host.fetch > predicted(asked, whole).fetch  # over the bus each source travels once
 
 
 def test_an_all_reduce_that_was_measured_counts_for_as_many_ranks():
