@@ -120,12 +120,13 @@ auto for_type(int stored, Work work) {
   return work(std::integral_constant<int, SINGLE>{});
 }
 
-// Multiplies a sparse matrix by a dense one, of float32 or of the bits of a narrower type; sums are float32.
+// Multiplies a sparse matrix by a dense one, of float32 or of the bits of a narrower type; sums are float32, in `into` or a new array.
 py::array_t<float> spmm(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<float>> weights, py::array x, int stored,
-                        std::optional<In<float>> scale, bool mean, int threads) {
+                        std::optional<In<float>> scale, bool mean, std::optional<In<float>> into, int threads) {
   if (x.ndim() != 2) throw py::value_error("x must have two dimensions");
   const bs_i64 rows = indptr.size() - 1, f = x.shape(1);
-  py::array_t<float> out({rows, f});
+  if (into && (into->ndim() != 2 || into->shape(0) != rows || into->shape(1) != f)) throw py::value_error("out must have the shape of A X");
+  py::array_t<float> out = into ? py::array_t<float>(*into) : py::array_t<float>({rows, f});
   const bs_i64* p = indptr.data();
   const bs_i32* c = indices.data();
   const float *w = weights ? weights->data() : nullptr, *s = scale ? scale->data() : nullptr;
@@ -197,7 +198,7 @@ py::tuple transpose(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<floa
 
 void bind_aggregation(py::module_& m) {
   m.def("spmm", &spmm, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights").noconvert(), py::arg("x"),
-        py::arg("stored"), py::arg("scale").noconvert(), py::arg("mean"), py::arg("threads"));
+        py::arg("stored"), py::arg("scale").noconvert(), py::arg("mean"), py::arg("into").noconvert(), py::arg("threads"));
   m.def("gather", &gather, py::arg("x"), py::arg("stored"), py::arg("rows").noconvert(), py::arg("scale").noconvert(),
         py::arg("out").noconvert(), py::arg("threads"));
   m.def("transpose", &transpose, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights").noconvert(),

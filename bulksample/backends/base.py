@@ -401,7 +401,7 @@ class Backend(ABC):
     @abstractmethod
     def spmm(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
-        mean: bool = False,
+        mean: bool = False, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Multiply a sparse matrix by a dense one, Y = A D X: float32, shape (R, f).
 
@@ -418,6 +418,8 @@ class Backend(ABC):
             The diagonal of D, a factor of each row of x: one multiplication in float32, as in `gather`.
         mean : bool
             Multiply each sum by one over the number of entries of its row, rounded to float32; a row without any stays 0.
+        out : float32, shape (R, f), C-contiguous, optional
+            Overwritten, and returned; a new array by default.
 
         Notes
         -----

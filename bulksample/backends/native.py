@@ -124,10 +124,10 @@ class Native(Backend):
 
     def spmm(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
-        mean: bool = False,
+        mean: bool = False, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         stored = x if x.dtype == np.float32 else x.view(np.uint16)
-        made: np.ndarray = self._kernels.spmm(indptr, indices, weights, stored, _STORED[x.dtype], scale, mean, self.threads)
+        made: np.ndarray = self._kernels.spmm(indptr, indices, weights, stored, _STORED[x.dtype], scale, mean, out, self.threads)
         return made
 
     def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:

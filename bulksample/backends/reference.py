@@ -118,7 +118,7 @@ class Reference(Backend):
 
     def spmm(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
-        mean: bool = False,
+        mean: bool = False, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Multiply as `Backend.spmm` defines; float64 input without factors is summed in float64."""
         from scipy.sparse import csr_array
@@ -132,7 +132,12 @@ class Reference(Backend):
         entries = np.ones(len(columns), rows.dtype) if weights is None else weights[span].astype(rows.dtype)
         matrix = csr_array((entries, columns, indptr - indptr[0]), shape=(len(indptr) - 1, len(rows)))
         summed = np.asarray(matrix @ rows)  # scipy adds the terms of a row in their order
-        return summed * (1.0 / np.maximum(np.diff(indptr), 1)).astype(summed.dtype)[:, None] if mean else summed
+        if mean:
+            summed *= (1.0 / np.maximum(np.diff(indptr), 1)).astype(summed.dtype)[:, None]
+        if out is None:
+            return summed
+        out[:] = summed
+        return out
 
     def epilogue(self, z: np.ndarray, bias: np.ndarray | None, relu: bool, mask: Mask | None, out: np.ndarray) -> None:
         dropout.epilogue(z, bias, relu, mask, out)

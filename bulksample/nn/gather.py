@@ -81,8 +81,9 @@ def gather_own_and_mean(
     `destinations` are int32, shape (D,); the other arguments are those of `gather_rows`. The bits are those of rows that were gathered
     first. Reads D + E rows at random places and writes 8 D f bytes; edges with weights are summed with these.
     """
-    own = gather_rows(x, destinations, scale, pool, backend)
-    mean = _engine(x, backend).spmm(hop.pointers, hop.vertices, hop.weights, x, scale, hop.weights is None)
+    pool = pool or RowPool()
+    own, out = gather_rows(x, destinations, scale, pool, backend), pool.rows(len(destinations), x.shape[1])
+    mean = _engine(x, backend).spmm(hop.pointers, hop.vertices, hop.weights, x, scale, hop.weights is None, out)
     return own, mean
 
 

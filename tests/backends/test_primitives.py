@@ -183,6 +183,9 @@ def test_stored_rows_are_summed_as_rows_that_were_gathered(fast, stored, scaled,
             if mean:
                 expected *= (1.0 / np.maximum(np.diff(indptr[rows]), 1)).astype(np.float32)[:, None]
             assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
+            into = np.full(got.shape, np.nan, np.float32)
+            assert fast.spmm(indptr[rows], indices, weights, x, scale, mean, into) is into
+            assert_identical((into.view(np.uint32),), (got.view(np.uint32),))
 
 
 def test_rows_of_many_entries_are_summed_in_their_order(fast, reference):

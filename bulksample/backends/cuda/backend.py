@@ -147,13 +147,17 @@ class Cuda(Unpicklable, Backend):
     @_phase
     def spmm(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray, scale: np.ndarray | None = None,
-        mean: bool = False,
+        mean: bool = False, out: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         entries, (columns, f) = slice(indptr[0], indptr[-1]), x.shape
         block = self._block(indptr - indptr[0], indices[entries], None if weights is None else weights[entries], columns)
         factors = None if scale is None else self.device.put(scale)
         summed = products.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean, _STORED[x.dtype], factors)
-        return self.device.get(summed).reshape(len(indptr) - 1, f)
+        made: np.ndarray = self.device.get(summed).reshape(len(indptr) - 1, f)
+        if out is None:
+            return made
+        out[:] = made
+        return out
 
     @_phase
     def transpose(
