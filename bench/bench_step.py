@@ -11,21 +11,13 @@ User and system seconds are those of all threads of the process. The share of th
 `processor_ratios`: time that other programs take does not count there.
 `--profile` adds a round under torch's profiler for the first configuration, with its time by group of operators.
 
-The floor is what must move and be multiplied, at the rates of this run. With D_l destinations and E_l edges of layer l of L, N inputs,
-widths w_0 = f, h, ..., w_L, and theta all weights, the bytes of passes are
-
-    inputs        4 N f + 4 D_1 f                                   read once, aggregates of the first layer written
-    epilogues     sum over l < L of 16 D_l h                        bias, relu and dropout, forward and backward: 2 reads, 2 writes
-    aggregations  sum over l > 1 of 8 w_(l-1) (D_(l-1) + D_l)       rows and sums, forward and backward
-    columns       4 E_1 + sum over l > 1 of 8 E_l                   forward, and backward where there is a gradient
-    optimizer     28 |theta|                                        4 reads and 3 writes
-
-over the bandwidth of a copy that no cache holds, and the multiply-adds of products
+The floor is what must move and be multiplied, at the rates of this run: the bytes of `bulksample.training.step_floor`, for layers that
+aggregate before they multiply, as ours do on these graphs, over the bandwidth of a copy that no cache holds; and, with D_l destinations of
+layer l of L and widths w_0 = f, h, ..., w_L, the multiply-adds of products
 
     sum over l of 2 D_l w_(l-1) w_l (2 + [l > 1])                   of own and mean rows: forward, gradient of W, of the input
 
-over the rate of a product of 16,384 rows with an h x h matrix. Each is timed once a round, by torch in this process. Layers
-aggregate before they multiply, as ours do on these graphs.
+over the rate of a product of 16,384 rows with an h x h matrix. Each is timed once a round, by torch in this process.
 """
 
 from __future__ import annotations
@@ -34,7 +26,6 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -48,10 +39,12 @@ from harness import Numbers, check_edges, some_of, summary
 from peers.contest import CLASSES, Worker, features_of, peer
 
 from bulksample.errors import UsageError
+from bulksample.training.machine_rates import copy_rate, product_rate
+from bulksample.training.step_floor import RowPass, RowSum, bytes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 WARM_STEPS = 5
-COPIED, ROWS, REPEATS = 2**25, 2**14, 3  # floats of a copy, rows of a product, and how often a round repeats them
+COPIED, ROWS = 2**25, 2**14  # floats of a copy, and rows of a product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +199,9 @@ def play(
             if number >= warm_rounds:
                 turns[worker.name].append(told)
         if number >= warm_rounds:
-            rates["gigabytes_per_second"].append(copy_rate(task["threads"]))
-            rates["gigaflop_per_second"].append(product_rate(task["threads"], task["hidden"]))
+            torch.set_num_threads(task["threads"])
+            rates["gigabytes_per_second"].append(copy_rate(COPIED))
+            rates["gigaflop_per_second"].append(product_rate(task["hidden"], ROWS))
     return turns, rates
 
 
@@ -235,13 +229,10 @@ def ratio(now: list[dict[str, Any]], other: list[dict[str, Any]], kind: str, inv
 def floor(sizes: dict[str, Any], widths: list[int], rates: dict[str, float]) -> dict[str, Any]:
     """Return bytes of passes by kind, multiply-adds of products, and the milliseconds of both; see the top of this module."""
     d, e = sizes["destinations"], sizes["edges"]  # of layer l of the formula at l - 1
-    moved = {
-        "inputs": 4 * widths[0] * (sizes["inputs"] + d[0]),
-        "epilogues": sum(16 * rows * width for rows, width in zip(d[:-1], widths[1:-1], strict=True)),
-        "aggregations": sum(8 * width * (above + rows) for (above, rows), width in zip(pairwise(d), widths[1:-1], strict=True)),
-        "columns": 4 * e[0] + 8 * sum(e[1:]),
-        "optimizer": 28 * sum(2 * a * b + b for a, b in pairwise(widths)),
-    }
+    layers = enumerate(zip(pairwise([sizes["inputs"], *d]), e, widths[:-1], strict=True))
+    sums = [RowSum(sources, rows, edges, width, gradient=i > 0) for i, ((sources, rows), edges, width) in layers]
+    passes = [RowPass(rows, width) for rows, width in zip(d[:-1], widths[1:-1], strict=True)]
+    moved = bytes_of(sums, passes, sum(2 * a * b + b for a, b in pairwise(widths)))
     multiplied = sum(2 * rows * a * b * (2 + (i > 0)) for i, (rows, (a, b)) in enumerate(zip(d, pairwise(widths), strict=True)))
     return {
         "bytes": moved, "multiply_adds": multiplied, "passes_ms": sum(moved.values()) / rates["gigabytes_per_second"] / 1e6,
@@ -253,32 +244,6 @@ def beside_products(told: dict[str, Any], found: dict[str, Any], lower: dict[str
     """Return the milliseconds of a step beside its matrix products, by a profile, and their ratio to the floor of passes."""
     rest = (1 - told["shares"].get("matrix products", 0.0)) * found["milliseconds"]["median"]
     return {"beside_products_ms": rest, "beside_products / passes": rest / lower["passes_ms"]}
-
-
-def copy_rate(threads: int) -> float:
-    """Return gigabytes per second that a copy of 128 MiB reads and writes."""
-    torch.set_num_threads(threads)
-    source = torch.ones(COPIED)
-    target = source.clone()
-    return 2 * 4 * COPIED / best(lambda: target.copy_(source)) / 1e9
-
-
-def product_rate(threads: int, width: int) -> float:
-    """Return billions of floating-point operations per second of a dense product; a multiply-add is two."""
-    torch.set_num_threads(threads)
-    rows, weight, out = torch.ones(ROWS, width), torch.ones(width, width), torch.empty(ROWS, width)
-    torch.mm(rows, weight, out=out)
-    return 2 * ROWS * width * width / best(lambda: torch.mm(rows, weight, out=out)) / 1e9
-
-
-def best(call: Any) -> float:
-    """Return the fewest seconds that a call takes in a few."""
-    seconds = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
 
 
 def line(found: dict[str, Any]) -> str:

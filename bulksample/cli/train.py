@@ -58,6 +58,7 @@ def train(
         with gc_paused():
             from ..methods.run import train_tracked
             from ..training.loop import Trainer
+            from ..training.step_meter import step_line
 
         def begun(trainer: Trainer) -> None:
             write_config(config, requested, config.method, *configs, writer=outputs.write)
@@ -70,6 +71,8 @@ def train(
             rows = _ten_rows(report)
             report = {name: report[name] for name in (*rows, *report)}  # the rows of the table first
             emit(report, json_file, f"train {directory}", not quiet, () if verbose else rows, outputs.write)
+            if report["step"] and not quiet and str(json_file) != "-":
+                print(step_line(report["step"]))
     if report["stopped"] and not report.get("ended"):
         then = "go on with --resume auto" if config.checkpoint else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:

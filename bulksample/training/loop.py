@@ -36,6 +36,7 @@ from .opening import open_run
 from .record import RunRecord, report_of
 from .source import Source
 from .step import Stepper
+from .step_meter import StepMeter
 
 
 class Trainer:
@@ -81,7 +82,8 @@ class Trainer:
         self.config, self.method, self.placement = opened.choices[:3]
         self.backend, self.context, self.data = opened.choices.backend.name, opened.context, opened.data
         self._freed_memory = FreedMemory(opened.choices.allocator)
-        self._stepper = Stepper(self.context, self.method, opened.store)
+        self._meter = StepMeter(self.context, alone=self.comm.size == 1 and self.method.shared_sums)
+        self._stepper = Stepper(self.context, self.method, opened.store, self._meter)
         self.record = RunRecord(opened, callbacks if self.comm.rank == 0 else (), self._stepper.explain)
         self.callbacks, self.epoch_seconds = self.record.callbacks, self.record.epoch_seconds
 
@@ -115,7 +117,7 @@ class Trainer:
             raise
         finally:
             self.record.end()
-        return report_of(self.opened, self.record, self.context.epoch - first, time.perf_counter() - start)
+        return report_of(self.opened, self.record, self.context.epoch - first, time.perf_counter() - start, self._meter)
 
     def _stage(self, stages: list[int], signals: StopSignals) -> None:
         """Run the remaining rounds of a stage; afterwards the model has its best weights."""
@@ -143,7 +145,9 @@ class Trainer:
         steps = remaining if self.method.equal_steps else max(self.comm.gather_control(remaining))
         batches = iter(context.batches)
         for step in range(done, done + steps):
-            record.add_step(step, self._stepper.step(batches, epoch, step, signals.received))
+            with self._meter.step(epoch, step, done + steps):
+                sums = self._stepper.step(batches, epoch, step, signals.received)
+            record.add_step(step, sums)
             self._freed_memory.end_step()
             saves = bool(every) and context.progress.steps % every == 0
             alone_and_stopped = self.comm.size == 1 and signals.received

@@ -25,6 +25,7 @@ from .setup import sampled_scoring
 from .shards import shards_to_rank_0
 from .state import capture
 from .step import StepSums
+from .step_meter import StepMeter, slowest
 
 
 class RunRecord:
@@ -145,10 +146,10 @@ def none_for_nan(scores: dict[str, float]) -> dict[str, Any]:
     return {name: None if math.isnan(value) else value for name, value in scores.items()}
 
 
-def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -> dict[str, Any]:
+def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float, meter: StepMeter) -> dict[str, Any]:
     """Return the report of a run as a JSON object, and print warnings about its scores; collective.
 
-    `epochs` were trained in this run, in `seconds` from the first step to the last evaluation.
+    `epochs` were trained in this run, in `seconds` from the first step to the last evaluation. `meter` has measured its steps.
     """
     choices, context, method = opened.choices, opened.context, opened.choices.method
     config, comm, progress = context.config, context.comm, context.progress
@@ -157,7 +158,7 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -
     warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
     warn(*warnings if comm.rank == 0 else ())
     ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.held_bytes())
-    read = comm.gather_control(context.view.read_bytes)
+    read, steps = zip(*comm.gather_control([context.view.read_bytes, meter.figures()]), strict=True)
     evaluation: dict[str, Any] = {"kind": config.evaluation}
     if config.evaluation == "exact":
         evaluation["streamed"] = context.view.share.streamed
@@ -172,11 +173,11 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float) -
         "metric": config.metric, "target": config.target, "evaluation": evaluation,
         **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
         "best_epoch": progress.best_epoch,
-        "seconds_per_epoch": sum(record.epoch_seconds) / max(1, len(record.epoch_seconds)), "seconds": seconds,
+        "seconds_per_epoch": sum(record.epoch_seconds) / max(1, len(record.epoch_seconds)), "seconds": seconds, "step": slowest(steps),
         **(spent := combine(ledgers)),
         "collectives_per_step": spent["training_collectives"]["total"] / max(1, record.steps), "balance": balance(ledgers),
         **choices.placement.describe(comm),
-        "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]}, "read_bytes": read,
+        "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]}, "read_bytes": list(read),
         "parameters": context.model.size, **context.model.describe(),
         "backend": choices.backend.name, **context.compute.describe(), "device_comm": context.tensor_comm.name,
         "threads": choices.all_threads, "thread_division": context.threads._asdict(),

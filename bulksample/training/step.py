@@ -29,6 +29,7 @@ from .batches import EMPTY_BATCH, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
+from .step_meter import StepMeter
 from .weights import gradients_of, running_statistics
 
 STEPS = 8  # copied together; sums are read at most 2 * STEPS - 1 steps late
@@ -120,10 +121,10 @@ class SlotSums:
 
 
 class Stepper:
-    """The steps of a run on one rank; `store`, the folder of the graph, is for messages."""
+    """The steps of a run on one rank, whose passes `meter` may watch; `store`, the folder of the graph, is for messages."""
 
-    def __init__(self, context: TrainingContext, method: Method, store: str | None) -> None:
-        self._context, self._method, self._store = context, method, store
+    def __init__(self, context: TrainingContext, method: Method, store: str | None, meter: StepMeter) -> None:
+        self._context, self._method, self._store, self._meter = context, method, store, meter
         self._fault: ModelFault | None = None  # the failure of the user's module on this rank
 
     def step(self, batches: Iterator[StepBatch], epoch: int, step: int, stop: bool) -> torch.Tensor:
@@ -143,7 +144,8 @@ class Stepper:
                 continue
             slot_sums.begin_slot()
             context.model.generator.manual_seed(context.step_seed(epoch, step, place))
-            sums, count = self._passes(batch, stop)
+            with self._meter.passes(batch):
+                sums, count = self._passes(batch, stop)
             slot_sums.end_slot(sums)
             seeds += count
         sums = slot_sums.finish(sums)

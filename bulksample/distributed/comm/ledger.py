@@ -68,6 +68,10 @@ class Ledger:
                 self._aside_seconds += np.subtract(now, began)
                 self._aside = _add(self._aside, after, before)
 
+    def seconds(self, *phases: str) -> float:
+        """Return the seconds that this rank has spent in some of PHASES so far."""
+        return sum(self._seconds[name] for name in phases)
+
     def total(self) -> dict[str, dict[str, Any]]:
         """Return seconds by phase, bytes by phase, counts by kind, and the seconds of training.
 

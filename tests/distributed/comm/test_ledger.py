@@ -135,3 +135,11 @@ def test_balance_gives_minimum_median_and_maximum_over_ranks():
     assert found["seconds"]["forward"] == {"min": 1.0, "median": 2.0, "max": 3.0, "rank": 0}
     control = ledgers[0]["sent"]["control"][5]
     assert found["bytes"] == {"min": control, "median": control, "max": control + 16, "rank": 1}
+
+
+def test_seconds_of_some_phases(clock):
+    ledger = Ledger(SerialComm())
+    for name, spent in (("sample", 1.0), ("forward", 2.0), ("sample", 4.0)):
+        with ledger.phase(name):
+            clock[0] += spent
+    assert (ledger.seconds("sample"), ledger.seconds("sample", "forward"), ledger.seconds()) == (5.0, 7.0, 0)
