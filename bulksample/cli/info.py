@@ -30,7 +30,7 @@ NetworkOption = Annotated[bool, typer.Option("--network", help="Measure messages
 
 
 def info(network: NetworkOption = False, overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
-    """Show versions, back ends and extras, and the reason why one is missing.
+    """Show versions, back ends and extras, the reason why one is missing, and the rates of this machine that bound a training step.
 
     With --network, ranks started by mpirun, srun or torchrun measure latency and bytes a second inside a machine and between machines,
     and what a collective and a message cost the processor. `bulksample plan --network FILE` reads the JSON.
@@ -39,7 +39,7 @@ def info(network: NetworkOption = False, overwrite: OverwriteOption = False, jso
         _measured(overwrite, json_file)
     else:
         hold_outputs(overwrite, json_file)
-        emit(_installed() | {"mpi_reads_device_memory": _cuda_aware()}, json_file, "bulksample")
+        emit(_installed() | {"mpi_reads_device_memory": _cuda_aware(), "rates": _rates()}, json_file, "bulksample")
 
 
 def _measured(overwrite: bool, json_file: Path | None) -> None:
@@ -71,6 +71,20 @@ def _installed() -> dict[str, Any]:
         "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
         "executable": sys.executable,
     }  # fmt: skip
+
+
+def _rates() -> dict[str, Any] | str:
+    """Return what a copy and matrix products reach here, which takes a part of a second; or the reason why it is not known."""
+    try:
+        from ..training.machine_rates import describe_rates
+    except ImportError:
+        return f"not measured: torch is missing: pip install 'bulksample[{EXTRAS['torch']}]'"
+    except OSError as error:  # a library that torch needs
+        return f"not measured: torch cannot be imported ({error})"
+    rates = describe_rates()
+    if (ratio := rates["bf16_over_fp32"]) is None:
+        return rates | {"bf16": "this processor has no bf16 instructions; --precision bf16 will not pay"}
+    return rates | {"bf16": f"bf16 products {ratio:.1f} times fp32{'' if ratio > 1 else '; --precision bf16 will not pay'}"}
 
 
 def _cuda_aware() -> str:

@@ -16,7 +16,8 @@ import torch
 
 from ..free_memory import free_memory
 
-COPIED, ROWS, WIDTH, REPEATS = 2**24, 2**13, 256, 5  # floats of a copy (64 MiB), rows and width of a product, repetitions
+COPIED, ROWS, WIDTH = 2**24, 2**13, 256  # floats of a copy (64 MiB), rows and width of a product
+REPEATS, SECONDS = 3, 0.05  # at least so often, and so long: other programs disturb a single call
 _CPUINFO = Path("/proc/cpuinfo")
 _BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86-64 and features of Arm
 
@@ -74,8 +75,8 @@ def describe_rates() -> dict[str, Any]:
 
 def _best(call: Callable[[], Any]) -> float:
     """Return the fewest seconds that a call takes in a few."""
-    seconds = []
-    for _ in range(REPEATS):
+    seconds: list[float] = []
+    while len(seconds) < REPEATS or sum(seconds) < SECONDS:
         began = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - began)
