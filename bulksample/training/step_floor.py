@@ -11,8 +11,8 @@ entries. An elementwise pass is what follows the products of a layer: bias, acti
     optimizer     28 |theta|        Adam reads a weight, its gradient and two moments, and writes the weight and the moments
 
 A layer that aggregates first sums rows of its input width, and one that multiplies first those of its output width, with a gradient. Left
-out are rows that are read more than once, norms, input dropout, sampling, fetching, the loss and a decoder of links. So it is a lower bound
-for arrays that no cache holds; what a cache holds moves faster.
+out are sums that the fetch makes (`input_layer`), rows that are read more than once, norms, input dropout, sampling, fetching, the loss and
+a decoder of links. So it is a lower bound for arrays that no cache holds; what a cache holds moves faster.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import nn
 
 from ..graph.minibatch import Block, LayerBlocks, MiniBatch
-from ..nn.aggregate import SparseRows
+from ..nn.aggregate import OwnAndMean, SparseRows
 from ..nn.decoders import LinkModel
 from ..nn.layers import GatLayer, GcnLayer, Input, PoolLayer, SageLayer
 from ..nn.model import Gnn, Model
@@ -74,17 +75,21 @@ def moves_of(model: Model, minibatch: MiniBatch, x: Any) -> Moves | None:
     `x` has its input rows, of several types a dict.
     """
     encoder = model.encoder if isinstance(model, LinkModel) else model
-    blocks: Sequence[Any] = minibatch.blocks
-    if isinstance(encoder, Gnn) and not isinstance(x, dict):
-        return _of_layers(encoder, blocks, x)
-    if isinstance(encoder, RelationalGnn) and isinstance(x, dict):
-        return _of_relations(encoder, blocks, x, {kind: len(rows.vertices) for kind, rows in minibatch.rows.items()})
+    if isinstance(encoder, Gnn) and isinstance(x, OwnAndMean):  # the first layer sums nothing
+        rest = _of_layers(list(encoder.layers)[1:], minibatch.inner.blocks, None)
+        first = [RowPass(len(x.own), encoder.widths[1])] if len(encoder.layers) > 1 else []
+        return rest and Moves(rest.sums, first + rest.passes)
+    if isinstance(encoder, Gnn):
+        return _of_layers(list(encoder.layers), minibatch.blocks, x)
+    if isinstance(encoder, RelationalGnn):
+        return _of_relations(encoder, minibatch.blocks, x, {kind: len(rows.vertices) for kind, rows in minibatch.rows.items()})
     return None
 
 
-def _of_layers(model: Gnn, blocks: Sequence[Block], x: Input) -> Moves | None:
+def _of_layers(layers: Sequence[nn.Module], blocks: Sequence[Block], x: Input | None) -> Moves | None:
+    """Return what layers move; without x, the rows that enter the first of them have a gradient."""
     moves = Moves([], [])
-    for i, (layer, block) in enumerate(zip(model.layers, blocks, strict=True)):
+    for i, (layer, block) in enumerate(zip(layers, blocks, strict=True)):
         sparse, rows = isinstance(x, SparseRows) and i == 0, block.num_destinations
         if isinstance(layer, PoolLayer):
             width, transforms = layer.pool.shape[1], True
@@ -100,8 +105,8 @@ def _of_layers(model: Gnn, blocks: Sequence[Block], x: Input) -> Moves | None:
             moves.sums.append(_sparse_product(x[: block.num_sources], width))
             if isinstance(layer, SageLayer | PoolLayer):
                 moves.sums.append(_sparse_product(x[:rows], layer.width_out))
-        moves.sums.append(_over_edges(block, width, gradient=transforms or i > 0))
-        if i < len(model.layers) - 1:
+        moves.sums.append(_over_edges(block, width, gradient=transforms or i > 0 or x is None))
+        if i < len(layers) - 1:
             moves.passes.append(RowPass(rows, layer.width_out))
     return moves
 

@@ -101,11 +101,13 @@ def test_relations_move_the_rows_that_have_an_edge(model):
     assert moved.passes == looked_up + hidden
 
 
-def test_the_floor_of_a_run_is_that_of_its_blocks_by_hand():
+@pytest.mark.parametrize("input_layer", ["gathered", "fused"])
+def test_the_floor_of_a_run_is_that_of_its_blocks_by_hand(input_layer):
     """A step an epoch on all neighbors, so blocks are sets that the test finds without a sampler."""
     graph = community_graph(width=5)
     seeds = np.flatnonzero(graph.masks["train"])
-    report = bs.train(graph, fanouts=[1000, 1000], hidden=8, batch_size=1000, epochs=8, threads=1, evaluate="none")["step"]
+    options = {"hidden": 8, "batch_size": 1000, "epochs": 8, "threads": 1, "evaluate": "none", "input_layer": input_layer}
+    report = bs.train(graph, fanouts=[1000, 1000], **options)["step"]
     matrix = graph.adjacency
     edges = [matrix.indices[matrix.indptr[v] : matrix.indptr[v + 1]] for v in range(graph.n)]
     to_seeds = np.concatenate([edges[v] for v in seeds])
@@ -114,7 +116,7 @@ def test_the_floor_of_a_run_is_that_of_its_blocks_by_hand():
     weights = (5 * 8 + 5 * 8 + 8) + (8 * 3 + 8 * 3 + 3)
     read, read_last = len(np.unique(to_reached)), len(np.unique(to_seeds))
     assert report["floor_bytes"] == (
-        4 * 5 * (read + len(reached)) + 4 * len(to_reached)  # features, and sums of them
+        (4 * 5 * (read + len(reached)) + 4 * len(to_reached)) * (input_layer == "gathered")  # features, and sums of them, else fetched
         + 16 * 8 * len(reached)  # bias, relu and dropout of hidden rows
         + 8 * 3 * (read_last + len(seeds)) + 8 * len(to_seeds)  # the last layer multiplies first, so it sums 3 numbers
         + 28 * weights
