@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..graph.minibatch import Block
+from ..layer_costs import narrows
 from .aggregate import OwnAndMean, SparseRows, aggregate, multiply, own_and_mean
-from .costs import narrows
 from .dropout import epilogue
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..nn.costs import reads_in_place
+from ..layer_costs import reads_in_place
 from .request import PlanRequest
 from .sizes import Sizes
 from .traffic import CandidateGrid

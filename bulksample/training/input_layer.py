@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from ..config.train import TrainOptions
 from ..errors import UsageError
+from ..layer_costs import reads_in_place
 from ..loading.loader import BulkLoader
-from ..nn.costs import reads_in_place
 from ..nn.layers import input_factors
 from ..samplers import NodeWise, Sampler
 from ..views.features import FeatureSource

@@ -12,10 +12,10 @@ from bulksample.data import store
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.graph.late import LateMiniBatch
+from bulksample.layer_costs import narrows, reads_in_place
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.aggregate import OwnAndMean, own_and_mean
-from bulksample.nn.costs import narrows, reads_in_place
 from bulksample.nn.model import Gnn
 from bulksample.views import features
 
