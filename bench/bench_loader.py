@@ -1,4 +1,4 @@
-"""Time the public loader: beside the trainer's own loop, DDP over it beside `bulksample train`, and the start of an epoch."""
+"""Time the public loader: beside the trainer's own loop, DDP over it beside `bulksample train`, its input layers, the start of an epoch."""
 
 from __future__ import annotations
 
@@ -140,6 +140,24 @@ def loader_alone(store: Path, epochs: int = 5, threads: int = 1) -> dict[str, An
     """Time epochs of the same model fed by the public loader and by the trainer's own source, in one process and in alternation."""
     found = alone(store, epochs, threads)
     return {"ratios": compared(found["public"], found["engine"]), **found}
+
+
+def loader_input(store: Path, epochs: int = 5, threads: int = 1, fanouts: Numbers = FANOUTS) -> dict[str, Any]:
+    """Time epochs of sampling and of the input of a GraphSAGE layer, by `x` and a mean over it and by `own_and_mean`, in alternation."""
+    torch.set_num_threads(threads)
+    graph, sizes = bs.load(store), []
+    reads = {"x": lambda batch: batch.blocks[0].aggregate(batch.x), "own_and_mean": lambda batch: batch.own_and_mean()}
+    loaders = {name: bs.Loader(graph, fanouts=fanouts, batch_size=BATCH, seeds="train", seed=1, threads=threads) for name in reads}
+    found = {name: [] for name in reads}
+    for epoch in range(epochs + 1):
+        for name, read in reads.items():
+            began = time.perf_counter(), time.process_time()
+            for batch in loaders[name]:
+                read(batch)
+                sizes.append((batch.blocks[0].num_sources, batch.blocks[0].num_edges))
+            found[name] += [(time.perf_counter() - began[0], time.process_time() - began[1])] if epoch else []
+    sources, edges = np.mean(sizes, axis=0).tolist()
+    return {"ratios": compared(found["own_and_mean"], found["x"]), **found, "sources": sources, "edges": edges}
 
 
 def loader_ranks(store: Path, epochs: int = 5, rounds: int = 3, ranks: int = 2, threads: int = 1) -> dict[str, Any]:

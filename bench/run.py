@@ -63,6 +63,7 @@ EXPERIMENTS = {
     "interop": Experiment("interop:interop", "interop", "a script of torch_geometric or DGL with its own loader and with ours"),
     "pyg-loader-tests": Experiment("pyg_loader_tests:pyg_loader_tests", "interop", "torch_geometric's own loader tests with our loaders"),
     "loader-alone": Experiment("bench_loader:loader_alone", "loader", "the public loader beside the trainer, in one process"),
+    "loader-input": Experiment("bench_loader:loader_input", "loader", "`batch.x` and a mean over it beside `batch.own_and_mean()`"),
     "loader-start": Experiment("bench_loader:loader_start", "loader", "the start of an epoch of many seeds"),
     "loader-ranks": Experiment("bench_loader:loader_ranks", "loader", "DDP over the public loader beside `bulksample train`"),
     "accuracy": Experiment("bench_accuracy:accuracy", "accuracy", "test accuracy of samplers, the full batch and torch_geometric"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..nn.gather import OwnAndMean
 from ..pickled import Uncached
 from .columns import Columns, read_once
 from .tensors import converted, device_of, tensor_blocks
@@ -12,8 +13,10 @@ from .tensors import converted, device_of, tensor_blocks
 if TYPE_CHECKING:
     from .dialects import EdgeLayout
 
+_NO_FEATURES = "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`"
 _MISSING = {
-    "x": "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`",
+    "x": _NO_FEATURES,
+    "own_and_mean": _NO_FEATURES,
     "y": "graph {name!r} has no labels; give y to from_edges, or import with `bulksample data import --labels`",
     "e_id": "nothing tells the numbers of edges: of rows that other ranks hold, make the loader with edge_ids=True; of a sampler of yours, "
     "leave out entries=False",
@@ -94,6 +97,48 @@ class Batch(Uncached):
     def x(self) -> Any:
         """Features of `vertices`: float32, shape (N, f); sparse features become dense. Raises `UsageError` if a plain graph has none."""
         return self._value("x")
+
+    def own_and_mean(self) -> OwnAndMean:
+        """Return the features of the destinations of ``blocks[0]`` and the means over their sources: the input of a GraphSAGE layer.
+
+        Both are computed where the features lie, and `x` is not made. A GraphSAGE whose first layer takes them, and whose other layers take
+        blocks::
+
+            own, mean = batch.own_and_mean()
+            h = own @ W_own + mean @ W_mean + b
+            for block, (V_own, V_mean, c) in zip(batch.blocks[1:], others):
+                h = h.relu()
+                h = h[: block.num_destinations] @ V_own + block.aggregate(h) @ V_mean + c
+            loss = torch.nn.functional.cross_entropy(h, batch.y)
+
+        This reads D + E rows of the features. `x` reads N of them and writes N, and `aggregate` reads E rows of the copy. So it pays where
+        a vertex is the source of few sampled edges, up to some four, more so with wide features, and with mapped ones, whose copies would
+        take memory. `x` is better where many edges share a source (LADIES, FastGCN, small graphs), and needed where the first layer is
+        another or follows dropout. Sparse features, and those of a graph that ranks share, are gathered first all the same.
+
+        Returns
+        -------
+        OwnAndMean
+            ``(own, mean)``: float32, shape (D, f) each, on the device of the batch, without a gradient. A block with weights is summed with
+            these; a row without edges is 0. By type and relation `own` is a dict by type, shape (D, f), of the types with features, and
+            `mean` a dict by (source, name, destination), shape (D of the destination, f of the source), of the relations whose source has
+            features; D may be 0. The bits are those of ``x[:D]`` and ``blocks[0].aggregate(x)`` on a CPU. Nothing moves between ranks.
+
+        Raises
+        ------
+        UsageError
+            If a plain graph has no features.
+
+        References
+        ----------
+        Hamilton, Ying, Leskovec, "Inductive representation learning on large graphs", NeurIPS 2017.
+        """
+        made: OwnAndMean = self._own_and_mean
+        return made
+
+    @read_once
+    def _own_and_mean(self) -> OwnAndMean:
+        return OwnAndMean(*self._value("own_and_mean"))
 
     @read_once
     def y(self) -> Any:

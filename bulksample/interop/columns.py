@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends import on_host
+from ..backends.base import Backend
+from ..backends.native import processors
 from ..graph import Key, Relation
 from ..graph.labels import as_numbers, without_label
-from ..graph.minibatch import MiniBatch
+from ..graph.minibatch import Block, InputHop, MiniBatch
 from ..graph.vertex_table import VertexTable
-from ..nn.gather import RowPool, gather_rows
+from ..nn.gather import OwnAndMean, RowPool, gather_mean, gather_rows
 from ..profiling import Profile, profiled
 from ..sparse import CSR
 from ..views.edges import EdgeRows
@@ -32,6 +35,32 @@ class read_once(cached_property[T]):
         return value
 
 
+class Located(NamedTuple):
+    """Dense features of the vertices of a type in a mini-batch, where they lie: those of vertex i are row ``ids[i]`` of `x`.
+
+    `engine` reads them, and `pool` lends memory for what is returned.
+    """
+
+    x: np.ndarray
+    ids: np.ndarray
+    engine: Backend
+    pool: RowPool | None = None
+
+    @staticmethod
+    def in_order(x: np.ndarray, engine: Backend) -> Located:
+        """Return rows that were gathered already: those of all vertices in their order."""
+        return Located(x, np.arange(len(x), dtype=np.int32), engine)
+
+    def own(self, count: int) -> np.ndarray:
+        """Return a copy of the first rows: float32, shape (count, f)."""
+        return gather_rows(self.x, self.ids[:count], pool=self.pool, backend=self.engine)
+
+    def mean(self, block: Block) -> np.ndarray:
+        """Return the means, or the weighted sums, over the sources of each destination of a block: float32, shape (D, f)."""
+        hop = InputHop(block.indptr, self.ids[block.indices], block.weights)
+        return gather_mean(self.x, hop, pool=self.pool, backend=self.engine)
+
+
 class TableRows:
     """Features and labels of a vertex type in this process, for the parts of mini-batches in that type; None for what it lacks.
 
@@ -39,22 +68,27 @@ class TableRows:
     as GraphSAINT adds some to those of a mini-batch, has no label.
     """
 
-    def __init__(self, table: VertexTable, threads: int, seeds: np.ndarray, profile: Profile | None = None) -> None:
+    def __init__(self, table: VertexTable, threads: int, seeds: np.ndarray) -> None:
         table.check_rows()
-        self._table, self._pool, self._engine = table, RowPool(), on_host(threads)
+        self._table, self._pool, self.engine = table, RowPool(), on_host(threads)
         self._is_seed = np.zeros(table.n, bool)
         self._is_seed[seeds] = True
-        self._profile = profile
 
     def x(self, part: Any) -> NDArray[np.float32] | None:
         features = self._table.features
         if features is None:
             return None
-        with profiled("fetch", self._profile):
-            if isinstance(features, CSR):
-                dense: NDArray[np.float32] = features.take(part.vertices).to_scipy().toarray()
-                return dense
-            return gather_rows(features, part.vertices, pool=self._pool, backend=self._engine)
+        if isinstance(features, CSR):
+            dense: NDArray[np.float32] = features.take(part.vertices).to_scipy().toarray()
+            return dense
+        return gather_rows(features, part.vertices, pool=self._pool, backend=self.engine)
+
+    def located(self, part: Any) -> Located | None:
+        features = self._table.features
+        if isinstance(features, np.ndarray) and features.flags.c_contiguous:
+            return Located(features, part.vertices, self.engine, self._pool)
+        x = self.x(part)
+        return None if x is None else Located.in_order(x, self.engine)
 
     def y(self, part: Any) -> NDArray[np.int64] | NDArray[np.float32] | None:
         if self._table.labels is None:
@@ -64,10 +98,14 @@ class TableRows:
 
 
 class Fetched(NamedTuple):
-    """Features of a type that were fetched from the ranks that hold them, and what reads its labels; None for what the type lacks."""
+    """Features of a type that were fetched from the ranks that hold them, and what reads its labels; None for what the type lacks.
+
+    `engine` computes with the features.
+    """
 
     rows: Any
     labels: Callable[[Any], Any] | None
+    engine: Backend
 
     def x(self, part: Any) -> NDArray[np.float32] | None:
         from ..nn.aggregate import SparseRows
@@ -79,6 +117,10 @@ class Fetched(NamedTuple):
         packed = self.rows.packed()
         made: NDArray[np.float32] = csr_array((packed.weights, packed.indices, packed.indptr), shape=packed.shape).toarray()
         return made
+
+    def located(self, part: Any) -> Located | None:
+        x = self.x(part)
+        return None if x is None else Located.in_order(x, self.engine)
 
     def y(self, part: Any) -> Any:
         return None if self.labels is None else self.labels(part)
@@ -114,14 +156,17 @@ class Columns:
     """The values of one mini-batch: arrays by type, and for each layer by relation. A pickle or a copy holds them all, and not the graph.
 
     A mini-batch of a plain graph has one array in the place of a dict, or None for what the graph `name` lacks. `edges` returns the columns
-    of the edges of a mini-batch: `EdgesByEntry`, or of a plain graph those of `MiniBatch.edge_ends`.
+    of the edges of a mini-batch: `EdgesByEntry`, or of a plain graph those of `MiniBatch.edge_ends`. `profile` hears of reads of features.
     """
+
+    _tables: Mapping[str, TableRows | Fetched] = MappingProxyType({})  # a pickle has none, and holds x
+    _profile: Profile | None = None
 
     def __init__(
         self, minibatch: MiniBatch, name: str, tables: Mapping[str, TableRows | Fetched],
-        edges: Callable[[MiniBatch], EdgesByEntry | EdgeRows],
+        edges: Callable[[MiniBatch], EdgesByEntry | EdgeRows], profile: Profile | None = None,
     ) -> None:  # fmt: skip
-        self.minibatch, self.name, self._tables, self._edges_of = minibatch, name, tables, edges
+        self.minibatch, self.name, self._tables, self._edges_of, self._profile = minibatch, name, tables, edges, profile
 
     def __getstate__(self) -> dict[str, Any]:
         values = {column: getattr(self, column) for column in ("x", "y", "e_id", "edge_attr")}
@@ -130,7 +175,29 @@ class Columns:
 
     @read_once
     def x(self) -> Any:
-        return self._of_types({name: self._tables[name].x(part) for name, part in self.minibatch.rows.items()})
+        with profiled("fetch", self._profile):
+            return self._of_types({name: self._tables[name].x(part) for name, part in self.minibatch.rows.items()})
+
+    @read_once
+    def own_and_mean(self) -> OwnAndMean | None:
+        """The features of the destinations of the input layer, and the means over their sources; None if a plain graph has no features.
+
+        They are computed where the features lie: `x` is not made.
+        """
+        sampled = self.minibatch.on_host()
+        with profiled("fetch", self._profile):
+            located = {name: rows for name, part in sampled.rows.items() if (rows := self._located(name, part)) is not None}
+            own = {name: rows.own(_destinations(sampled, name)) for name, rows in located.items()}
+            mean = {key: located[key[0]].mean(block) for key, block in sampled.layers[0].items() if key[0] in located}
+        if sampled.by_type:
+            return OwnAndMean(own, mean)
+        return OwnAndMean(*own.values(), *mean.values()) if located else None
+
+    def _located(self, name: str, part: Any) -> Located | None:
+        if name in self._tables:
+            return self._tables[name].located(part)
+        x = self.x.get(name) if self.minibatch.by_type else self.x
+        return None if x is None else Located.in_order(x, on_host(processors()))
 
     @read_once
     def y(self) -> Any:
@@ -167,3 +234,9 @@ class Columns:
         if not by_type:
             return tuple(rows[: block.num_edges] for block in sampled.blocks)
         return tuple({key: column[: layer[key].num_edges] for key, column in rows[0].items()} for layer in sampled.blocks)
+
+
+def _destinations(minibatch: MiniBatch, name: str) -> int:
+    """Return how many vertices of a type are destinations of the input layer; they are the first of its list."""
+    part = minibatch.rows[name]
+    return len(part.vertices) if minibatch.subgraph else int(part.sizes[-2])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .. import samplers
 from ..adjacency import Adjacency
+from ..backends import on_host
 from ..backends.base import Backend
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
@@ -142,21 +143,22 @@ class Request:
         return loading_view(self._graph, engine, self.seeds, edge_ids)
 
     def reader(self, cores: int, profile: Profile | None, view: View | None = None) -> Reader:
-        """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads gather dense features."""
+        """Return what makes the columns of a mini-batch, of a step of a shared graph; `cores` threads read features."""
         graph = self._graph
         if view is not None and not self.by_type:
             assert isinstance(graph, RankGraph)
             labels = (lambda part: view.truth(part.seeds)) if graph.has_labels else None
             whole_graph = graph.held if isinstance(graph.held, Graph) else None
-            return Reader(graph.name, {NODE: Fetched(None, labels)}, partial(_edges_by_ends, whole_graph), bool(graph.num_features))
+            fetched = {NODE: Fetched(None, labels, on_host(cores))}
+            return Reader(graph.name, fetched, partial(_edges_by_ends, whole_graph), profile, bool(graph.num_features))
         whole = self._whole
         seeds = [self.seeds]
         if self.by_type:
             vertices = self.seeds.vertices
             seeds = [vertices[(vertices >= first) & (vertices < last)] - first for first, last in pairwise(whole.offsets)]
-        tables = {kind.name: TableRows(kind, cores, of_type, profile) for kind, of_type in zip(whole.types, seeds, strict=True)}
+        tables = {kind.name: TableRows(kind, cores, of_type) for kind, of_type in zip(whole.types, seeds, strict=True)}
         edges: Any = partial(EdgesByEntry, relations=whole.relations) if self.by_type else partial(_edges_by_ends, whole)
-        return Reader(whole.name, tables, edges)
+        return Reader(whole.name, tables, edges, profile)
 
 
 class Reader:
@@ -164,18 +166,18 @@ class Reader:
 
     def __init__(
         self, name: str, tables: Mapping[str, TableRows | Fetched], edges: Callable[[MiniBatch], EdgesByEntry | EdgeRows],
-        has_features: bool = True,
+        profile: Profile | None, has_features: bool = True,
     ) -> None:  # fmt: skip
-        self._name, self._tables, self._edges, self._has_features = name, tables, edges, has_features
+        self._name, self._tables, self._edges, self._profile, self._has_features = name, tables, edges, profile, has_features
 
     def __call__(self, minibatch: Any, step: StepBatch | None = None) -> Columns:
         tables, edges = self._tables, self._edges
         if step is not None:
             x: Any = step.x if minibatch.by_type else {NODE: step.x} if self._has_features else {}
-            tables = {name: Fetched(x.get(name), table.y) for name, table in tables.items()}
+            tables = {name: Fetched(x.get(name), table.y, table.engine) for name, table in tables.items()}
             if (rows := step.edges) is not None:
                 edges = lambda _: rows  # noqa: E731
-        return Columns(minibatch, self._name, tables, edges)
+        return Columns(minibatch, self._name, tables, edges, self._profile)
 
 
 def _edges_by_ends(graph: Graph | None, minibatch: MiniBatch) -> EdgeRows:

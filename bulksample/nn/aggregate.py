@@ -9,7 +9,7 @@ product repeats to the bit. `Backend.spmm` and `Backend.transpose` do the work.
 from __future__ import annotations
 
 from functools import cached_property, singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
 from ..graph.minibatch import Block
+from .gather import OwnAndMean as OwnAndMean
 
 
 class SparseRows:
@@ -174,13 +175,6 @@ class _OwnAndMeanFunction(torch.autograd.Function):
         dx = _gradient(ctx.matrix, ctx.mean, gathered)
         dx[: len(direct)] += direct
         return None, None, dx
-
-
-class OwnAndMean(NamedTuple):
-    """The rows of the destinations of a block, and the means of those of their sources: float32, shape (D, f) each."""
-
-    own: torch.Tensor
-    mean: torch.Tensor
 
 
 def own_and_mean(block: Block, x: torch.Tensor) -> OwnAndMean:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,16 @@ from ..backends.reference import Reference
 from ..graph.minibatch import InputHop
 
 _SLACK = 1.25  # mini-batches differ in size: a slightly larger buffer fits more of them
+
+
+class OwnAndMean(NamedTuple):
+    """The rows of the destinations of a block, and the means of those of their sources: float32, shape (D, f) each.
+
+    They are arrays or tensors. Of several types and relations `own` is a dict by type, and `mean` one by (source, name, destination).
+    """
+
+    own: Any
+    mean: Any
 
 
 class RowPool:
@@ -75,16 +85,26 @@ def gather_rows(
 def gather_own_and_mean(
     x: np.ndarray, destinations: np.ndarray, hop: InputHop, scale: np.ndarray | None = None, pool: RowPool | None = None,
     backend: Backend | None = None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> OwnAndMean:  # fmt: skip
     """Gather the rows of destinations, and average those of the sources of their edges where they lie: float32, shape (D, f) each.
 
-    `destinations` are int32, shape (D,); the other arguments are those of `gather_rows`. The bits are those of rows that were gathered
-    first. Reads D + E rows at random places and writes 8 D f bytes; edges with weights are summed with these.
+    `destinations` are int32, shape (D,); the other arguments are those of `gather_rows`. Reads D + E rows at random places and writes
+    8 D f bytes; see `gather_mean`.
     """
     pool = pool or RowPool()
-    own, out = gather_rows(x, destinations, scale, pool, backend), pool.rows(len(destinations), x.shape[1])
-    mean = _engine(x, backend).spmm(hop.pointers, hop.vertices, hop.weights, x, scale, hop.weights is None, out)
-    return own, mean
+    return OwnAndMean(gather_rows(x, destinations, scale, pool, backend), gather_mean(x, hop, scale, pool, backend))
+
+
+def gather_mean(
+    x: np.ndarray, hop: InputHop, scale: np.ndarray | None = None, pool: RowPool | None = None, backend: Backend | None = None
+) -> np.ndarray:
+    """Average the rows of the sources of each destination where they lie: float32, shape (D, f); zeros without edges.
+
+    The bits are those of rows that were gathered first. Reads E rows at random places and writes 4 D f bytes; edges with weights are
+    summed with these. The other arguments are those of `gather_rows`.
+    """
+    out = (pool or RowPool()).rows(len(hop.pointers) - 1, x.shape[1])
+    return _engine(x, backend).spmm(hop.pointers, hop.vertices, hop.weights, x, scale, hop.weights is None, out)
 
 
 def _engine(x: np.ndarray, backend: Backend | None) -> Backend:

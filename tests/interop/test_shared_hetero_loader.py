@@ -20,9 +20,9 @@ TIMES = {"paper": np.arange(40) + 5, "venue": np.array([40, 10, 30])}
 TIMED = {"seeds": SEEDS, "times": TIMES}
 
 
-def columns(times):
+def columns(times, **options):
     """A library whose papers have dense features, words sparse ones, and venues labels; citations have features."""
-    graph, rng = library(times), np.random.default_rng(0)
+    graph, rng = library(times, **options), np.random.default_rng(0)
     paper = replace(graph.type("paper"), features=rng.random((60, 3)).astype(np.float32), masks={"train": np.arange(60) % 3 == 0})
     word = replace(graph.type("word"), features=CSR.from_edges(np.arange(25), rng.permutation(25), (25, 25), rng.random(25, np.float32)))
     venue = replace(graph.type("venue"), labels=np.arange(7) % 2, num_classes=2)

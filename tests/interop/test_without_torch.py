@@ -18,7 +18,8 @@ typed = not graph.plain
 for dicts in (True,) if typed else (True, False):
     loader = bs.Loader(graph, fanouts=(2, 2), seeds="paper" if typed else "all", batch_size=8, as_dicts=dicts, out="numpy")
     batch = next(iter(loader))
-    print(batch.x is not None, batch.y is not None, batch.e_id is not None, len(batch.blocks), batch.digest())
+    own, mean = batch.own_and_mean()
+    print(batch.x is not None, batch.y is not None, batch.e_id is not None, len(batch.blocks), len(own) > 0, len(mean) > 0, batch.digest())
 bs.HeteroLoader, bs.HeteroBatch, bs.RelationSampler, bs.Batch, bs.TimeRule
 """
 _SAMPLE = "from bulksample.cli import main; sys.argv[0] = 'bulksample'; main()"
@@ -36,7 +37,7 @@ def alone(code, *words):
 def test_a_loader_of_numpy_arrays(kind, tmp_path):
     store.save(community_graph(n=60) if kind == "plain" else planted(), tmp_path / "s")
     lines = alone(_LOADER, tmp_path / "s").splitlines()
-    assert [line.split()[:4] for line in lines] == [["True", "True", "True", "2"]] * (2 if kind == "plain" else 1)
+    assert [line.split()[:6] for line in lines] == [["True", "True", "True", "2", "True", "True"]] * (2 if kind == "plain" else 1)
 
 
 def test_the_command_sample(tmp_path):
