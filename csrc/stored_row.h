@@ -20,3 +20,23 @@ __device__ __forceinline__ float read_as(const void* from, bs_i64 at, bs_i32 typ
   const bs_u32 half = ((const unsigned short*)from)[at];
   return type == FP16 ? bs_from_fp16(half) : bs_from_bf16(half);
 }
+
+// Four neighbouring numbers, read at once. Their place is a multiple of four, and the array lies at a multiple of their bytes.
+constexpr bs_i32 WIDE = 4;
+
+struct alignas(16) Four {
+  float of[WIDE];
+};
+
+struct alignas(8) FourHalves {
+  unsigned short of[WIDE];
+};
+
+__device__ __forceinline__ Four read_four(const void* from, bs_i64 at, bs_i32 type) {
+  if (type == FP32) return *(const Four*)((const float*)from + at);
+  const FourHalves halves = *(const FourHalves*)((const unsigned short*)from + at);
+  Four out;
+#pragma unroll
+  for (bs_i32 i = 0; i < WIDE; ++i) out.of[i] = type == FP16 ? bs_from_fp16(halves.of[i]) : bs_from_bf16(halves.of[i]);
+  return out;
+}

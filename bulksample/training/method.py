@@ -146,8 +146,9 @@ class Method:
         context.replace_view(context.view)
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        """Return the steps of a round."""
-        return steps_of(context, shared_loader(context), context.view)
+        """Return the steps of a round; raises `UsageError` on all ranks if the device of one does not fit the input layer. Collective."""
+        loader = shared_loader(context)
+        return together(context.comm, lambda: steps_of(context, loader, context.view))
 
     # ---- a stage
 

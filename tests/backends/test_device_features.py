@@ -5,7 +5,8 @@ import pytest
 from engines import engine
 from zoo import random_matrix
 
-from bulksample.backends.cuda.products import FloatCSR, aggregate, gather, transposed
+from bulksample.backends.cuda.products import NO_CACHE, Cache, FloatCSR, aggregate, gather, transposed
+from bulksample.backends.reference import Reference
 
 
 @pytest.fixture(params=["emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -75,3 +76,53 @@ def test_sums_and_their_gradients_are_dense_products(device, width, mean, weight
     np.testing.assert_allclose(backwards, dense.T @ x, rtol=1e-5, atol=1e-5)
     again = device.get(aggregate(device, block, device.put(x), width, mean)).reshape(90, width)
     assert (again.view(np.uint32) == forwards.view(np.uint32)).all()
+
+
+STORED = {"float32": lambda x: x, "float16": lambda x: x.astype(np.float16), "bfloat16": bf16}
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("width", [0, 1, 33, 100, 130])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("mean", [False, True])
+def test_rows_are_summed_where_they_lie_as_the_reference_does(device, kind, width, scaled, weighted, mean):
+    """Some rows have no entries; frequent rows come from a cache, and are nowhere else."""
+    rng, matrix = np.random.default_rng(width), random_matrix(90, 400, 5)
+    assert 0 in matrix.degrees
+    x = STORED[kind](rng.standard_normal((90, width)).astype(np.float32))
+    scale = rng.random(90).astype(np.float32) if scaled else None
+    weights = rng.random(matrix.nnz).astype(np.float32) if weighted else None
+    expected = Reference().spmm(matrix.indptr, matrix.indices, weights, x, scale, mean)
+    entries, factors = (None if part is None else device.put(part) for part in (weights, scale))
+    block = FloatCSR(device.put(matrix.indptr), device.put(matrix.indices), entries, 90, 90)
+    hot, slots, cold = rng.permutation(90)[:30], np.full(90, -1, np.int32), x.copy()
+    slots[hot], cold[hot] = np.arange(30), STORED[kind](np.full((30, width), np.nan, np.float32))
+    for rows, cache in ((x, NO_CACHE), (cold, Cache(device.put(x[hot].reshape(-1)), device.put(slots)))):
+        got = device.get(aggregate(device, block, device.put(rows.reshape(-1)), width, mean, kind, factors, cache)).reshape(90, width)
+        if weighted:  # a product and its sum may be rounded once
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert (got.view(np.uint32) == expected.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_rows_that_begin_anywhere_are_summed(device, kind):
+    """Four numbers are read at once where they lie at a multiple of their bytes, and nowhere else."""
+    matrix = random_matrix(90, 400, 5)
+    x = STORED[kind](np.random.default_rng(1).standard_normal((90, 100)).astype(np.float32))
+    block = FloatCSR(device.put(matrix.indptr), device.put(matrix.indices), None, 90, 90)
+    expected = Reference().spmm(matrix.indptr, matrix.indices, None, x)
+    for shift in range(5):
+        rows = device.put(np.concatenate([np.zeros(shift, x.dtype), x.reshape(-1)]))[shift:]
+        got = device.get(aggregate(device, block, rows, 100, False, kind)).reshape(90, 100)
+        assert (got.view(np.uint32) == expected.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_a_back_end_sums_rows_of_every_type(kind):
+    rng, matrix, engine_ = np.random.default_rng(1), random_matrix(90, 400, 5), engine("emulated 0")
+    x, scale = STORED[kind](rng.standard_normal((90, 33)).astype(np.float32)), rng.random(90).astype(np.float32)
+    for indptr in (matrix.indptr, matrix.indptr[20:50]):  # whose entries begin in the middle
+        got, expected = (one.spmm(indptr, matrix.indices, None, x, scale, True) for one in (engine_, Reference()))
+        assert (got.view(np.uint32) == expected.view(np.uint32)).all()

@@ -1,6 +1,7 @@
 """Features on a device: all rows if they fit, else the most frequent ones, with the others read from host memory.
 
 X_batch = D Q X        the kernels of csrc/features.cu gather; they read rows in pinned host memory over the bus
+    mean = A Q D X        csrc/spmm.cu averages rows where they lie, if all are on the device
 
 `DeviceTypeFeatures` are those of a graph of several types.
 """
@@ -9,23 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from ...backends.base import Backend
-from ...backends.cuda.products import NO_CACHE, Cache, gather
+from ...backends.cuda.products import NO_CACHE, Cache, aggregate, gather
 from ...distributed.matrix.relation_blocks import PartitionedRelations
+from ...graph.minibatch import Block
 from ...local_adjacency import LocalAdjacency
-from ...nn.aggregate import SparseRows
+from ...nn.aggregate import OwnAndMean, SparseRows
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource, Fetching
 from ...views.type_features import TypeFeatures, access_count
 from ...views.view import as_index
 from .cuda_context import CudaContext
-from .device_rows import rows_on_device
+from .device_rows import DeviceRows, block_on_device, rows_on_device
 
+T = TypeVar("T")
 FEATURE_SHARE = 0.75  # share of the free device memory for the graph and the features together
 _TIMED_ENTRY = 16  # bytes of an edge in the order of time
 _TYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
@@ -83,6 +86,16 @@ class CachedRows:
         gathered: torch.Tensor = taken.view(getattr(torch, dtype))
         return gathered.reshape(len(rows), self._width)
 
+    def averaged(self, block: DeviceRows, scale: torch.Tensor | None) -> torch.Tensor:
+        """Average the rows that the entries of each row of a block name, where they lie: float32, shape (D, f) from a block of D x n.
+
+        `scale` has the factor of each of the n rows. A block with weights is summed with these.
+        """
+        factors, mean = None if scale is None else self._cuda.array(scale), block.weights is None
+        made = aggregate(self._cuda.kernels, block.csr, self._x, self._width, mean, self._type, factors, self._cache)
+        means: torch.Tensor = self._cuda.tensor(made.reshape(block.shape[0], self._width))
+        return means
+
 
 class DeviceFeatures(FeatureSource):
     """Dense features that this rank holds whole, gathered by the device; rows that are not there cross the bus. See `CachedRows`."""
@@ -94,15 +107,23 @@ class DeviceFeatures(FeatureSource):
         self._scale = None if scale is None else cuda.put(scale)
         self.rows = CachedRows(cuda, x, access_count, free, features.shared)
         self.held = self.rows.held
+        self.in_place = self.held.whole  # rows cross the bus once if they are gathered, and once for each edge if not
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
+        return self._started(partial(self._gathered, vertices))
+
+    def start_own_and_mean(self, block: Block, vertices: np.ndarray | torch.Tensor) -> Callable[[], OwnAndMean]:
+        return self._started(partial(self._own_and_mean, block, vertices))
+
+    def _started(self, make: Callable[[], T]) -> Callable[[], T]:
+        """Queue work on the stream that fetches; return what lets the stream that trains wait for its result."""
         streams = self._cuda.streams
         with streams.fetch.on("fetch"):
-            rows, event = self._gathered(vertices), streams.fetch.record()
+            made, event = make(), streams.fetch.record()
 
-        def finish() -> torch.Tensor:
+        def finish() -> T:
             streams.train.wait(event)
-            return rows
+            return made
 
         return finish
 
@@ -118,6 +139,12 @@ class DeviceFeatures(FeatureSource):
         ids = self._cuda.put(vertices)
         x = self.rows.take(ids)
         return x if self._scale is None else x.mul_(self._scale[ids.long()][:, None])
+
+    def _own_and_mean(self, block: Block, vertices: np.ndarray | torch.Tensor) -> OwnAndMean:
+        there, ids = block_on_device(self._cuda, block), self._cuda.put(vertices).int()
+        columns = ids.index_select(0, there.indices)
+        named = DeviceRows(self._cuda, there.indptr, columns, there.weights, self.held.n)  # type: ignore[arg-type]
+        return OwnAndMean(self._gathered(ids[: there.num_destinations]), self.rows.averaged(named, self._scale))
 
 
 class HostFetchedFeatures(FeatureSource):

@@ -56,7 +56,7 @@ class DeviceRows(SparseRows):
     @cached_property
     def transposed(self) -> DeviceRows:
         with self.cuda.streams.train.on("transpose"):
-            made = kernels.transposed(self.cuda.kernels, self._block, mean=False)
+            made = kernels.transposed(self.cuda.kernels, self.csr, mean=False)
             indptr, indices, weights = (self.cuda.tensor(part) for part in made[:3])
             return DeviceRows(self.cuda, indptr, indices, None if self.weights is None else weights, self.shape[0])
 
@@ -64,7 +64,7 @@ class DeviceRows(SparseRows):
         """Compute A X, not recorded by autograd: float32, shape (D, f) from (S, f); see `SparseRows.times`."""
         with self.cuda.streams.train.on("aggregate"):
             flat = self.cuda.array(x.float().reshape(-1))
-            summed = kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean)
+            summed = kernels.aggregate(self.cuda.kernels, self.csr, flat, x.shape[1], mean)
             made: torch.Tensor = self.cuda.tensor(summed.reshape(self.shape[0], x.shape[1]))  # no view, so that sums may be added to it
             return made
 
@@ -90,7 +90,8 @@ class DeviceRows(SparseRows):
         return torch.ones(len(self.indices), device=self.cuda.where) if self.weights is None else self.weights
 
     @cached_property
-    def _block(self) -> kernels.FloatCSR:
+    def csr(self) -> kernels.FloatCSR:
+        """The same arrays for kernels."""
         weights = None if self.weights is None else self.cuda.array(self.weights)
         return kernels.FloatCSR(self.cuda.array(self.indptr), self.cuda.array(self.indices), weights, *self.shape)
 

@@ -23,6 +23,7 @@ from bulksample.training.batches import MiniBatchSource
 from bulksample.training.step import STEPS
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+FUSED = {"input_layer": "fused"}
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "bulk_size": 2, "epochs": 2, "threads": 1, "seed": 4, "quiet": True}
 
 
@@ -184,15 +185,17 @@ def test_a_thread_that_names_no_stream_is_found():
 
 
 @pytest.mark.parametrize(("graph", "options"), [
-    ("plain", {}), ("plain", {"frontier": "new"}), ("plain", {"backend": "native"}), ("sparse", {}), ("typed", {}),
-    ("typed", {"frontier": "new"}), ("typed", {"backend": "native"}),
+    ("plain", FUSED), ("plain", {"input_layer": "gathered"}), ("plain", {"frontier": "new", **FUSED}),
+    ("plain", {"backend": "native", **FUSED}), ("sparse", {}), ("typed", {}), ("typed", {"frontier": "new"}),
+    ("typed", {"backend": "native"}),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("plain", {"sampler": "ladies", "fanouts": (20, 20)}), ("plain", {"sampler": "ladies", "fanouts": (20, 20), "frontier": "new"}),
         ("plain", {"sampler": "fastgcn", "fanouts": (20, 20)}), ("plain", {"sampler": "labor", "model": "gcn"}),
         ("plain", {"sampler": "shadow"}), ("plain", {"sampler": "full"}), ("plain", {"model": "gat"}), ("plain", {"precision": "bf16"}),
         ("plain", {"model": "sage-pool"}), ("plain", {"evaluate": "exact"}), ("plain", {"evaluate": "sampled"}),
         ("plain", {"method": "llcg", "server_steps": 3}), ("plain", {"method": "grappa"}), ("sparse", {"frontier": "new"}),
-        ("links", {}), ("links", {"decoder": "mlp"}), ("typed", {"sampler": "full"}), ("typed links", {}),
+        ("links", FUSED), ("links", {"input_layer": "gathered"}), ("links", {"decoder": "mlp"}),
+        ("typed", {"sampler": "full"}), ("typed links", {}),
         ("typed", {"evaluate": "sampled"}), ("typed links", {"frontier": "new"}),
     )),
 ], ids=str)  # fmt: skip
@@ -294,7 +297,9 @@ def moved(batches):
 
 
 @pytest.mark.parametrize("leave", [MiniBatchSource.drop, moved, anew])
-@pytest.mark.parametrize(("graph", "options"), [("plain", {}), ("plain", {"frontier": "new"}), ("typed", {"backend": "native"})], ids=str)
+@pytest.mark.parametrize(("graph", "options"), [
+    ("plain", FUSED), ("plain", {"input_layer": "gathered"}), ("plain", {"frontier": "new", **FUSED}), ("typed", {"backend": "native"}),
+], ids=str)  # fmt: skip
 def test_mini_batches_that_no_step_uses_keep_the_order_too(graph, options, leave):
     assert faults_of(lambda: leave_early(graph, options, leave)) == []
 
