@@ -35,6 +35,7 @@ from .baselines import by_products, by_sorting
 from .counters import counters
 from .goals import against
 from .hardware import Gpu, Work, this_gpu
+from .input_layer import input_layer
 from .inputs import FANOUTS, adjacency_on, drawn, edges_of, products, sampler_of, seeds_of, sizes, skewed
 from .libraries import cugraph, dgl, quiver, sampled, sums, torch_geometric
 from .relations import relations
@@ -280,8 +281,8 @@ def training(bench: Bench, precisions: tuple[str, ...] = ("fp32", "tf32")) -> di
 
 
 SECTIONS: dict[str, Callable[[Bench], dict[str, Any]]] = {
-    "digests": digests, "sampling": sampling, "samplers": on_device, "copying": copying, "sums": sums, "numbering": numbering,
-    "traced": traced, "training": training, "relations": relations, "baselines": baselines, "counters": counters,
+    "digests": digests, "sampling": sampling, "samplers": on_device, "copying": copying, "sums": sums, "input_layer": input_layer,
+    "numbering": numbering, "traced": traced, "training": training, "relations": relations, "baselines": baselines, "counters": counters,
     "bf16": partial(training, precisions=("bf16",)), "sharing": sharing,
     **{name: partial(sampled, library=library, fanouts=FANOUTS) for name, library in LIBRARIES.items()},
 }  # fmt: skip

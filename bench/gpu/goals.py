@@ -78,6 +78,14 @@ def _sums(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
     return {f"sums over edges against {name}": _line(ratio, 1.0) for name, ratio in section["times_ours"].items()}
 
 
+def _input_layer(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
+    """Divide the seconds of an input layer of gathered rows by those in place, by storage type."""
+    return {
+        f"input layer in place against gathered rows, {name}": _line(own["gathered_to_in_place"], 1.0)
+        for name, own in section.items() if isinstance(own, dict)
+    }  # fmt: skip
+
+
 def _baselines(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
     """Divide our rate at 8 mini-batches in a bulk by that of each baseline, which draws as many."""
     sampling = found.get("sampling")
@@ -151,7 +159,7 @@ def _sharing(section: dict[str, Any], found: dict[str, Any]) -> dict[str, Line]:
 
 
 _SECTIONS = {
-    "sampling": _sampling, "samplers": _samplers, "numbering": _numbering, "copying": _copying, "sums": _sums, "traced": _traced,
-    "training": _training, "relations": _relations, "baselines": _baselines, "counters": _counters, "bf16": _training, "sharing": _sharing,
-    **{name: _library(name) for name in ("torch_geometric", "dgl", "pylibcugraph", "quiver")},
+    "sampling": _sampling, "samplers": _samplers, "numbering": _numbering, "copying": _copying, "sums": _sums, "input_layer": _input_layer,
+    "traced": _traced, "training": _training, "relations": _relations, "baselines": _baselines, "counters": _counters, "bf16": _training,
+    "sharing": _sharing, **{name: _library(name) for name in ("torch_geometric", "dgl", "pylibcugraph", "quiver")},
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Train on the device: as on the CPU, the same twice, and the same with a stream that lags far behind the host."""
+"""Train on the device: as on the CPU, the same twice, and the same with a stream that lags far behind the host.
+
+The input of a first layer that the device computes where features lie is compared with the reference.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from communities import community_graph
 from planted_relations import planted
 
+from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.config import MODELS, RELATIONAL_MODELS
 from bulksample.graph.minibatch import hash_arrays
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.nn.gather import gather_own_and_mean
+from bulksample.training.cuda.device_features import DeviceFeatures
+from bulksample.views.features import Features
 
 from .checks import Checks
 from .hardware import this_gpu
@@ -22,8 +30,8 @@ from .hardware import this_gpu
 SMALL = {"hidden": 32, "batch_size": 64, "bulk_size": 2, "seed": 4, "evaluate": "none", "quiet": True}
 LAG = 0.05  # seconds for which a stream is kept busy before each step: sampling a bulk takes less than a tenth of it
 SPUN: dict[str, dict[str, Any]] = {
-    "sage": {}, "labor": {"sampler": "labor"}, "the newest vertices": {"frontier": "new"},
-    "ladies": {"sampler": "ladies", "fanouts": (64, 64)},
+    "sage": {"input_layer": "fused"}, "gathered rows": {"input_layer": "gathered"}, "labor": {"sampler": "labor"},
+    "the newest vertices": {"frontier": "new"}, "ladies": {"sampler": "ladies", "fanouts": (64, 64)},
     "samples of the host": {"backend": "native"}, "relations": {"model": "hetero-sage", "batch_size": 16},
 }  # fmt: skip
 
@@ -47,7 +55,28 @@ def models() -> Checks:
             raise AssertionError(f"losses differ: {found}")
         return found
 
-    return {model: partial(compare, model) for model in (*MODELS, *RELATIONAL_MODELS)}
+    return {**{model: partial(compare, model) for model in (*MODELS, *RELATIONAL_MODELS)}, "input layer in place": _in_place}
+
+
+def _in_place() -> str:
+    """Raise if own rows and means that the device computes where features lie differ from the reference, by width and storage type."""
+    reference, cuda, n = backends.make("reference"), this_gpu().open(), 300 if this_gpu().small else 2000
+    for width in (8, 33, 130):
+        graph = community_graph(n, width=width)
+        seeds = Selection.of([np.arange(0, n, 5)], n)
+        (drawn,) = samplers.make("sage", (15,)).sample_bulk(LocalAdjacency(graph.adjacency, reference), seeds, Stream(1))
+        for storage in ("given", "fp16", "bf16"):
+            held = Features(graph, "l2", storage)
+            x, scale = held.stored()
+            expected = gather_own_and_mean(x, drawn.blocks[0], drawn.vertices, scale, backend=reference)
+            features = DeviceFeatures(cuda, held, np.zeros(n), held.nbytes())
+            this_gpu().synchronize()  # features are copied on another stream
+            made = features.start_own_and_mean(drawn.blocks[0], drawn.vertices)
+            with cuda.streams.train.on("read"):
+                got = [part.cpu().numpy() for part in made()]
+            if not all(np.array_equal(one, other) for one, other in zip(got, expected, strict=True)):
+                raise AssertionError(f"own rows or means differ from the reference: {width} columns, features stored as {storage}")
+    return "as the reference"
 
 
 def spun() -> Checks:

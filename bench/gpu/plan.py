@@ -101,6 +101,7 @@ def all_sections(out: Path) -> list[Section]:
         bench("samplers", 25, needs=both),
         bench("copying", 8, needs=both),
         bench("sums", 10),
+        bench("input_layer", 10),
         bench("traced", 28),
         bench("training", 50),
         bench("relations", 45),

@@ -254,6 +254,10 @@ SPOILT = {  # a check, and what makes one of its sides another
         lambda: kernels.first_launch()["random words"](),
         lambda patch: patch.setattr(Reference, "random_words", lambda self, *asked: np.zeros(1000, np.uint32)),
     ),
+    "in place": (
+        lambda: models.models()["input layer in place"](),
+        lambda patch: patch.setattr(Reference, "spmm", lambda self, pointers, i, w, x, *more: np.zeros((len(pointers) - 1, x.shape[1]))),
+    ),
     "prefix sums": (
         lambda: kernels.launch()["prefix sums"](), lambda patch: patch.setattr(kernels.np, "cumsum", lambda *asked, **options: np.zeros(1)),
     ),
@@ -289,8 +293,8 @@ def test_memory_is_checked_in_the_setting_that_is_named(rehearsal, monkeypatch):
 def test_a_run_is_known_by_its_loss_and_by_all_its_weights(rehearsal, monkeypatch):
     """Another seed has other weights, another sampler too, and leaving a bulk gives other mini-batches than going on."""
     digests = {name: models._trained(options, 0.0) for name, options in models.SPUN.items()}
-    assert len(set(digests.values())) == len(digests) - 1  # samples of the host are those of the device
-    assert digests["sage"] == digests["samples of the host"]
+    assert len(set(digests.values())) == len(digests) - 2  # samples of the host are those of the device, and so are gathered rows
+    assert digests["sage"] == digests["samples of the host"] == digests["gathered rows"]
     given = []
     monkeypatch.setattr(models, "_digest", lambda tensors: given.append(tensors) or "")
     models._trained({}, 0.0)

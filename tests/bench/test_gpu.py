@@ -10,7 +10,7 @@ import graphs as bench_graphs
 import numpy as np
 import pytest
 from emulation.host import compiler
-from gpu import baselines, files, goals, libraries, relations
+from gpu import baselines, files, goals, input_layer, libraries, relations
 from gpu.benchmark import SECTIONS, Bench, added, digests, is_well, measured, training
 from gpu.hardware import this_gpu
 from gpu.inputs import FANOUTS
@@ -20,6 +20,7 @@ from launch import MPIRUN, ROOT
 from waiting import PATIENCE
 
 from bulksample.backends.cuda.products import aggregate
+from bulksample.training.cuda.device_features import CachedRows
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
@@ -51,6 +52,7 @@ def test_results_stand_beside_the_goals():
     found = {
         "sampling": sampling, "copying": {"share_of_copy": {"copy": 1.0, "rows of 400 bytes": 0.68}, "bytes_per_second": {"copy": 2e12}},
         "baselines": {"sorted": {"edges_per_second": 1e9}, "quiver": "left out: none"}, "sums": "failed: no memory",
+        "input_layer": {"edges": 9, "float32": {"gathered_to_in_place": 2.5}, "fp16": {"gathered_to_in_place": 0.8}},
         "torch_geometric": {"edges_per_second": {"ours": 6e9, "theirs": 2e8}},
         "counters": {"parts": {"draw": {"bytes": 8e9, "predicted": 4e9}}},
         "samplers": {"labor": {"times_native": 30.0, "edges_per_second": 3e9}},
@@ -78,6 +80,7 @@ def test_results_stand_beside_the_goals():
     assert ratios == {
         "edges a second of labor against native": 30.0, "sums": "failed: no memory", "relations": "not measured", "bf16": "not measured",
         "bytes of DRAM, draw": 0.5,
+        "input layer in place against gathered rows, float32": 2.5, "input layer in place against gathered rows, fp16": 0.8,
         **dict.fromkeys(("dgl", "pylibcugraph", "quiver"), "not measured"), "edges a second against torch_geometric": 30.0,
         "edges a second, k = 1": 2.0, "edges a second, k = 16, at least": 1.2, "edges a second, k = 16, aim": 0.6,
         "edges a second, k = 64, at least": 0.5, "edges a second, k = 64, aim": 0.25,
@@ -150,6 +153,18 @@ def test_sums_are_compared_with_torch_and_with_a_copy(bench, monkeypatch):
     monkeypatch.setattr(libraries, "aggregate", lambda device, block, x, width, mean: 2 * aggregate(device, block, x, width, mean))
     with pytest.raises(AssertionError, match=r"torch.sparse.mm: Tensor-likes are not close"):
         libraries.sums(bench)
+
+
+def test_an_input_layer_is_timed_both_ways_and_compared(bench, monkeypatch):
+    found = input_layer.input_layer(bench)
+    assert found["edges"] > found["destinations"] > 0
+    for kind in ("float32", "fp16"):
+        seconds = found[kind]["seconds"]
+        assert found[kind]["gathered_to_in_place"] == seconds["gathered"] / seconds["in place"]
+    averaged = CachedRows.averaged
+    monkeypatch.setattr(CachedRows, "averaged", lambda *asked: 2 * averaged(*asked))
+    with pytest.raises(AssertionError, match="differ between both ways, features stored as given"):
+        input_layer.input_layer(bench)
 
 
 def test_a_library_that_samples_is_measured_beside_ours_and_a_missing_one_named(bench, monkeypatch):

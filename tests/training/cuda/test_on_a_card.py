@@ -93,6 +93,14 @@ def test_a_run_repeats_to_the_bit():
     assert runs[0] == runs[1] == runs[2]
 
 
+@pytest.mark.parametrize("options", [{}, {"feature_norm": "l2", "feature_storage": "bf16"}, {"frontier": "new"}], ids=str)
+def test_an_input_layer_in_place_has_the_bits_of_gathered_rows(options):
+    graph = community_graph(2000)
+    (fused, told), (gathered, _) = (losses(graph, device="cuda", input_layer=way, **options) for way in ("fused", "gathered"))
+    assert fused == gathered
+    assert told["input_layer"] == "fused"
+
+
 @pytest.mark.parametrize("hot", [0, 100, 1999])
 @pytest.mark.parametrize("half", [False, True])
 def test_rows_are_read_over_the_bus(hot, half):
