@@ -68,10 +68,10 @@ def _in_place() -> str:
         for storage in ("given", "fp16", "bf16"):
             held = Features(graph, "l2", storage)
             x, scale = held.stored()
-            expected = gather_own_and_mean(x, drawn.blocks[0], drawn.vertices, scale, backend=reference)
+            expected = gather_own_and_mean(x, drawn.inner.vertices, drawn.input_hop, scale, backend=reference)
             features = DeviceFeatures(cuda, held, np.zeros(n), held.nbytes())
             this_gpu().synchronize()  # features are copied on another stream
-            made = features.start_own_and_mean(drawn.blocks[0], drawn.vertices)
+            made = features.start_own_and_mean(drawn.inner.vertices, drawn.input_hop)
             with cuda.streams.train.on("read"):
                 got = [part.cpu().numpy() for part in made()]
             if not all(np.array_equal(one, other) for one, other in zip(got, expected, strict=True)):

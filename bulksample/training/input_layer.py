@@ -27,15 +27,20 @@ def read_in_place(config: TrainOptions, loader: BulkLoader, view: View, sampler:
     """
     if config.input_layer == "gathered":
         return None
-    why = gathers_because(config, view, sampler)
-    if config.input_layer == "fused" and why:
-        raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
-    if why or (config.input_layer == "auto" and not _pays(config, loader, view)):
+    if why_gathered(config, view, sampler) or (config.input_layer == "auto" and not _pays(config, loader, view)):
         return None
     if config.model == "sage":
         return view.features
     assert view.all_degrees is not None
     return view.features.scaled(input_factors(view.all_degrees))
+
+
+def why_gathered(config: TrainOptions, view: View, sampler: Sampler) -> str:
+    """Return `gathers_because`; raises `UsageError` for "fused" if it gives a reason."""
+    why = gathers_because(config, view, sampler)
+    if config.input_layer == "fused" and why:
+        raise UsageError(f"the input layer needs gathered rows: {why}; got input_layer fused: use auto or gathered")
+    return why
 
 
 def _pays(config: TrainOptions, loader: BulkLoader, view: View) -> bool:

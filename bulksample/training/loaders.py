@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..distributed.comm.agree import together
 from ..errors import UsageError
 from ..loading.division import SeedGroups
 from ..loading.loader import BulkLoader
@@ -16,7 +17,7 @@ from ..samplers import Sampler
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext
-from .input_layer import read_in_place
+from .input_layer import read_in_place, why_gathered
 from .link_batches import EdgeLoader, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
@@ -56,6 +57,17 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)
+
+
+def agree_on_input_layer(context: TrainingContext) -> None:
+    """Let all ranks refuse input_layer "fused" if the device of one does not hold its features; those that sample together read alike."""
+    config, view, comm = context.config, context.view, context.comm
+    if not context.compute.has_device:
+        return
+    if config.input_layer == "fused":
+        together(comm, lambda: why_gathered(config, view, context.sampler))
+    elif config.input_layer == "auto" and view.adjacency.collective:  # the first mini-batch, which decides, is sampled by all
+        view.features.in_place = all(comm.gather_control(view.features.in_place))
 
 
 def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBatchSource:

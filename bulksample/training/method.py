@@ -48,7 +48,7 @@ from .batches import BatchSource, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
 from .link_batches import check_ranking, held_out, link_loss
-from .loaders import shared_loader, steps_of
+from .loaders import agree_on_input_layer, shared_loader, steps_of
 from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
 from .tensor_comm import TensorComm, add_over_ranks
@@ -147,8 +147,8 @@ class Method:
 
     def batches(self, context: TrainingContext) -> BatchSource:
         """Return the steps of a round; raises `UsageError` on all ranks if the device of one does not fit the input layer. Collective."""
-        loader = shared_loader(context)
-        return together(context.comm, lambda: steps_of(context, loader, context.view))
+        agree_on_input_layer(context)
+        return steps_of(context, shared_loader(context), context.view)
 
     # ---- a stage
 

@@ -9,6 +9,7 @@ X_batch = D Q X        the kernels of csrc/features.cu gather; they read rows in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ import torch
 from ...backends.base import Backend
 from ...backends.cuda.products import NO_CACHE, Cache, aggregate, gather
 from ...distributed.matrix.relation_blocks import PartitionedRelations
-from ...graph.minibatch import Block
+from ...graph.minibatch import InputHop
 from ...local_adjacency import LocalAdjacency
 from ...nn.aggregate import OwnAndMean, SparseRows
 from ...sparse import CSR
@@ -26,7 +27,7 @@ from ...views.features import Features, FeatureSource, Fetching
 from ...views.type_features import TypeFeatures, access_count
 from ...views.view import as_index
 from .cuda_context import CudaContext
-from .device_rows import DeviceRows, block_on_device, rows_on_device
+from .device_rows import DeviceRows, rows_on_device
 
 T = TypeVar("T")
 FEATURE_SHARE = 0.75  # share of the free device memory for the graph and the features together
@@ -112,8 +113,14 @@ class DeviceFeatures(FeatureSource):
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
         return self._started(partial(self._gathered, vertices))
 
-    def start_own_and_mean(self, block: Block, vertices: np.ndarray | torch.Tensor) -> Callable[[], OwnAndMean]:
-        return self._started(partial(self._own_and_mean, block, vertices))
+    def start_own_and_mean(self, destinations: np.ndarray | torch.Tensor, hop: InputHop) -> Callable[[], OwnAndMean]:
+        return self._started(partial(self._own_and_mean, destinations, hop))
+
+    def scaled(self, factors: torch.Tensor) -> DeviceFeatures:
+        made, streams = copy(self), self._cuda.streams
+        made._scale = factors if self._scale is None else self._scale * factors
+        streams.fetch.wait(streams.train.record())
+        return made
 
     def _started(self, make: Callable[[], T]) -> Callable[[], T]:
         """Queue work on the stream that fetches; return what lets the stream that trains wait for its result."""
@@ -140,11 +147,10 @@ class DeviceFeatures(FeatureSource):
         x = self.rows.take(ids)
         return x if self._scale is None else x.mul_(self._scale[ids.long()][:, None])
 
-    def _own_and_mean(self, block: Block, vertices: np.ndarray | torch.Tensor) -> OwnAndMean:
-        there, ids = block_on_device(self._cuda, block), self._cuda.put(vertices).int()
-        columns = ids.index_select(0, there.indices)
-        named = DeviceRows(self._cuda, there.indptr, columns, there.weights, self.held.n)  # type: ignore[arg-type]
-        return OwnAndMean(self._gathered(ids[: there.num_destinations]), self.rows.averaged(named, self._scale))
+    def _own_and_mean(self, destinations: np.ndarray | torch.Tensor, hop: InputHop) -> OwnAndMean:
+        put, weights = self._cuda.put, None if hop.weights is None else self._cuda.put(hop.weights)
+        named = DeviceRows(self._cuda, put(hop.pointers), put(hop.vertices), weights, self.held.n)
+        return OwnAndMean(self._gathered(destinations), self.rows.averaged(named, self._scale))
 
 
 class HostFetchedFeatures(FeatureSource):

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...graph.minibatch import MiniBatch
+from ...graph.minibatch import InputHop, MiniBatch
 from ...views.sync import StreamSync
 from .cuda_context import CudaContext, memory_errors
 from .device_rows import block_on_device
@@ -39,6 +40,13 @@ class DeviceMiniBatch(MiniBatch):
 
     memory: BulkMemory = field(kw_only=True)
     cuda: CudaContext = field(kw_only=True)
+
+    @cached_property
+    def input_hop(self) -> InputHop:
+        """See `MiniBatch.input_hop`; made by the stream that fetches, for it."""
+        block = self.blocks[0]
+        with self.cuda.streams.fetch.on("fetch"):
+            return InputHop(block.indptr, self.cuda.put(self.vertices).int().index_select(0, block.indices), block.weights)
 
     def in_order_of_seeds(self, columns: Mapping[str, Any]) -> Any:
         parts = list(columns.values())

@@ -1,17 +1,19 @@
-"""The first layer of GraphSAGE on a device: own rows and means computed where features lie have the bits of gathered rows."""
+"""The first layer on a device: own rows and means computed where features lie have the bits of gathered rows."""
 
 import numpy as np
 import pytest
 import torch
 from communities import community_graph
-from emulation.card import emulated_card, emulated_place
+from emulation.card import emulated_card, emulated_place, reaching_place
 from emulation.host import compiler
 from oracles import dense_block
 from test_device_training import losses
 
 from bulksample import Block, Graph, UsageError
+from bulksample.data import store
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.graph.minibatch import InputHop
 from bulksample.nn.aggregate import OwnAndMean, own_and_mean
 from bulksample.training.cuda.device_features import DeviceFeatures
 from bulksample.training.cuda.device_rows import block_on_device
@@ -34,7 +36,7 @@ def run(graph, way, place=None, comm=None, **options):
     ("plain", {"feature_norm": "l2"}), ("plain", {"feature_norm": "l2", "feature_storage": "bf16"}), ("plain", {"frontier": "new"}),
     ("plain", {"backend": "native", "layer_norm": True}), ("plain", {"precision": "bf16"}),
     ("weighted", {"sampler_options": {"weighted": True}}), ("weighted", {"sampler": "labor", "frontier": "new"}),
-    ("plain", {"sampler": "saint", "sampler_options": {"coverage": 20}}),  # whose blocks have weights
+    ("plain", {"model": "gcn"}), ("plain", {"model": "gcn", "frontier": "new", "feature_storage": "fp16", "backend": "native"}),
     ("links", {"task": "links", "batch_size": 200}), ("links", {"task": "links", "decoder": "mlp", "batch_size": 200, "frontier": "new"}),
 ], ids=str)  # fmt: skip
 def test_losses_of_both_ways_are_equal_to_the_bit(tmp_path, kind, options):
@@ -49,7 +51,7 @@ def test_losses_of_both_ways_are_equal_to_the_bit(tmp_path, kind, options):
     assert [told for _, told in ways.values()] == ["gathered", "fused"]
 
 
-def test_each_mini_batch_goes_the_way_that_reads_less():
+def test_auto_takes_the_way_that_reads_less():
     """Few sources of many edges are gathered, and many sources are read in place."""
     graph = community_graph(60, degree=20)
     many, few = (run(graph, "auto", hidden=8, batch_size=8, **options)[1] for options in ({"fanouts": (2, 2)}, {"fanouts": (15, 15)}))
@@ -69,8 +71,9 @@ def test_own_rows_and_means_come_from_blocks_on_the_host_and_on_the_device(weigh
     assert 0 in counts
     weights = rng.random(indptr[-1]).astype(np.float32) if weighted else None
     block = Block(indptr, rng.integers(0, 40, indptr[-1]).astype(np.int32), weights, 40)
-    given = (block_on_device(card, block), torch.from_numpy(vertices)) if there else (block, vertices)
-    got = features.start_own_and_mean(*given)()
+    hop = InputHop(indptr, vertices[block.indices], weights)
+    given = [torch.from_numpy(part) if there and part is not None else part for part in (vertices[:20], *hop)]
+    got = features.start_own_and_mean(given[0], InputHop(*given[1:]))()
     x = graph.features.astype(np.float64) / np.linalg.norm(graph.features.astype(np.float64), axis=1)[:, None]
     near = {"given": 1e-6, "fp16": 1e-3, "bf16": 1e-2}[storage]
     for part, expected in zip(got, (x[vertices[:20]], dense_block(block) @ x[vertices]), strict=True):
@@ -97,6 +100,20 @@ def test_each_rank_goes_the_way_of_its_own_device():
     mixed, gathered = ranks("auto", ENOUGH, ROOM), ranks("gathered", ENOUGH, ENOUGH)
     assert [told for _, told in mixed] == ["fused", "gathered"]
     assert [got for got, _ in mixed] == [got for got, _ in gathered]
+
+
+def test_ranks_that_sample_together_go_one_way(tmp_path):
+    """All of them draw the first mini-batch, which decides; so none goes on while another gathers for want of room."""
+    store.save(community_graph(150, width=64), tmp_path / "g")
+    options = {"hidden": 64, "topology": "partitioned", "features": "replicated"}
+
+    def ranks(*rooms):
+        return on_threads(2, lambda comm: run(tmp_path / "g", "auto", reaching_place(free_bytes=rooms[comm.rank]), comm, **options))
+
+    mixed, alike = ranks(ENOUGH, ROOM), ranks(ENOUGH, ENOUGH)
+    assert [told for _, told in mixed] == ["gathered", "gathered"]
+    assert [told for _, told in alike] == ["fused", "fused"]
+    assert [got for got, _ in mixed] == [got for got, _ in alike]
 
 
 def test_all_ranks_refuse_to_read_in_place_what_one_device_does_not_hold():

@@ -194,7 +194,7 @@ def test_a_thread_that_names_no_stream_is_found():
         ("plain", {"sampler": "shadow"}), ("plain", {"sampler": "full"}), ("plain", {"model": "gat"}), ("plain", {"precision": "bf16"}),
         ("plain", {"model": "sage-pool"}), ("plain", {"evaluate": "exact"}), ("plain", {"evaluate": "sampled"}),
         ("plain", {"method": "llcg", "server_steps": 3}), ("plain", {"method": "grappa"}), ("sparse", {"frontier": "new"}),
-        ("links", FUSED), ("links", {"input_layer": "gathered"}), ("links", {"decoder": "mlp"}),
+        ("links", FUSED), ("links", {"input_layer": "gathered"}), ("links", {"decoder": "mlp"}), ("plain", {"model": "gcn", **FUSED}),
         ("typed", {"sampler": "full"}), ("typed links", {}),
         ("typed", {"evaluate": "sampled"}), ("typed links", {"frontier": "new"}),
     )),
