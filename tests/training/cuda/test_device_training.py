@@ -132,10 +132,11 @@ def test_rows_are_cached_up_to_the_free_memory(free, rows, held):
     assert fit_rows(10, 100, free)[::2] == (rows, held)
 
 
-def test_a_step_waits_for_its_samples_and_leaves_an_event_behind():
+@pytest.mark.parametrize("way", ["fused", "gathered"])
+def test_a_step_waits_for_its_samples_and_leaves_an_event_behind(way):
     """Events order the streams: a step waits for its inputs, and later writes wait for the step."""
     notes = []
-    losses(community_graph(150), where=emulated_place(notes=notes), epochs=1)
+    losses(community_graph(150), where=emulated_place(notes=notes), epochs=1, input_layer=way)
     steps = [i for i, note in enumerate(notes) if note[:2] == ("train", "record")]
     assert len(steps) == 3
     for t, at in enumerate(steps):
