@@ -111,7 +111,8 @@ class BulkLoader(Epochs[MiniBatch | None]):
         self._groups = SeedGroups.whole(len(self._seeds)) if groups is None else groups
         count, virtual = self._groups.minibatches(batch_size, drop_last), virtual_ranks or ranks
         self._whole = EpochShare(count, rank, ranks, even, drop_last, virtual=virtual, groups=self._groups.count)
-        self._like = self._probe() if bulk_size == "auto" else None
+        self._probed = bulk_size == "auto"
+        self._like = self._probe() if self._probed else None
         self.bulk_size = fitting(self._expected_bytes, self.steps * self.slots, memory_budget) if bulk_size == "auto" else bulk_size
 
     def __len__(self) -> int:
@@ -156,8 +157,11 @@ class BulkLoader(Epochs[MiniBatch | None]):
         return int(COPIES * k * self.bytes_per_minibatch) + tables
 
     def first(self) -> MiniBatch | None:
-        """Return this rank's first mini-batch of epoch 0, which may be sampled for it; None if it has none. Collective if sampling is."""
-        return self._like or self._probe()
+        """Return this rank's mini-batch in the last slot of the first step, which may be sampled for it; None if it has none there.
+
+        Collective if sampling is.
+        """
+        return self._like if self._probed else self._probe()  # a rank without one must not sample again alone
 
     def number_late(self) -> None:
         """Leave vertices of the last hop without numbers until they are asked for, where sampler and adjacency can."""

@@ -70,7 +70,7 @@ class NodeWise(Sampler):
             raise UsageError(f"relations are sampled node by node; got {self.name!r}; use sage, labor or full")
         if self.time is not None and not isinstance(self.time, TimeRule):
             raise UsageError(f"time: got {self.time!r}; use a TimeRule")
-        check_switches(**{name: value for name in ("disjoint", "entries") if (value := getattr(self, name)) is not None})
+        check_switches(**{name: value for name in ("disjoint", "entries", "numbered") if (value := getattr(self, name)) is not None})
         for key, fanouts in by_key.items():
             if len(fanouts) != self.hops:
                 raise UsageError(f"fanouts of relation {spelled(key)} name {len(fanouts)} hops; those of the sampler name {self.hops}")
@@ -278,7 +278,7 @@ class NodeWise(Sampler):
                     positions[key] = drawn.entries[:edges]
             layers.append(blocks)
             entries.append(positions)
-        complete = self.entries is not False and all(len(positions) == len(keys) for positions in entries)
+        complete = self.entries is not False and bool(entries) and all(len(positions) == len(keys) for positions in entries)
         known = tuple(reversed(entries)) if complete else None
         layers.reverse()
         return MiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(layers), nested, None, by_type, known_entries=known, times=times)

@@ -47,6 +47,7 @@ def test_late_numbers_are_those_of_other_minibatches(name, fanouts, frontier, ba
         assert not is_numbered(late)
         assert late.digest() == early.digest()
         assert is_numbered(late)
+        assert late.entries is early.entries is None
         assert (late.nbytes(), late.num_edges, late.num_vertices) == (early.nbytes(), early.num_edges, early.num_vertices)
 
 
