@@ -55,6 +55,7 @@ class TrainingContext:
     best_weights: dict[str, torch.Tensor]  # of the best validation score in this stage; empty before the first evaluation
     virtual_ranks: int  # W, the mini-batches of a step over all ranks; see `training.step`
     place: int  # the number of this rank among those that share a step: its rank or, with `seed_locality`, `Placement.place`
+    module: torch.nn.Module | None = None  # the user's, if there is one
     random_rank: int  # names this process in the seeds of a user's module: its first virtual rank, or its own outside the job
 
     def __init__(

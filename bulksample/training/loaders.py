@@ -73,7 +73,7 @@ def agree_on_input_layer(context: TrainingContext) -> None:
 def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBatchSource:
     """Return the training steps of a loader of a view, whose first layer reads its input as `read_in_place` says."""
     config = context.config
-    in_place = read_in_place(config, loader, view, context.sampler)
+    in_place = read_in_place(config, loader, view, context.sampler, context.module)
     if in_place is not None and config.task != "links":  # whose targets are removed by numbers
         loader.number_late()
     return MiniBatchSource(loader, view, context.ledger, config.fetch_together, in_place=in_place)

@@ -157,6 +157,7 @@ def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before
     ledger, tensor_comm = Ledger(comm, view.sampling, compute.phase, before), method.tensor_comm(compute, comm)
     place = choices.placement.place(comm) if config.seed_locality else comm.rank
     context = TrainingContext(config, comm, compute, tensor_comm, choices.sampler, choices.threads, ledger, view, virtual, place)
+    context.module = method.module
     method.view(context)
     context.batches = method.batches(context)
     if context.batches.together != config.fetch_together:

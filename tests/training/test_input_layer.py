@@ -14,7 +14,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.graph.late import LateMiniBatch
 from bulksample.layer_costs import narrows, reads_in_place
 from bulksample.methods.config import TrainConfig
-from bulksample.methods.run import make_trainer
+from bulksample.methods.run import make_trainer, options_beside
 from bulksample.nn.aggregate import OwnAndMean, own_and_mean
 from bulksample.nn.model import Gnn
 from bulksample.views import features
@@ -153,6 +153,38 @@ def test_sparse_features_and_those_of_other_ranks_are_fetched(folder):
         with pytest.raises(UsageError, match=f"{why}.*use auto or gathered"):
             on_threads(ranks, lambda comm, source=source, asked=asked: trained(source, comm, **asked))
         assert on_threads(ranks, lambda comm, s=source, o=options: trained(s, comm, **o))[0][2]["input_layer"] == "gathered"
+
+
+def test_ranks_without_a_first_minibatch_do_not_sample_alone(folder):
+    """Sampling of a partitioned graph is collective; here one rank has the only mini-batch of an epoch."""
+    asked = {"topology": "partitioned", "features": "replicated", "batch_size": 1000, "epochs": 1, "timeout": 5}
+    for bulk_size in ("auto", 1):
+        runs = []
+        for way in ("auto", "gathered"):
+            options = {**asked, "input_layer": way, "bulk_size": bulk_size}
+            runs.append(on_threads(2, lambda comm, options=options: trained(folder, comm, **options))[0])
+        assert runs[0][0] == runs[1][0]
+
+
+class Masked(Gnn):
+    """Trains without the first feature."""
+
+    def drop_input(self, x, names):
+        mask = torch.ones(x.shape[1])
+        mask[0] = 0
+        return super().drop_input(x, names) * mask
+
+
+def test_a_subclass_of_ours_gets_the_rows_that_it_may_change():
+    graph, runs = community_graph(n=200), []
+    for way in ("auto", "gathered"):
+        recorder, model = Recorder(), Masked("sage", [graph.num_features, 16, graph.num_classes])
+        options = {name: value for name, value in RUN.items() if name not in ("hidden", "dropout")}
+        config = TrainConfig.of(**options_beside(model, {**options, "input_layer": way}))
+        trainer = make_trainer(config, graph, None, [recorder], module=model)
+        assert trainer.run()["input_layer"] == "gathered"
+        runs.append(recorder.losses)
+    assert runs[0] == runs[1]
 
 
 def test_methods_without_minibatches_refuse_the_option(folder):
