@@ -70,7 +70,7 @@ def gathers_because(config: TrainOptions, view: View, sampler: Sampler, module: 
         return f"sampler {config.sampler} has few vertices for many edges"
     if view.features.is_sparse:
         return "the features are sparse, and multiplied first"
-    return "" if view.features.in_place else "the features lie on other ranks, or beyond the memory of the device"
+    return "" if view.features.in_place else "the features lie on other ranks, beyond the memory of the device, or not row after row"
 
 
 def _takes_parts(module: nn.Module) -> bool:

@@ -143,7 +143,8 @@ class Features(FeatureSource):
         if norm != "none":
             norms = partial(_inverse_norms, norm=norm)
             self._scale = _converted(x, norms, (x.shape[0],), np.dtype(np.float32), shared_by, "norms of features")
-        self.shared, self.in_place = shared_by is not None, not isinstance(x, CSR)
+        self.shared = shared_by is not None
+        self.in_place = isinstance(self._x, np.ndarray) and self._x.flags.c_contiguous  # else a product copies all of them
         self._pool, self._threads = RowPool(), threads
         self._thread = Prefetcher(1, "gather") if threads else None
 

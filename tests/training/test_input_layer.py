@@ -1,5 +1,7 @@
 """The first layer reads features where they lie, or rows that were gathered first: the same bits, and who takes which way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -185,6 +187,18 @@ def test_a_subclass_of_ours_gets_the_rows_that_it_may_change():
         assert trainer.run()["input_layer"] == "gathered"
         runs.append(recorder.losses)
     assert runs[0] == runs[1]
+
+
+def test_features_that_lie_column_after_column_are_gathered():
+    """A sparse product of them would copy the whole matrix in every step."""
+    graph = community_graph(n=200)
+    (kind,) = graph.types
+    turned = graph.replace(types=(replace(kind, features=np.asfortranarray(graph.features)),))
+    assert not turned.features.flags.c_contiguous
+    assert trained(turned)[2]["input_layer"] == "gathered"
+    assert trained(turned, feature_storage="fp16")[2]["input_layer"] == "fused"  # converted row after row
+    with pytest.raises(UsageError, match="or not row after row"):
+        trained(turned, input_layer="fused")
 
 
 def test_methods_without_minibatches_refuse_the_option(folder):
