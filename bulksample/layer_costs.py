@@ -5,7 +5,7 @@ from __future__ import annotations
 # Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/run.py spmm).
 _DENSE_COST = 0.1
 # Rows that the input layer may read in place for each source: from here on, to copy each source once and to read the copy was faster
-# (32 MiB of cache, 100 features, 20,000 to 165,000 sources of 500,000 and 2,000,000 vertices, 1 to 20 edges a source).
+# (timed by hand: 32 MiB of cache, 100 features, 20,000 to 165,000 sources of 500,000 and 2,000,000 vertices, 1 to 20 edges a source).
 _READS_OF_A_SOURCE = 4
 
 

@@ -30,6 +30,10 @@ class LateMiniBatch(MiniBatch):
     _inner: MiniBatch
     _number: Numbering
 
+    def __new__(cls, *parts: Any, **fields: Any) -> Any:
+        """Return a `MiniBatch` of given fields, as `dataclasses.replace` asks for."""
+        return MiniBatch(**fields) if fields else object.__new__(cls)
+
     def __init__(self, inner: MiniBatch, hop: InputHop, number: Numbering) -> None:
         kept = {field.name: getattr(inner, field.name) for field in fields(MiniBatch) if field.name not in ("rows", "layers")}
         vars(self).update(kept, _inner=inner, input_hop=hop, _number=number)

@@ -18,7 +18,7 @@ from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
 from ..graph.minibatch import Block
-from .gather import OwnAndMean as OwnAndMean
+from .gather import OwnAndMean
 
 
 class SparseRows:

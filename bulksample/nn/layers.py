@@ -23,8 +23,9 @@ from torch import nn
 
 from ..graph.minibatch import Block
 from ..layer_costs import narrows
-from .aggregate import OwnAndMean, SparseRows, aggregate, multiply, own_and_mean
+from .aggregate import SparseRows, aggregate, multiply, own_and_mean
 from .dropout import epilogue
+from .gather import OwnAndMean
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 
 Input = torch.Tensor | SparseRows

@@ -20,8 +20,8 @@ from ..backends.dropout import Mask, kept_parts
 from ..config import MODELS
 from ..errors import UsageError
 from ..graph.minibatch import Block
-from .aggregate import OwnAndMean
 from .dropout import PassNames, epilogue
+from .gather import OwnAndMean
 from .layers import FirstInput, GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ class Measured:
     inputs: float | None = None  # input vertices of one mini-batch
     compute_seconds: float | None = None  # of one step
     gather_seconds: float | None = None  # of one step
+    fused: bool | None = None  # the input layer of the run of these seconds was; None: as in each plan
     reduce_seconds: float = 0.0  # of one all-reduce, waiting for slower ranks included
     reduce_ranks: int = 0  # that took part in it
     evaluate_seconds: float | None = None  # of one exact evaluation where every rank holds graph and features
@@ -85,6 +86,7 @@ def _read_train(request: PlanRequest, result: _Result, measured: Measured, name:
     _check_settings(
         request, result, name, ("sampler", "fanouts", "model", "parameters", *(key for key in ("batch_size", "frontier") if key in result))
     )
+    measured = replace(measured, fused=result.get("input_layer") == "fused")
     steps = _positive(result["steps"], name) * _positive(result["epochs_in_this_run"], name) / _positive(result["epochs"], name)
     phases = result["phases"]
     compute = _positive(sum(phases[phase] for phase in ("forward", "backward", "step")), name) / steps

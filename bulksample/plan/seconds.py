@@ -103,9 +103,13 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)
     sample = sizes.edges / device.sampling.value + sampled.total
     fused = fuses_input(request, sizes, grid)
-    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, device, fused)
+    before = fused if measured.fused is None else measured.fused
+    gather, compute = (of(request, sizes, device, fused) for of in (gathering, computing))
+    if measured.gather_seconds is not None:
+        gather *= measured.gather_seconds / gathering(request, sizes, device, before)
+    if measured.compute_seconds is not None:
+        compute *= measured.compute_seconds / computing(request, sizes, device, before)
     fetch = copies(request, sizes, grid) * gather + coding(request, sizes, grid, device) + fetched.total
-    compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device, fused)
     reduce = max(gradients.total, measured.reduce_seconds if measured.reduce_ranks == grid.ranks else 0.0)
     train = fetch + compute + reduce
     epoch = k * sample + (steps - k) * max(sample, train) + k * train
@@ -178,7 +182,7 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
     """Predict one evaluation of a request, whose mini-batches have these sizes in training."""
     if request.evaluation == "none":
         return EvaluationCost("none")
-    fused = fuses_input(request, sizes, grid)
+    fused = fuses_input(request, sizes, grid) if measured.fused is None else measured.fused  # of the run, whose speed counts
     speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device, fused)
     if request.evaluation == "exact":
         if measured.evaluate_seconds is None:

@@ -37,6 +37,7 @@ _OF_REPORT = ("ranks", "backend", "threads")  # settings that a report holds bes
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
 _PLANNED = {  # all that `plan` predicts of a run
     "method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1, "seed_locality": None,
+    "input_layer": "auto",
 }  # fmt: skip
 # options of `train` that `plan` takes as well
 _SHARED = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
@@ -250,7 +251,7 @@ def _family(label: str, members: list[Series], device: str, network: str) -> Fam
     """Return a family, predicted from its smallest run unless `plan` cannot do that."""
     report, predicted = members[0].first, dict[int, Point]()
     config = report["config"]
-    if strange := [key for key, value in _PLANNED.items() if config.get(key) != value]:
+    if strange := [key for key, value in _PLANNED.items() if config.get(key, value) != value]:
         return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
     data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "classes", "seeds")}
     shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED}}

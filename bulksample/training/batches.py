@@ -19,11 +19,12 @@ from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
 from ..graph.minibatch import MiniBatch
 from ..loading.loader import BulkLoader
-from ..nn.aggregate import OwnAndMean
+from ..nn.gather import OwnAndMean
 from ..nn.layers import FirstInput
 from ..views.edges import EdgeRows
 from ..views.features import FeatureSource, Fetching
 from ..views.view import View
+from .input_layer import InPlace
 
 
 class StepBatch(NamedTuple):
@@ -94,12 +95,12 @@ class MiniBatchSource(BatchSource):
     Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
     and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
 
-    With `in_place`, own rows and means of these features are computed where they lie, in the place of input rows; see `input_layer`.
+    With `in_place`, own rows and means of features are computed where they lie, in the place of input rows; see `input_layer`.
     """
 
     def __init__(
         self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, leave_together: bool = True,
-        in_place: FeatureSource | None = None,
+        in_place: InPlace | None = None,
     ) -> None:  # fmt: skip
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
         self.slots, self._leave_together, self._in_place = loader.slots, leave_together, in_place
@@ -208,7 +209,13 @@ class MiniBatchSource(BatchSource):
         features = self._view.features
         if self._in_place is None:
             return features.ask([features.joined([one.vertices for one in window]) for window in windows])
-        return [partial(_own_and_mean, self._in_place, window) for window in windows]
+        asked: list[Callable[[], Fetching]] = []
+        for window in windows:
+            if window and self._in_place.gathers and self._in_place.gathers(window[0].blocks[0]):
+                asked += features.ask([features.joined([one.vertices for one in window])])
+            else:
+                asked.append(partial(_own_and_mean, self._in_place.features, window))
+        return asked
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)

@@ -35,8 +35,8 @@ from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
 from ..graph.times import with_times
 from ..loading.loader import BulkLoader
-from ..nn.aggregate import OwnAndMean
 from ..nn.decoders import LinkModel
+from ..nn.gather import OwnAndMean
 from ..rng import Substream
 from ..samplers import Sampler
 from ..sparse import MAX_VERTICES, frozen, row_pointers

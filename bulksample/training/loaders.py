@@ -67,14 +67,14 @@ def agree_on_input_layer(context: TrainingContext) -> None:
     if config.input_layer == "fused":
         together(comm, lambda: why_gathered(config, view, context.sampler))
     elif config.input_layer == "auto" and view.adjacency.collective:  # the first mini-batch, which decides, is sampled by all
-        view.features.in_place = all(comm.gather_control(view.features.in_place))
+        view.features.can_average = all(comm.gather_control(view.features.can_average))
 
 
 def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBatchSource:
     """Return the training steps of a loader of a view, whose first layer reads its input as `read_in_place` says."""
     config = context.config
     in_place = read_in_place(config, loader, view, context.sampler, context.module)
-    if in_place is not None and config.task != "links":  # whose targets are removed by numbers
+    if in_place is not None and in_place.gathers is None and config.task != "links":  # whose targets are removed by numbers
         loader.number_late()
     return MiniBatchSource(loader, view, context.ledger, config.fetch_together, in_place=in_place)
 

@@ -17,6 +17,7 @@ import torch
 from ..free_memory import free_memory
 
 COPIED, ROWS, WIDTH = 2**24, 2**13, 256  # floats of a copy (64 MiB), rows and width of a product
+_TURNS = 3
 REPEATS, SECONDS = 3, 0.05  # at least so often, and so long: other programs disturb a single call
 _CPUINFO = Path("/proc/cpuinfo")
 _BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86-64 and features of Arm
@@ -64,12 +65,15 @@ def describe_rates() -> dict[str, Any]:
 
     Products in bfloat16 are measured only where the processor may have them: emulated ones are many times slower.
     """
-    copy, single, known = run_copy_rate(), product_rate(), has_bf16()
+    copy, known = run_copy_rate(), has_bf16()
+    types = [torch.float32] if known is False else [torch.float32, torch.bfloat16]
+    rates = [[product_rate(dtype=dtype) for dtype in types] for _ in range(_TURNS)]  # in turn, since other programs disturb some
+    single, *halved = (max(of_type) for of_type in zip(*rates, strict=True))
     return {
         "threads": torch.get_num_threads(),
         "copy_gb_per_second": None if copy is None else round(copy, 1),
         "fp32_gflop_per_second": round(single, 1),
-        "bf16_over_fp32": None if known is False else round(product_rate(dtype=torch.bfloat16) / single, 2),
+        "bf16_over_fp32": round(halved[0] / single, 2) if halved else None,
     }
 
 

@@ -35,8 +35,8 @@ from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..graph.labels import has_label
-from ..nn.aggregate import OwnAndMean
 from ..nn.decoders import LinkModel
+from ..nn.gather import OwnAndMean
 from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model
 from ..nn.own_model import OwnModel, make_module

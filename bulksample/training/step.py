@@ -146,6 +146,8 @@ class Stepper:
             context.model.generator.manual_seed(context.step_seed(epoch, step, place))
             with self._meter.passes(batch):
                 sums, count = self._passes(batch, stop)
+                if not count:
+                    self._meter.skip_passes()
             slot_sums.end_slot(sums)
             seeds += count
         sums = slot_sums.finish(sums)

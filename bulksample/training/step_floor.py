@@ -24,8 +24,9 @@ import numpy as np
 from torch import nn
 
 from ..graph.minibatch import Block, LayerBlocks, MiniBatch
-from ..nn.aggregate import OwnAndMean, SparseRows
+from ..nn.aggregate import SparseRows
 from ..nn.decoders import LinkModel
+from ..nn.gather import OwnAndMean
 from ..nn.layers import GatLayer, GcnLayer, Input, PoolLayer, SageLayer
 from ..nn.model import Gnn, Model
 from ..nn.relational import RelationalGat, RelationalGnn, RelationalLayer

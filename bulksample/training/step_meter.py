@@ -92,6 +92,7 @@ class StepMeter:
         self._steps, self._before = 0, {"all": 0.0, "waiting": 0.0}
         self._batches = False  # steps train on mini-batches
         self._watch: ProductWatch | None = None  # of the present step, if it is watched
+        self._skipped = False  # the present pass
         self._moved: list[dict[str, float] | None] = []  # by each pass of the present step
         self._watched_epoch: int | None = None
         self._watched = {"steps": 0, "seconds": 0.0, "products": 0.0, "flops": 0, "bytes": 0.0}
@@ -107,8 +108,8 @@ class StepMeter:
         if not (due and self._watchable() and _ONE_WATCH.acquire(blocking=False)):
             yield
             return
-        self._watch, self._moved, before = ProductWatch(), [], self._spent()
         try:
+            self._watch, self._moved, before = ProductWatch(), [], self._spent()
             yield
             spent = {name: now - before[name] for name, now in self._spent().items()}
             if self._moved:
@@ -125,9 +126,15 @@ class StepMeter:
         if self._watch is None or batch.minibatch is None:
             yield
             return
+        self._skipped = False
         with self._watch:
             yield
-        self._moved.append(self._bytes(batch))
+        if not self._skipped:
+            self._moved.append(self._bytes(batch))
+
+    def skip_passes(self) -> None:
+        """Leave out the passes under way: no seed of their batch has a label, and nothing was computed."""
+        self._skipped = True
 
     def figures(self) -> dict[str, Any] | None:
         """Return the figures as a JSON object; None without mini-batches, or before the sixth step has ended.

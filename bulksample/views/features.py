@@ -29,8 +29,8 @@ from ..graph import Graph
 from ..graph.minibatch import InputHop
 from ..loading.epochs import Prefetcher
 from ..mapped import forget
-from ..nn.aggregate import OwnAndMean, SparseRows
-from ..nn.gather import RowPool, gather_own_and_mean, gather_rows
+from ..nn.aggregate import SparseRows
+from ..nn.gather import OwnAndMean, RowPool, gather_own_and_mean, gather_rows
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")
@@ -49,7 +49,7 @@ class FeatureSource(ABC):
     is_sparse: bool = False
     comm: Comm | None = None  # of the fetches, if they are collective
     blocks: TypeLayouts | None = None  # of features and learned rows by type; None if there is one type, or every rank holds them whole
-    in_place: bool = False  # rows are dense, and lie where `start_own_and_mean` can read them
+    can_average: bool = False  # rows are dense, and lie where `start_own_and_mean` can read them
 
     def __init_subclass__(cls) -> None:
         if cls.start is FeatureSource.start and cls.ask is FeatureSource.ask:
@@ -70,12 +70,12 @@ class FeatureSource(ABC):
     def start_own_and_mean(self, destinations: Ids, hop: InputHop) -> Callable[[], OwnAndMean]:
         """Start to gather the rows of destinations, and to average those of the sources of their edges, where the rows lie.
 
-        What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `in_place`.
+        What waits returns the bits of `own_and_mean` of fetched rows. Sends nothing; see `can_average`.
         """
         raise NotImplementedError
 
     def scaled(self, factors: torch.Tensor) -> FeatureSource:
-        """Return the same features with further factors of their rows: float32, shape (n,), on their device; see `in_place`."""
+        """Return the same features with further factors of their rows: float32, shape (n,), on their device; see `can_average`."""
         raise NotImplementedError
 
     def joined(self, lists: Sequence[Ids]) -> Ids:
@@ -144,7 +144,7 @@ class Features(FeatureSource):
             norms = partial(_inverse_norms, norm=norm)
             self._scale = _converted(x, norms, (x.shape[0],), np.dtype(np.float32), shared_by, "norms of features")
         self.shared = shared_by is not None
-        self.in_place = isinstance(self._x, np.ndarray) and self._x.flags.c_contiguous  # else a product copies all of them
+        self.can_average = isinstance(self._x, np.ndarray) and self._x.flags.c_contiguous  # else a product copies all of them
         self._pool, self._threads = RowPool(), threads
         self._thread = Prefetcher(1, "gather") if threads else None
 

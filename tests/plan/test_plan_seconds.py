@@ -7,7 +7,7 @@ from uniform import papers, request
 
 from bulksample.plan.measured import Measured
 from bulksample.plan.profiles import DEVICES, NETWORKS, Rate
-from bulksample.plan.seconds import Moving, coding, computing, epoch_seconds, reduced, transfer
+from bulksample.plan.seconds import Moving, coding, computing, epoch_seconds, gathering, reduced, transfer
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, SentPerRank
 
@@ -113,8 +113,12 @@ def test_gcn_has_one_product_a_layer():
 def test_measured_steps_replace_the_model():
     asked = papers()
     found = predicted(asked, CandidateGrid(8, 8, "replicated"), 4, compute_seconds=0.5, gather_seconds=0.25)
-    assert found.compute == 148 * 0.5
-    assert found.fetch == 148 * 0.25
+    assert found.compute == pytest.approx(148 * 0.5)
+    assert found.fetch == pytest.approx(148 * 0.25)
+    gathered = predicted(asked, CandidateGrid(8, 8, "replicated"), 4, compute_seconds=0.5, gather_seconds=0.25, fused=False)
+    sizes = expected_sizes(asked)  # of a run that gathered, seconds are those of the fused layer of this plan in proportion
+    assert gathered.compute == pytest.approx(148 * 0.5 * computing(asked, sizes, A100, True) / computing(asked, sizes, A100))
+    assert gathered.fetch == pytest.approx(148 * 0.25 * gathering(asked, sizes, A100, True) / gathering(asked, sizes, A100))
 
 
 def test_a_fused_input_layer_reads_what_its_rule_counts():

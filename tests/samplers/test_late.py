@@ -72,6 +72,13 @@ def test_pickles_and_copies_are_numbered():
             assert made.seed == early.seed == 3
 
 
+def test_fields_may_be_replaced():
+    ((early, late), *_) = pairs(samplers.make("sage", (4, 3)))
+    made, expected = replace(late, epoch=5), replace(early, epoch=5)
+    assert not isinstance(made, LateMiniBatch)
+    assert made.digest() == expected.digest() != early.digest()
+
+
 def test_names_of_late_minibatches_change_no_state():
     """A loader's state says nothing of numbers: it goes on from one to the other."""
     early, late = (samplers.make("sage", (4, 3)), replace(samplers.make("sage", (4, 3)), numbered=False))

@@ -17,8 +17,10 @@ from bulksample.graph.late import LateMiniBatch
 from bulksample.layer_costs import narrows, reads_in_place
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer, options_beside
-from bulksample.nn.aggregate import OwnAndMean, own_and_mean
+from bulksample.nn.aggregate import own_and_mean
+from bulksample.nn.gather import OwnAndMean
 from bulksample.nn.model import Gnn
+from bulksample.training import input_layer
 from bulksample.views import features
 
 RUN = {"fanouts": (4, 3), "hidden": 16, "batch_size": 20, "epochs": 2, "lr": 0.02, "threads": 1, "dropout": 0.5, "eval_every": 0}
@@ -68,6 +70,24 @@ def test_ranks_read_what_their_machine_or_they_hold(folder, placement, ranks):
         assert {run[2]["input_layer"] for run in runs} == {way}
         losses.append(runs[0][0])
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_auto_has_the_bits_of_gathered_rows_where_w_may_come_first(folder, monkeypatch, ranks):
+    """Of mini-batches of one vertex or two some would be multiplied first: those are gathered, whatever the first one is like."""
+    monkeypatch.setattr(input_layer, "_pays", lambda *_: True)
+    asked = {"fanouts": (1, 1), "hidden": 5, "batch_size": 2, "virtual_ranks": 4, "epochs": 2}
+    gathered = trained(folder, input_layer="gathered", **asked)
+    auto = on_threads(ranks, lambda comm: trained(folder, comm, **asked))[0]
+    assert auto[2]["input_layer"] == "fused"
+    assert auto[0] == gathered[0]
+    assert trained(folder, input_layer="fused", **asked)[0] == pytest.approx(gathered[0], rel=1e-4)
+
+
+def test_a_layer_that_narrows_agrees_within_rounding(folder):
+    gathered, fused, auto = (trained(folder, fanouts=(3,), input_layer=way) for way in ("gathered", "fused", "auto"))
+    assert fused[0] == pytest.approx(gathered[0], rel=1e-5)
+    assert auto[0] == gathered[0]
 
 
 def test_weights_and_links_have_the_same_bits():
@@ -136,7 +156,9 @@ def test_the_rule_counts_rows():
     ("options", "why"),
     [
         ({"model": "gat"}, "model gat sends transformed rows"), ({"model": "sage-pool"}, "model sage-pool"),
-        ({"input_dropout": 0.1}, "input_dropout 0.1 changes them"), ({"sampler": "ladies"}, "sampler ladies"),
+        ({"input_dropout": 0.1}, "input_dropout 0.1 changes them"),
+        ({"model": "gcn", "feature_norm": "l2"}, "rows of gcn with feature_norm l2 have two factors"),
+        ({"sampler": "ladies"}, "sampler ladies"),
         ({"sampler": "saint"}, "sampler saint"), ({"sampler": "shadow"}, "sampler shadow"),
     ],
 )  # fmt: skip

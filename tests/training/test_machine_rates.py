@@ -64,11 +64,12 @@ def test_a_system_without_flags_is_not_known(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("known", "found"), [(True, 2.1), (None, 2.1), (False, None)])
 def test_products_in_bf16_are_measured_where_there_may_be_instructions(monkeypatch, known, found):
-    rates = {torch.float32: 100.0, torch.bfloat16: 210.0}
-    monkeypatch.setattr(machine_rates, "product_rate", lambda dtype=torch.float32: rates.pop(dtype))
+    rates, asked = {torch.float32: [90.0, 100.0, 80.0], torch.bfloat16: [210.0, 30.0, 200.0]}, []
+    monkeypatch.setattr(machine_rates, "product_rate", lambda dtype: asked.append(dtype) or rates[dtype].pop(0))
     monkeypatch.setattr(machine_rates, "run_copy_rate", lambda: 12.34)
     monkeypatch.setattr(machine_rates, "has_bf16", lambda: known)
     assert machine_rates.describe_rates() == {
         "threads": torch.get_num_threads(), "copy_gb_per_second": 12.3, "fp32_gflop_per_second": 100.0, "bf16_over_fp32": found,
     }  # fmt: skip
-    assert (torch.bfloat16 in rates) == (known is False), "emulated products may take minutes"
+    assert (torch.bfloat16 in asked) == (known is not False), "emulated products may take minutes"
+    assert known is False or asked == [torch.float32, torch.bfloat16] * 3

@@ -16,8 +16,8 @@ from bulksample.graph import NODE
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.retexo.method import SingleLayerModel
 from bulksample.methods.run import make_trainer
-from bulksample.nn.aggregate import OwnAndMean
 from bulksample.nn.dropout import PassNames
+from bulksample.nn.gather import OwnAndMean
 from bulksample.nn.model import Gnn
 from bulksample.nn.relational import RelationalGnn
 from bulksample.views.full_graph import FullGraph

@@ -113,6 +113,19 @@ def test_steps_after_the_first_five_count(unmeasured):
     assert (found["floor_bytes"], found["floor_ms"]) == (1e6 + 28 * weights, pytest.approx(1 + 28e-6 * weights))
 
 
+def test_a_batch_without_labels_is_not_the_one_that_is_watched(unmeasured):
+    """Its passes compute nothing, so the next step is watched in its place."""
+    meter, _ = meter_of()
+    tried = []
+    for step in range(9):
+        with meter.step(0, step, 9), meter.passes(BATCH):
+            if meter._watch is not None:
+                tried.append(step)
+                if step == 5:
+                    meter.skip_passes()
+    assert tried == [5, 6]
+
+
 @pytest.mark.parametrize(("alone", "waiting", "computing"), [(True, 1000, 3000), (False, 2000, 2000)], ids=["one rank", "several ranks"])
 def test_between_ranks_an_all_reduce_is_waiting(unmeasured, alone, waiting, computing):
     meter, spent = meter_of(alone=alone)

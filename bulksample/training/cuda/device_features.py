@@ -21,7 +21,8 @@ from ...backends.cuda.products import NO_CACHE, Cache, aggregate, gather
 from ...distributed.matrix.relation_blocks import PartitionedRelations
 from ...graph.minibatch import InputHop
 from ...local_adjacency import LocalAdjacency
-from ...nn.aggregate import OwnAndMean, SparseRows
+from ...nn.aggregate import SparseRows
+from ...nn.gather import OwnAndMean
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource, Fetching
 from ...views.type_features import TypeFeatures, access_count
@@ -108,7 +109,7 @@ class DeviceFeatures(FeatureSource):
         self._scale = None if scale is None else cuda.put(scale)
         self.rows = CachedRows(cuda, x, access_count, free, features.shared)
         self.held = self.rows.held
-        self.in_place = self.held.whole  # rows cross the bus once if they are gathered, and once for each edge if not
+        self.can_average = self.held.whole  # rows cross the bus once if they are gathered, and once for each edge if not
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
         return self._started(partial(self._gathered, vertices))
