@@ -52,7 +52,7 @@ class RowPass(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a forward and a backward pass move beside their matrix products."""
+    """The sums and the elementwise passes of a forward and a backward pass: all that they move beside their matrix products."""
 
     sums: list[RowSum]
     passes: list[RowPass]

@@ -48,7 +48,7 @@ def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
 def test_a_last_hop_may_stay_in_vertices(fast, matrix, law, only_new):
-    """What it drew, before `relabel`: its columns are the vertices that their numbers stand for; earlier hops have their numbers."""
+    """Its columns are the vertices that their numbers stand for, those that `relabel` is given; earlier hops have their numbers."""
     seeds = mixed_seeds(matrix.shape[0])
     for fanouts in thinned(FANOUTS, 3, law + only_new):
         draws = [Stream(11).draw(law, layer=h, epoch=2) for h in range(len(fanouts))]

@@ -74,7 +74,7 @@ def test_ranks_read_what_their_machine_or_they_hold(folder, placement, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_auto_has_the_bits_of_gathered_rows_where_w_may_come_first(folder, monkeypatch, ranks):
-    """Of mini-batches of one vertex or two some would be multiplied first: those are gathered, whatever the first one is like."""
+    """Some mini-batches of one vertex or two are multiplied by W first: those are gathered, whatever the first one is like."""
     monkeypatch.setattr(input_layer, "_pays", lambda *_: True)
     asked = {"fanouts": (1, 1), "hidden": 5, "batch_size": 2, "virtual_ranks": 4, "epochs": 2}
     gathered = trained(folder, input_layer="gathered", **asked)
