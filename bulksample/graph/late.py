@@ -30,9 +30,9 @@ class LateMiniBatch(MiniBatch):
     _inner: MiniBatch
     _number: Numbering
 
-    def __new__(cls, *parts: Any, **fields: Any) -> Any:
+    def __new__(cls, *parts: Any, **columns: Any) -> Any:
         """Return a `MiniBatch` of given fields, as `dataclasses.replace` asks for."""
-        return MiniBatch(**fields) if fields else object.__new__(cls)
+        return MiniBatch(**columns) if columns else object.__new__(cls)
 
     def __init__(self, inner: MiniBatch, hop: InputHop, number: Numbering) -> None:
         kept = {field.name: getattr(inner, field.name) for field in fields(MiniBatch) if field.name not in ("rows", "layers")}

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..errors import UsageError
 from ..graph.minibatch import Block
 from ..layer_costs import narrows
 from .aggregate import SparseRows, aggregate, multiply, own_and_mean
@@ -29,7 +30,7 @@ from .gather import OwnAndMean
 from .segments import attention_pattern, segment_max, segment_softmax, weighted_sum
 
 Input = torch.Tensor | SparseRows
-FirstInput = Input | OwnAndMean  # of a first layer that is a `SageLayer`: parts that were computed where the features lie
+FirstInput = Input | OwnAndMean  # of a first layer: input rows, or what `Layer.of_parts` takes, computed where the features lie
 
 _POOL_WIDTH = 512
 
@@ -83,13 +84,25 @@ class Layer(nn.Module, ABC):
         degrees : shape (D,)
         """
 
-    def forward(self, block: Block, x: Input, degrees: torch.Tensor, biased: bool = True) -> torch.Tensor:
+    def forward(self, block: Block | None, x: FirstInput, degrees: torch.Tensor, biased: bool = True) -> torch.Tensor:
         """Apply the layer to a block; `x` and `degrees` have a row per source, and the destinations are the first sources.
 
-        Without `biased` the bias is left to who applies what follows the layer; nothing else refers to the memory of the result.
+        Without a block, `x` has own rows and means; see `of_parts`. Without `biased` the bias is left to who applies what follows the
+        layer; nothing else refers to the memory of the result.
         """
-        z = self.products(block, x, degrees)
+        if isinstance(x, OwnAndMean):
+            z = self.of_parts(x, degrees)
+        else:
+            assert block is not None
+            z = self.products(block, x, degrees)
         return epilogue(z, self.bias, reuse=True) if biased else z
+
+    def of_parts(self, parts: OwnAndMean, degrees: torch.Tensor) -> torch.Tensor:
+        """Apply the layer without its bias to the rows that were sent untransformed: own ones, and means of those of the sources.
+
+        `degrees` are those of the destinations, shape (D,). Raises `UsageError` for a layer that needs the rows of its sources.
+        """
+        raise UsageError(f"{type(self).__name__} needs the rows of its sources; got own rows and means: use input_layer gathered")
 
     def products(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Apply the layer without its bias; see `forward`."""
@@ -126,9 +139,10 @@ class SageLayer(LinearLayer):
         self.own, self.mean = xavier(width_in, width_out, generator), xavier(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
-    def products(self, block: Block | None, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
-        if isinstance(x, OwnAndMean) or block is None:
-            return self.mix(cast(OwnAndMean, x))
+    def of_parts(self, parts: OwnAndMean, degrees: torch.Tensor) -> torch.Tensor:
+        return self.mix(parts)
+
+    def products(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
         if self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges):
             return super().products(block, x, degrees)
         return self.mix(own_and_mean(block, _dense(x)))
@@ -168,10 +182,8 @@ class GcnLayer(LinearLayer):
         rows = multiply(x, self.weight) if transforms else _dense(x)
         return rows * input_factors(degrees)[:, None]
 
-    def products(self, block: Block | None, x: FirstInput, degrees: torch.Tensor) -> torch.Tensor:
-        if isinstance(x, OwnAndMean) or block is None:
-            return self.mix([_gcn_sum(*cast(OwnAndMean, x), degrees)])
-        return super().products(block, x, degrees)
+    def of_parts(self, parts: OwnAndMean, degrees: torch.Tensor) -> torch.Tensor:
+        return self.mix([_gcn_sum(*parts, degrees)])
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         (gathered,) = self.gather(block, sent, x_own, own, degrees)

@@ -65,7 +65,7 @@ def agree_on_input_layer(context: TrainingContext) -> None:
     if not context.compute.has_device:
         return
     if config.input_layer == "fused":
-        together(comm, lambda: why_gathered(config, view, context.sampler))
+        together(comm, lambda: why_gathered(config, view, context.sampler, context.module))
     elif config.input_layer == "auto" and view.adjacency.collective:  # the first mini-batch, which decides, is sampled by all
         view.features.can_average = all(comm.gather_control(view.features.can_average))
 

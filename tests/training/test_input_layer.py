@@ -238,3 +238,10 @@ def test_a_model_takes_parts_in_place_of_its_first_block():
     torch.testing.assert_close(model(minibatch.blocks[1:], parts, degrees), model(minibatch.blocks, x, degrees), rtol=0, atol=0)
     with pytest.raises(UsageError, match="a model of 2 layers needs as many blocks"):
         model(minibatch.blocks, parts, degrees)
+
+
+@pytest.mark.parametrize("name", ["gat", "sage-pool"])
+def test_a_layer_that_needs_its_sources_refuses_parts(name):
+    model = Gnn(name, [5, 4]).eval()
+    with pytest.raises(UsageError, match="Layer needs the rows of its sources; got own rows and means: use input_layer gathered"):
+        model([], OwnAndMean(torch.ones(2, 5), torch.ones(2, 5)), torch.zeros(2))
