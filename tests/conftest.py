@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job con
 
 COUNTS = json.loads(quick.KEPT.read_text())  # tests of which some cases are long, as measured
 
-pytest_plugins = ["times", "chosen"]
+pytest_plugins = ["times", "chosen", "watchdog"]
 
 CACHE = tempfile.TemporaryDirectory()
 os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))  # its cache of fonts is slow to make
