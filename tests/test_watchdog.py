@@ -8,17 +8,34 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE
 
-HANGS = {
-    "compiled": "def test_it():\n    lock = bytes(64)\n    for _ in range(2):\n        ctypes.CDLL(None).pthread_mutex_lock(lock)\n",
-    "torn down": "@pytest.fixture\ndef held():\n    yield\n    try:\n        time.sleep(600)\n    except BaseException:\n        time.sleep(600)\n\n"
-    "def test_it(held):\n    pass\n",
-}
+COMPILED = """
+def test_it():
+    lock = bytes(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(lock)
+"""
+TORN_DOWN = """
+@pytest.fixture
+def held():
+    yield
+    with suppress(BaseException):
+        time.sleep(600)
+    time.sleep(600)
+
+def test_it(held):
+    pass
+"""
+OTHERS = """
+@pytest.mark.parametrize("i", range(6))
+def test_other(i):
+    pass
+"""
 
 
-@pytest.mark.parametrize("where", HANGS)
-def test_a_hang_is_a_failure_with_a_name(tmp_path, where):
-    others = "@pytest.mark.parametrize('i', range(6))\ndef test_other(i):\n    pass\n"
-    (tmp_path / "test_hang.py").write_text("import ctypes\nimport time\nimport pytest\n\n" + HANGS[where] + "\n" + others)
+@pytest.mark.parametrize("hang", [COMPILED, TORN_DOWN], ids=["compiled", "torn down"])
+def test_a_hang_is_a_failure_with_a_name(tmp_path, hang):
+    imports = "import ctypes, time\nfrom contextlib import suppress\nimport pytest\n"
+    (tmp_path / "test_hang.py").write_text(imports + hang + OTHERS)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "BULKSAMPLE_PATIENCE": "0.005"}  # 1.5 s, 4.5 s for a test
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]

@@ -1,8 +1,8 @@
 """A plugin of pytest that ends a test which its deadline cannot end: one that hangs in compiled code, or as it is torn down.
 
-pytest-timeout raises in the main thread, which must return to Python for that, and once in a test. After `PATIENCE` more seconds this plugin
-writes where all threads stand to the standard error of the run, and ends the process. With several workers, the test then counts as
-failed, by its name, and another worker takes the tests that were left.
+pytest-timeout raises in the main thread, which must return to Python for that, and once in a test. After `PATIENCE` more seconds this
+plugin writes where all threads stand to the standard error of the run, and ends the process. With several workers, the test then
+counts as failed, by its name, and another worker takes the tests that were left.
 """
 
 import faulthandler
@@ -29,4 +29,5 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_unconfigure(config):
-    os.close(config.stash[_ERROR])
+    if _ERROR in config.stash:  # not where another plugin has refused to begin
+        os.close(config.stash[_ERROR])

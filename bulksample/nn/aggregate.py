@@ -127,10 +127,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
-        return None, None, _gradient(ctx.matrix, ctx.mean, grad[0]) if ctx.needs_input_grad[2] else None
+        return None, None, gradient(ctx.matrix, ctx.mean, grad[0]) if ctx.needs_input_grad[2] else None
 
 
-def _gradient(matrix: SparseRows, mean: bool, grad: torch.Tensor) -> torch.Tensor:
+def gradient(matrix: SparseRows, mean: bool, grad: torch.Tensor) -> torch.Tensor:
     """Return the gradient of X from that of A X, or of the means."""
     return matrix.transposed.times(grad * matrix.inverse_degrees(grad.dtype)[:, None] if mean else grad)
 
@@ -172,7 +172,7 @@ class _OwnAndMeanFunction(torch.autograd.Function):
         if not ctx.needs_input_grad[2]:
             return None, None, None
         direct, gathered = grad
-        dx = _gradient(ctx.matrix, ctx.mean, gathered)
+        dx = gradient(ctx.matrix, ctx.mean, gathered)
         dx[: len(direct)] += direct
         return None, None, dx
 

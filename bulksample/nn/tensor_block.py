@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..graph.minibatch import Block
 from ..pickled import CopiedAlong, Uncached
 from .aggregate import aggregate
+from .compiled import aggregate_compiled
 from .dropout import PassNames, epilogue
 
 
@@ -100,7 +101,8 @@ class TensorBlock(Uncached):
         if len(h) < self.num_sources:
             raise ValueError(f"aggregate needs a row for each of the {self.num_sources} sources; got {len(h)}: use block.sources(h) first")
         if h.device.type == "cpu":
-            return aggregate(self.block, h).to(h.dtype)
+            summed = aggregate_compiled(self.block, h) if torch.compiler.is_compiling() else aggregate(self.block, h)
+            return summed.to(h.dtype)
         source, destination = self.edge_index
         scale = self.weights
         if scale is None:
