@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError
+from .foreign import unknown_option
 from .options import Options
 
 if TYPE_CHECKING:
@@ -121,12 +122,10 @@ def _mapping(name: str, node: yaml.Node) -> list[tuple[str, str, yaml.Node]]:
 def _check_group(origin: str, key: str, group: str | None, known: _Known) -> None:
     """Raise `UsageError` if there is no such option, or it belongs to another group."""
     if key not in known.group:
-        raise UsageError(
-            f"{origin}: {unknown('option', key, known.groups[group] if group else [*known.group, *filter(None, known.groups)])}"
-        )
+        raise UsageError(f"{origin}: {unknown_option(key, known.groups[group] if group else [*known.group, *filter(None, known.groups)])}")
     home = known.group[key]
     if group is None and home and key not in known.own:
-        raise UsageError(f"{origin}: {unknown('option', key, known.own)} (as an option of another command, write it under {home})")
+        raise UsageError(f"{origin}: {unknown_option(key, known.own)} (as an option of another command, write it under {home})")
     if group is not None and group != home:
         raise UsageError(f"{origin}: {key} is no option of {group}; write it {f'under {home}' if home else 'at the top'}")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from ..errors import UsageError, instead_of
 from . import DEFAULT_FANOUTS, MODELS, RELATIONAL_MODELS, FeaturePlacement
 from .metrics import check_exists
-from .options import BulkSize, Fanouts, Options, SamplerOptions, Splits, Words
+from .options import BulkSize, Fanouts, Options, SamplerOptions, Splits, Warmup, Words
 
 
 class SeedOptions(Options):
@@ -137,13 +137,37 @@ class FeaturelessOptions(Options):
 
 
 class OptimizerOptions(Options):
-    """The optimizer, Adam."""
+    """The optimizer, Adam, its learning rate at each step, and the largest norm of its gradient."""
 
     group, title = "optimiser", "Optimizer"
     free: ClassVar[tuple[str, ...]] = ("epochs",)
     epochs: int = Field(10, ge=0, lt=2**20, description="Number of epochs.")
     lr: float = Field(0.003, gt=0, description="Learning rate of Adam.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of Adam.")
+    lr_schedule: Literal["constant", "linear", "cosine", "step"] = Field(
+        "constant", description="Learning rate after the warm-up: constant, falling to the end of the run along a line or a cosine, or "
+        "falling by a factor every few epochs (step).",
+    )  # fmt: skip
+    warmup: Warmup = Field("0", description="Steps over which the learning rate rises from almost 0 to --lr, or epochs such as 2epochs.")
+    lr_end_factor: float = Field(
+        0.0, ge=0, le=1, description="Share of --lr that is left at the end of the run (lr_schedule linear and cosine).",
+    )  # fmt: skip
+    lr_step_size: int = Field(5, ge=1, description="Epochs between two falls of the learning rate (lr_schedule step).")
+    lr_gamma: float = Field(0.1, gt=0, le=1, description="Factor of each fall of the learning rate (lr_schedule step).")
+    clip_norm: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Largest norm of the gradient of a step over all parameters, which is scaled down to "
+        "it; by default it is not.",
+    )  # fmt: skip
+
+    @property
+    def follows_epochs(self) -> bool:
+        """True if the learning rate of a step depends on the number of epochs."""
+        return self.lr_schedule in ("linear", "cosine")
+
+    def computed(self) -> dict[str, Any]:
+        """Return the options that decide the result; a schedule that ends with the run is named with its epochs, which are free else."""
+        decisive = super().computed()
+        return decisive | ({"lr_schedule": f"{self.lr_schedule} over {self.epochs} epochs"} if self.follows_epochs else {})
 
 
 class EvaluationOptions(Options):
@@ -234,7 +258,8 @@ class VirtualRankOptions(Options):
     free: ClassVar[tuple[str, ...]] = ("virtual_ranks",)
     virtual_ranks: int | None = Field(
         None, ge=1, le=MOST_VIRTUAL_RANKS,
-        description="Mini-batches of a step, which the ranks share; by default as many as there were ranks at the first start.",
+        description="Mini-batches of a step, which the ranks share (gradient accumulation, if there are fewer ranks); by default as "
+        "many as there were ranks at the first start.",
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from ..errors import UsageError, instead_of, is_switch, unknown
+from ..errors import UsageError, instead_of, is_switch
+from .foreign import unknown_option
 
 
 class Options(BaseModel):
@@ -54,7 +55,7 @@ class Options(BaseModel):
         """Return options as `of` does; messages name the origin of a value, which is a flag or a line of a file."""
         for key in values:
             if key not in cls.model_fields:
-                raise UsageError(unknown("option", key, cls.by_name()))
+                raise UsageError(unknown_option(key, cls.by_name()))
         values = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in values.items()}
         for key, value in values.items():
             if use := _instead(value, cls.model_fields[key].annotation, key in origins):
@@ -181,6 +182,14 @@ def _bulk_size(text: Any) -> Any:
     return text
 
 
+def _warmup(text: Any) -> Any:
+    """Read a number of steps, or of epochs as ``2epochs``; raise `UsageError` for anything else."""
+    match = None if isinstance(text, bool) else re.fullmatch(r"(\d+)\s*(epochs?)?", str(text).strip())
+    if match is None:
+        raise UsageError(f"warmup: got {text!r}; use a number of steps, or of epochs such as 2epochs")
+    return f"{int(match[1])}epochs" if match[2] and int(match[1]) else str(int(match[1]))
+
+
 def _words(words: Any) -> Any:
     """Split words joined by commas, or each of a list of such; return anything else unchanged."""
     if isinstance(words, str):
@@ -201,5 +210,6 @@ SPLITS = ("train", "val", "test")
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list), AfterValidator(drawn_fanouts)]
 SamplerOptions = Annotated[dict[str, bool | int | float | str], BeforeValidator(sampler_options)]
 BulkSize = Annotated[Literal["auto"] | int, BeforeValidator(_bulk_size)]
+Warmup = Annotated[str, BeforeValidator(_warmup)]
 Splits = Annotated[tuple[str, ...], BeforeValidator(_splits)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

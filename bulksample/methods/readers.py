@@ -32,6 +32,8 @@ class Reader(NamedTuple):
 
 _SHARED_ROWS = Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING)
 _WEIGHED_BITS = Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",))
+_ENDS = Reader("rates that fall to the end of a run: lr_schedule linear and cosine", lambda run: run.follows_epochs, ("lr_schedule",))
+_FALLS = Reader("rates that fall every few epochs: lr_schedule step", lambda run: run.lr_schedule == "step", ("lr_schedule",))
 _ROUNDED = Reader("rounded messages: bits below 16", lambda run: run.bits not in ("16", "32"), ("bits",))  # these are not rounded
 _WEIGHED_SEEDS = Reader("weights of seeds: seed_weights node, batch and tree", lambda run: run.seed_weights != "none", ("seed_weights",))
 
@@ -83,6 +85,7 @@ READERS = {
         "a partition that the method makes: partition block, or redivide_after",
         lambda run: run.partition == "block" or run.redivide_after is not None, ("partition",),
     ),
+    "lr_end_factor": _ENDS, "lr_step_size": _FALLS, "lr_gamma": _FALLS,
     "server_lr": Reader("steps of the server: server_steps above 0", lambda run: run.server_steps > 0, ("server_steps",)),
 }  # fmt: skip
 

@@ -36,6 +36,7 @@ class Progress:
     best_epoch: int = -1
     best_scores: dict[str, float] = field(default_factory=dict)
     last_loss: float | None = None
+    lr: float | None = None  # the learning rate of the newest step
     since_best: int = 0  # evaluations since the best one
     finished: bool = False  # early stopping has ended the stage
     stage: int = 0
@@ -56,6 +57,7 @@ class TrainingContext:
     virtual_ranks: int  # W, the mini-batches of a step over all ranks; see `training.step`
     place: int  # the number of this rank among those that share a step: its rank or, with `seed_locality`, `Placement.place`
     module: torch.nn.Module | None = None  # the user's, if there is one
+    lr_factor: float = 1.0  # of the present step, the share of `lr`; see `schedule`
     random_rank: int  # names this process in the seeds of a user's module: its first virtual rank, or its own outside the job
 
     def __init__(

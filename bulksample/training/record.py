@@ -117,7 +117,8 @@ class RunRecord:
         context, progress = self._context, self._context.progress
         spent = combine(context.comm.gather_control(context.ledger.take()))
         loss, seconds = progress.last_loss, self.epoch_seconds[-1]
-        line = {"epoch": epoch, "steps": progress.steps, "loss": loss, "seconds": seconds, **none_for_nan(scores), **spent}
+        line = {"epoch": epoch, "steps": progress.steps, "loss": loss, "lr": progress.lr, "seconds": seconds}
+        line |= {**none_for_nan(scores), **spent}
         for callback in self.callbacks:
             callback.epoch(line)
 
@@ -169,6 +170,7 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float, m
         "method": method.name, "model": config.model, "sampler": config.sampler, "fanouts": list(config.fanouts),
         "batch_size": config.batch_size, "ranks": comm.size, "virtual_ranks": context.virtual_ranks, "launcher": launched().launcher,
         "epochs": context.epoch, "epochs_in_this_run": epochs, "steps": progress.steps, "train_loss": progress.last_loss,
+        "lr": progress.lr,
         "test_accuracy": scores.get("test_accuracy"), "val_accuracy": scores.get("val_accuracy"),
         "metric": config.metric, "target": config.target, "evaluation": evaluation,
         **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},

@@ -41,9 +41,9 @@ def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tenso
 
     The first process column sends: each table once, with 4 bytes for each row (kind "model").
     """
-    if not context.model.shards or _grid(context).column:
+    if not context.model.shards or grid_of(context).column:
         return
-    column, shards = _grid(context).column_comm, own_shard(context)
+    column, shards = grid_of(context).column_comm, own_shard(context)
     parts = {**shards, **{f"{_IDS}{name}": torch.from_numpy(_members(context, name).copy()) for name in context.model.shards}}
     for turn in range(column.size):
         shard = {}
@@ -57,7 +57,7 @@ def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tenso
 
 def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: str) -> dict[str, torch.Tensor]:
     """Return this rank's rows of every shard, which rank 0 reads; collective. Raises `DataError` if a shard is damaged, or a row lacks."""
-    grid, model = _grid(context), context.model
+    grid, model = grid_of(context), context.model
     names = state["shard_tensors"]
     shard_rows = {name: torch.full_like(model.shards[_parameter(name, model.shards)], math.nan) for name in names}
     if grid.column == 0:
@@ -93,7 +93,7 @@ def _spread(
     context: TrainingContext, parameter: str, ids: torch.Tensor | None, rows: torch.Tensor | None, like: torch.Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
     """Send the rows of a shard from rank 0 to the ranks of its process column that hold them; return those of this rank."""
-    column = _grid(context).column_comm
+    column = grid_of(context).column_comm
     if ids is None or rows is None:
         none = np.zeros(column.size, np.int64)
         return column.alltoall_rows(np.empty(0, np.int32), none, "model"), column.alltoall_rows(like[:0].numpy(), none, "model")
@@ -108,10 +108,11 @@ def _parameter(name: str, shards: dict[str, Any]) -> str:
 
 
 def _members(context: TrainingContext, parameter: str) -> np.ndarray:
-    return _model(context).learned_blocks(parameter).members(_grid(context).row)
+    return _model(context).learned_blocks(parameter).members(grid_of(context).row)
 
 
-def _grid(context: TrainingContext) -> Any:
+def grid_of(context: TrainingContext) -> Any:
+    """Return the process grid that divides the learned rows."""
     learned = _model(context).learned
     assert learned is not None
     return learned.blocks.grid

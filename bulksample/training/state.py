@@ -54,7 +54,8 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     if it is not what `capture` returned: a tensor is missing or foreign, or has another shape.
     """
     folder = Path(state["folder"])
-    before, now = state["config"], context.config.computed()
+    now = context.config.computed()
+    before = type(context.config).of().computed() | state["config"]  # options that its version did not have had their defaults
     if state["graph"] != context.view.fingerprint:
         raise UsageError("the checkpoint does not fit this run: it is of a training on another graph, or on this one before it was changed")
     for name in sorted(before.keys() | now.keys()):
@@ -69,7 +70,7 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     if (stage := state["progress"]["stage"]) > stages:
         raise DataError(f"checkpoint {folder} is of stage {stage}; method {method.name!r} has {stages}: use another checkpoint")
     context.batches.load_state_dict(state["loader"])
-    vars(context.progress).update({key: state["progress"][key] for key in vars(context.progress)})
+    vars(context.progress).update({key: state["progress"].get(key) for key in vars(context.progress)})  # earlier versions have no `lr`
     try:
         method.load_state_dict(_below(tensors, "method."))
         if context.progress.stage:
@@ -144,7 +145,7 @@ def check_state(folder: Path, state: dict[str, Any]) -> None:
         **{key: is_whole(progress.get(key), 0, 2**63 - 1) for key in _COUNTS},
         "best_epoch": is_whole(progress.get("best_epoch"), -1, 2**63 - 1),
         **{key: _is_number(progress.get(key)) for key in ("seeds", "loss")},
-        "last_loss": progress.get("last_loss") is None or _is_number(progress["last_loss"]),
+        **{key: progress.get(key) is None or _is_number(progress[key]) for key in ("last_loss", "lr")},
         "finished": isinstance(progress.get("finished"), bool),
         "best_scores": isinstance(scores := progress.get("best_scores"), dict)
         and all(one is None or _is_number(one) for one in scores.values()),

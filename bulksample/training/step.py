@@ -26,9 +26,11 @@ from ..loading.division import own_share
 from ..nn.model import Model
 from ..nn.own_model import ModelFault, OwnModel, passes_of
 from .batches import EMPTY_BATCH, StepBatch
+from .clipping import clip_gradients
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
+from .schedule import lr_factor
 from .step_meter import StepMeter
 from .weights import gradients_of, running_statistics
 
@@ -126,6 +128,7 @@ class Stepper:
     def __init__(self, context: TrainingContext, method: Method, store: str | None, meter: StepMeter) -> None:
         self._context, self._method, self._store, self._meter = context, method, store, meter
         self._fault: ModelFault | None = None  # the failure of the user's module on this rank
+        self._norms: dict[tuple[int, int], torch.Tensor] = {}  # on a device, of the gradients of the steps whose sums the host may not know
 
     def step(self, batches: Iterator[StepBatch], epoch: int, step: int, stop: bool) -> torch.Tensor:
         """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks.
@@ -156,10 +159,37 @@ class Stepper:
         if not on_device(sums) and not torch.isfinite(sums[1]):
             self.explain(float(sums[1]), epoch, step)
         with context.ledger.phase("step"):
+            self._set_rate(step)
             if seeds > 0 or sums[0] > 0:
+                sums = self._clip(sums, epoch, step)
                 context.optimizer.step()
         with context.ledger.phase("reduce"):
             return self._method.end_step(context, sums)
+
+    def _set_rate(self, step: int) -> None:
+        """Give the optimizer the learning rate of a step."""
+        context, config, progress = self._context, self._context.config, self._context.progress
+        rounds = self._method.stages()[progress.stage]
+        context.lr_factor = lr_factor(config, progress.rounds, step, context.batches.steps, rounds)
+        progress.lr = config.lr * context.lr_factor
+        context.optimizer.set_lr(progress.lr)
+
+    def _clip(self, sums: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+        """Clip the gradients of a step, if the run does; return its sums, with a loss of NaN if the gradient is not finite on a device.
+
+        The host raises at once for gradients on the host, and else when it reads the sums.
+        """
+        if (most := self._context.config.clip_norm) is None:
+            return sums
+        norm = clip_gradients(self._context, most)
+        if not on_device(sums):
+            if not torch.isfinite(norm):
+                self._explain_norm(float(norm), epoch, step)
+            return sums
+        self._norms[epoch, step] = torch.where(torch.isfinite(sums[1]), norm, 0.0)  # else the loss is what is reported
+        while len(self._norms) > 2 * STEPS:
+            del self._norms[next(iter(self._norms))]
+        return torch.cat([sums[:1], torch.where(torch.isfinite(norm), sums[1:2], float("nan")), sums[2:]])
 
     def _passes(self, batch: StepBatch, stop: bool) -> tuple[torch.Tensor, float]:
         """Pass forward and backward; return the sums of this rank and its seeds. NaN tells all ranks that the user's module failed here."""
@@ -191,5 +221,14 @@ class Stepper:
         lines = [f"rank {rank}: {one}" for rank, one in enumerate(faults) if one]
         if lines:
             raise UsageError(fault if faults == [fault] * len(faults) else "; ".join(lines)) from self._fault
-        damaged = "" if self._store is None else f"; if the data may be damaged: bulksample data verify {self._store}"
-        raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")
+        if (norm := self._norms.get((epoch, step))) is not None and not torch.isfinite(norm):
+            self._explain_norm(float(norm), epoch, step)
+        raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{self._check_data()}")
+
+    def _explain_norm(self, norm: float, epoch: int, step: int) -> NoReturn:
+        """Raise `UsageError` for a gradient that is not finite, which cannot be clipped."""
+        fits = f"use a lower lr, feature_norm l2, or precision fp32 or tf32{self._check_data()}"
+        raise UsageError(f"the norm of the gradient is {norm} in epoch {epoch}, step {step}, and clip_norm scales finite ones; {fits}")
+
+    def _check_data(self) -> str:
+        return "" if self._store is None else f"; if the data may be damaged: bulksample data verify {self._store}"

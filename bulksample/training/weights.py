@@ -104,4 +104,9 @@ class Adam(torch.optim.Adam):
             group["fused"] = all(parameter.device.type in self.fused_on for parameter in group["params"]) or None
         return self._step(closure)
 
+    def set_lr(self, lr: float) -> None:
+        """Take this learning rate in the next step."""
+        for group in self.param_groups:
+            group["lr"] = lr
+
     add_param_group, zero_grad, state_dict, load_state_dict = (inspect.unwrap(getattr(torch.optim.Adam, name)) for name in _PLAIN)

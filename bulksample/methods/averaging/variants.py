@@ -37,6 +37,7 @@ from ...loading.loader import BulkLoader
 from ...loading.position import check_version
 from ...nn.model import Model
 from ...training.batches import StepBatch
+from ...training.clipping import clip_gradients
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
 from ...training.weights import Adam, moments_at
@@ -93,6 +94,9 @@ class LLCG(PSGDPA):
             loss, count = self.loss(context, batch)
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]
+                self._adam.set_lr((self.config.server_lr or self.config.lr) * context.lr_factor)
+                if self.config.clip_norm is not None:
+                    clip_gradients(context, self.config.clip_norm)
                 self._adam.step()
             view.stream_sync.after_use(minibatch)
         self._adam.zero_grad()
