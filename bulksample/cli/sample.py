@@ -56,7 +56,8 @@ def sample(
     placement = Placement.of(config, "partitioned" if is_parts(directory) else "replicated")
     alike = {
         **drawn.settings, "batch_size": config.batch_size, "bulk_size": config.bulk_size, "seeds": config.seeds,
-        "minibatches": config.minibatches, "epoch": config.epoch, "drop_last": config.drop_last, "seed": config.seed, **vars(placement),
+        "minibatches": config.minibatches, "epoch": config.epoch, "drop_last": config.drop_last,
+        "steps_per_epoch": config.steps_per_epoch, "seed": config.seed, **vars(placement),
         **{name: getattr(config, name) for name in TimeOptions.model_fields},
     }  # fmt: skip
     with world(config.timeout) as comm:
@@ -70,6 +71,7 @@ def sample(
         ledger = Ledger(comm, opened.sampling)
         loader = opened.loader(
             batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, ranks=comm.size, bulk_size=config.bulk_size,
+            steps_per_epoch=config.steps_per_epoch,
             memory_budget=config.memory_budget, prefetch=False,  # the seconds waited are then those of sampling
         )  # fmt: skip
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is a collective call

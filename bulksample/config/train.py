@@ -12,14 +12,16 @@ from pydantic import Field, model_validator
 
 from ..errors import UsageError
 from . import DEFAULT_FANOUTS, groups
+from .epochs import EpochLengthOptions, check_locality
 from .metrics import check_suits, is_ranking
 from .options import Options, fanout_list
 
 
 class TrainOptions(
-    groups.SeedOptions, groups.ModelOptions, groups.SamplingOptions, groups.LocalityOptions, groups.DataOptions, groups.TimeOptions,
-    groups.FeaturelessOptions, groups.OptimizerOptions, groups.EvaluationOptions, groups.DistributionOptions, groups.VirtualRankOptions,
-    groups.TrafficOptions, groups.RunningOptions, groups.ThreadOptions, groups.MemoryOptions, groups.ComputingOptions, groups.OutputOptions,
+    groups.SeedOptions, groups.ModelOptions, groups.SamplingOptions, groups.LocalityOptions, EpochLengthOptions, groups.DataOptions,
+    groups.TimeOptions, groups.FeaturelessOptions, groups.OptimizerOptions, groups.EvaluationOptions, groups.DistributionOptions,
+    groups.VirtualRankOptions, groups.TrafficOptions, groups.RunningOptions, groups.ThreadOptions, groups.MemoryOptions,
+    groups.ComputingOptions, groups.OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 
@@ -60,6 +62,7 @@ class TrainOptions(
             check_suits(self.metric, self.target or "links")
         if self.metric and self.task == "nodes" and is_ranking(self.metric):
             raise ValueError(f"the metric {self.metric!r} does not suit the task 'nodes'; use accuracy, f1 or rocauc")
+        check_locality(self.seed_locality, self.steps_per_epoch)
         if self.task == "links" and self.seed_locality:
             raise ValueError(f"link prediction draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
         if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
@@ -73,19 +76,19 @@ class EpochOptions(Options):
     group, title = "epoch", "Epoch"
     epoch: int = Field(0, ge=0, description="Number of the epoch; the draws depend on it.")
     minibatches: int | None = Field(None, ge=1, description="Number of mini-batches, from the first; by default all of the epoch.")
-    drop_last: bool = Field(False, description="Leave out a last mini-batch that is not full.")
     digest: bool = Field(True, description="Compute the SHA-256 of the mini-batches (not timed).")
 
 
 class SampleConfig(
-    groups.SeedOptions, groups.SamplingOptions, groups.LocalityOptions, groups.TimeOptions, EpochOptions, groups.DistributionOptions,
-    groups.RunningOptions,
+    groups.SeedOptions, groups.SamplingOptions, groups.LocalityOptions, EpochLengthOptions, groups.TimeOptions, EpochOptions,
+    groups.DistributionOptions, groups.RunningOptions,
 ):  # fmt: skip
     """One epoch of sampling: the options of training that affect sampling, and those of the epoch."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Raise `ValueError` for an option that nothing in the epoch reads."""
+        check_locality(self.seed_locality, self.steps_per_epoch)
         if self.memory_budget is not None and self.bulk_size != "auto":
             raise ValueError(
                 f"memory_budget is for bulk_size auto; got memory_budget {self.memory_budget} with bulk_size {self.bulk_size}: "

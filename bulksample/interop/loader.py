@@ -73,6 +73,9 @@ class Loader(Positioned, Uncached, CopiedAlong):
         Put the seeds in a new order in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than `batch_size` seeds.
+    steps_per_epoch : int, optional
+        Yield exactly so many mini-batches in an epoch, on every rank, whatever the number of seeds: the seeds go on where the epoch before
+        ended, one pass over them after another, each in an order of its own. A state then fits the number of ranks that saved it.
     seed_locality : int, optional
         G: draw mini-batch number t G + g from group g of G equal groups of seeds, in the order of the block rows of a `RankGraph`, or of
         ids; of several types, of their places in even block rows, ``partition="block"``. A rank takes the mini-batches of the groups whose
@@ -125,15 +128,16 @@ class Loader(Positioned, Uncached, CopiedAlong):
         sampler: str | Sampler | HGSampler = "sage", fanouts: Fanouts | None = None, *,
         batch_size: int = 1024, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None,
         time: TimeRule | None = None, disjoint: bool | None = None, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
-        seed_locality: int | None = None, rank: int = 0, ranks: int = 1, backend: str = "auto", threads: int | None = None,
-        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, prefetch: bool = True, fetch_together: int = 1,
-        edge_ids: bool = False, profile: Profile | None = None, as_dicts: bool = False, out: Literal["torch", "numpy"] | None = None,
+        steps_per_epoch: int | None = None, seed_locality: int | None = None, rank: int = 0, ranks: int = 1, backend: str = "auto",
+        threads: int | None = None, bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, prefetch: bool = True,
+        fetch_together: int = 1, edge_ids: bool = False, profile: Profile | None = None, as_dicts: bool = False,
+        out: Literal["torch", "numpy"] | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         self.graph = whole = graph if isinstance(graph, Graph | RankGraph) else load(graph)
         self._profile = profile
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
-        bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
+        bulk |= {"memory_budget": memory_budget, "prefetch": prefetch, "steps_per_epoch": steps_per_epoch}
 
         def make_request() -> Request:
             check_switches(edge_ids=edge_ids, as_dicts=as_dicts)

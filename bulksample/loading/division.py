@@ -28,6 +28,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -115,6 +116,53 @@ class SeedGroups(Rebuilt):
     def identity(self) -> str | None:
         """G and a hash of the groups: loaders with equal ones group the same seeds. None if seeds keep the order of their list."""
         return None if self.order is None else f"{self.count} groups {hashlib.sha256(self.order.astype('<i8').tobytes()).hexdigest()}"
+
+
+class Order(NamedTuple):
+    """The order of the examples of one epoch: the places of each mini-batch, and the examples at some places."""
+
+    span: Callable[[int], range]  # of the mini-batch with a number
+    at: Callable[[np.ndarray], np.ndarray]  # from places to positions in the list of examples
+
+    def __call__(self, places: np.ndarray) -> np.ndarray:
+        return self.at(places)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Epochs of a fixed number of mini-batches, whose examples go on where the epoch before ended, pass after pass over all examples.
+
+        mini-batch i of epoch e:   mini-batch number (e n + i) mod M of pass floor((e n + i) / M)
+
+    with n mini-batches in an epoch (`each`) and M in a pass (`whole`). Pass q has the order that epoch q has without a fixed number. So in
+    any M mini-batches that follow each other from the start of a pass, each example comes once.
+    """
+
+    each: int
+    whole: int
+
+    def order(self, epoch: int, size: int, of_pass: Callable[[int], Order]) -> Order:
+        """Return the order of an epoch, given that of each pass over `size` examples; its places count on over the passes of the epoch."""
+        first, orders = epoch * self.each // self.whole, dict[int, Order]()
+
+        def taken(number: int) -> Order:
+            if number not in orders:
+                orders[number] = of_pass(number)
+            return orders[number]
+
+        def span(minibatch: int) -> range:
+            number, place = divmod(epoch * self.each + minibatch, self.whole)
+            inside, before = taken(number).span(place), (number - first) * size
+            return range(before + inside.start, before + inside.stop)
+
+        def at(places: np.ndarray) -> np.ndarray:
+            out, passes = np.empty(len(places), np.int64), places // size
+            for number in np.unique(passes).tolist():
+                of_this = passes == number
+                out[of_this] = taken(first + number)(places[of_this] - number * size)
+            return out
+
+        return Order(span, at)
 
 
 def minibatches_in_words(count: int) -> str:

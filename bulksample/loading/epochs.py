@@ -25,10 +25,9 @@ from ..pickled import CopiedAlong, Uncached
 from ..rng import Stream
 from ..sparse import row_pointers
 from .bulk_sizes import growing
-from .division import EpochShare, SeedGroups
+from .division import EpochShare, Passes, SeedGroups
+from .division import Order as Order
 from .position import Position, Positioned
-
-Order = Callable[[np.ndarray], np.ndarray]  # from places in an epoch to positions in the list of examples
 
 B = TypeVar("B")  # what a loader yields
 T = TypeVar("T")
@@ -58,6 +57,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     _shuffle: bool
     _groups: SeedGroups
     _whole: EpochShare  # the share of an epoch that begins at its first mini-batch
+    _passes: Passes | None = None  # if an epoch has a fixed number of mini-batches
 
     @abstractmethod
     def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[Any]:
@@ -74,7 +74,8 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     def _identity(self) -> dict[str, Any]:
         """The arguments on which the mini-batches depend, as far as a state names them."""
         named = {"batch_size": self.batch_size, "random_seed": int(self._stream.seed)}
-        return named | {"shuffle": self._shuffle, "minibatches": self._whole.minibatches}
+        fixed = {} if self._passes is None else {"steps_per_epoch": self._whole.steps}
+        return named | {"shuffle": self._shuffle, **fixed, "minibatches": self._whole.minibatches}
 
     def _kept(self) -> dict[str, Any]:
         return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
@@ -146,7 +147,14 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
 
     def _order(self, epoch: int) -> Order:
         """Return the order of an epoch; it takes no time or memory that grows with the number of examples."""
-        return self._groups.shuffled(self._stream, epoch) if self._shuffle else self._groups.in_order
+        if self._passes is not None:
+            return self._passes.order(epoch, len(self._groups.places), self._order_of_pass)
+        return self._order_of_pass(epoch)
+
+    def _order_of_pass(self, number: int) -> Order:
+        """Return the order of the examples in a pass over all of them."""
+        at = self._groups.shuffled(self._stream, number) if self._shuffle else self._groups.in_order
+        return Order(lambda minibatch: self._groups.span(minibatch, self.batch_size), at)
 
     def _sample_steps(self, steps: list[Step], epoch: int, order: Order) -> list[Any]:
         """Sample the mini-batches of a bulk: one for each step, None where this rank has none."""
@@ -156,7 +164,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
 
     def _examples_of(self, steps: list[Step], order: Order) -> list[np.ndarray]:
         """Return the positions of the examples of each mini-batch of a bulk, in the list of all examples."""
-        spans = [self._groups.span(step.id, self.batch_size) for step in steps if step.id is not None]
+        spans = [order.span(step.id) for step in steps if step.id is not None]
         examples = order(np.concatenate([np.empty(0, np.int64), *(np.arange(span.start, span.stop) for span in spans)]))
         return [examples[first:last] for first, last in pairwise(row_pointers([len(span) for span in spans]))]
 

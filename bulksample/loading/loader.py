@@ -20,8 +20,8 @@ from ..graph.selection import Selection, seed_ids
 from ..rng import Stream
 from ..samplers import AnySampler, NodeWise
 from .bulk_sizes import COPIES, check_bulk_size, fitting
-from .division import EpochShare, SeedGroups, minibatches_in_words
-from .epochs import Epochs, Order, Step
+from .division import EpochShare, Order, Passes, SeedGroups, minibatches_in_words
+from .epochs import Epochs, Step
 
 
 class BulkLoader(Epochs[MiniBatch | None]):
@@ -44,6 +44,9 @@ class BulkLoader(Epochs[MiniBatch | None]):
         Permute the seeds anew in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than b seeds.
+    steps_per_epoch : int, optional
+        Make exactly so many steps in an epoch, whatever the number of seeds: the seeds go on where the epoch before ended, one pass over
+        them after another, each in an order of its own; see `division.Passes`.
     rank, ranks : int
         At step t this loader yields mini-batch ``t * ranks + rank``, or None if the epoch has no such mini-batch: all ranks make the same
         number of steps.
@@ -75,9 +78,9 @@ class BulkLoader(Epochs[MiniBatch | None]):
 
     def __init__(
         self, adjacency: Adjacency, sampler: AnySampler, seeds: Any, *, batch_size: int, bulk_size: int | Literal["auto"] = "auto",
-        seed: int = 0, shuffle: bool = True, drop_last: bool = False, rank: int = 0, ranks: int = 1, virtual_ranks: int | None = None,
-        even: bool = False, groups: SeedGroups | None = None, memory_budget: int | None = None, prefetch: bool = True,
-        transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list, seed_types: tuple[str, ...] = (),
+        seed: int = 0, shuffle: bool = True, drop_last: bool = False, steps_per_epoch: int | None = None, rank: int = 0, ranks: int = 1,
+        virtual_ranks: int | None = None, even: bool = False, groups: SeedGroups | None = None, memory_budget: int | None = None,
+        prefetch: bool = True, transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list, seed_types: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         if not isinstance(adjacency, Adjacency):
             raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph, backends.make())")
@@ -95,6 +98,10 @@ class BulkLoader(Epochs[MiniBatch | None]):
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size, memory_budget)
         check_switches(shuffle=shuffle, drop_last=drop_last, prefetch=prefetch, even=even)
+        if steps_per_epoch is not None and not is_whole(steps_per_epoch):
+            raise UsageError(f"steps_per_epoch must be a positive whole number; got {steps_per_epoch!r}")
+        if steps_per_epoch is not None and groups is not None:
+            raise UsageError(f"steps_per_epoch goes on in the order of all seeds; got seed_locality {groups.count}: leave one out")
         if groups is not None and sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
@@ -110,6 +117,9 @@ class BulkLoader(Epochs[MiniBatch | None]):
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._groups = SeedGroups.whole(len(self._seeds)) if groups is None else groups
         count, virtual = self._groups.minibatches(batch_size, drop_last), virtual_ranks or ranks
+        if steps_per_epoch is not None and count:
+            self._passes = passes = Passes(int(steps_per_epoch) * virtual, count)
+            count = passes.each
         self._whole = EpochShare(count, rank, ranks, even, drop_last, virtual=virtual, groups=self._groups.count)
         self._probed = bulk_size == "auto"
         self._like = self._probe() if self._probed else None

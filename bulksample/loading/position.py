@@ -27,6 +27,7 @@ _REMEDIES = {
     "times": "other times of seeds; use those of the run that saved it",
     "graph": "another graph; use that of the run that saved it",
 }  # for what a state names by a hash
+_OPTIONAL = ("graph", "seed_locality", "steps_per_epoch")  # what a state may lack
 VERSION = 2  # of states; those of version 1, which name no version, come from epochs that were shuffled in another order
 
 
@@ -196,9 +197,9 @@ class Position(CopiedAlong):
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
-        if missing := [key for key in ("epoch", "step", *identity) if key not in state and key not in ("graph", "seed_locality")]:
+        if missing := [key for key in ("epoch", "step", *identity) if key not in state and key not in _OPTIONAL]:
             raise UsageError(f"the loader's state must be what state_dict returned; got a dict without {', '.join(missing)}")
-        for key in dict.fromkeys(("seed_locality", *identity)):  # a state may have groups where this loader has none
+        for key in dict.fromkeys(("seed_locality", "steps_per_epoch", *identity)):  # a state may have these where this loader has none
             value = identity.get(key)
             if state.get(key) != value and (key != "graph" or key in state):
                 if key in _REMEDIES:

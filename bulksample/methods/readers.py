@@ -32,6 +32,10 @@ class Reader(NamedTuple):
 
 _SHARED_ROWS = Reader("rows that ranks share: all methods but those with trainers", lambda run: run.method not in AVERAGING)
 _WEIGHED_BITS = Reader("bits that weigh noise against time: uniform and adaptive", lambda run: run.bits in _CHOSEN_BITS, ("bits",))
+_MINIBATCHES = Reader(
+    "mini-batches: all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
+    lambda run: run.method not in WHOLE_GRAPH and not run.full_graph, ("method", "full_graph"),
+)  # fmt: skip
 _ENDS = Reader("rates that fall to the end of a run: lr_schedule linear and cosine", lambda run: run.follows_epochs, ("lr_schedule",))
 _FALLS = Reader("rates that fall every few epochs: lr_schedule step", lambda run: run.lr_schedule == "step", ("lr_schedule",))
 _ROUNDED = Reader("rounded messages: bits below 16", lambda run: run.bits not in ("16", "32"), ("bits",))  # these are not rounded
@@ -56,10 +60,8 @@ READERS = {
         "bulks of a size to choose: bulk_size auto",
         lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
     ),
-    "input_layer": Reader(
-        "mini-batches: all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
-        lambda run: run.method not in WHOLE_GRAPH and not run.full_graph, ("method", "full_graph"),
-    ),
+    "input_layer": _MINIBATCHES,
+    "drop_last": _MINIBATCHES, "steps_per_epoch": _MINIBATCHES,
     "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
     "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),
     "eval_memory": Reader(

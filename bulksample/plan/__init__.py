@@ -2,8 +2,8 @@
 
 Letters: n vertices, m edges, d = m / n; L hops of fanouts s_l, counted from the seeds; b seeds in a mini-batch, M mini-batches in an
 epoch, k in a bulk of one rank; p ranks, c replication, q = p / c block rows; f features, each of w bytes in memory and v bytes in a
-message; theta parameters of the model; T = ceil(M / p) steps an epoch; a = 1 - 1 / q, the share of rows on another rank of the process
-column.
+message; theta parameters of the model; T = ceil(M / p) steps an epoch, with `--drop-last` floor(M / p), or those of `--steps-per-epoch`;
+a = 1 - 1 / q, the share of rows on another rank of the process column.
 
 Every figure is an expectation over graphs whose edges are drawn at random, d in each row, in one direction. Skewed degrees make
 mini-batches smaller: they hold 0.60 of the predicted vertices in a block model that imitates ogbn-products, and 0.14 in an R-MAT graph

@@ -147,7 +147,9 @@ def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: flo
     on_host = host_bytes(request, sizes, grid, k)
     if request.host_memory and on_host > request.host_memory:
         largest, k, on_host = 0, 1, host_bytes(request, sizes, grid, 1)
-    words = sum(published_words(grid.ranks, grid.replication, [request.minibatches * hop.rows for hop in sizes.hops], request.degree))
+    words = sum(
+        published_words(grid.ranks, grid.replication, [request.trained(grid.ranks) * hop.rows for hop in sizes.hops], request.degree)
+    )
     return GridPrediction(
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
         epoch_seconds(request, sizes, grid, k, measured), words,

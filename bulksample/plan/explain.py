@@ -72,7 +72,7 @@ def _memory(plan: Plan, row: GridPrediction) -> str:
     grid, memory = row.grid, row.memory
     places = {"replicated": "A and H on every device", "partitioned": f"A and H in {grid.rows} block rows"}
     where = places.get(grid.graph, f"A on every device, H in {grid.rows} block rows (--features partitioned)")
-    steps = -(-plan.request.minibatches // grid.ranks)
+    steps = plan.request.steps(grid.ranks)
     evaluation = f", or {gigabytes(memory.evaluation)} for {plan.request.evaluation} evaluation" if memory.evaluation else ""
     return (
         f"p = {grid.ranks}: c = {grid.replication}, k = {row.bulk_size}; {where}. A device holds {gigabytes(memory.graph)} of A, "
@@ -129,7 +129,7 @@ def _remarks(plan: Plan) -> list[str]:
     sizes, degree = plan.sizes, plan.request.degree
     entries = max(hop.rows for hop in sizes.hops) * degree
     return [
-        f"An epoch has {plan.request.minibatches:,} mini-batches, the model {plan.request.parameters:,} parameters. "
+        f"A pass over the seeds has {plan.request.minibatches:,} mini-batches, the model {plan.request.parameters:,} parameters. "
         f"A mini-batch holds {sizes.edges:,.0f} edges and {sizes.inputs:,.0f} vertices, {gigabytes(sizes.nbytes)}; "
         f"a rank keeps {COPIES} times that for each of its k mini-batches. "
         + ("These sizes were measured." if plan.measured.edges else "These sizes assume a random graph; --measured corrects them."),

@@ -86,7 +86,7 @@ def _some_of_each(request: PlanRequest, adjacency: LocalAdjacency, seeds: np.nda
     law, stream = make(request.sampler, request.fanouts, frontier=request.frontier), Stream(0)
     sampler = law.prepared(adjacency, seeds, request.batch_size, stream) if hasattr(law, "prepared") else law
     order = groups.shuffled(stream, 0)
-    total = groups.minibatches(request.batch_size, drop_last=False)
+    total = groups.minibatches(request.batch_size, request.drop_last)
     turns = -(-total // groups.count)
     taken = min(turns, max(1, _SAMPLED // groups.count))
     for turn in (np.arange(taken) * turns // taken).tolist():

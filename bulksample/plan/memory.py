@@ -59,7 +59,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
 
 def largest_bulk(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: float) -> int:
     """Return the largest k, of at most an epoch, that fits a budget; 0 if none fits."""
-    steps = -(-request.minibatches // grid.ranks)
+    steps = request.steps(grid.ranks)
     return bisect_right(range(1, steps + 1), budget, key=lambda k: rank_memory(request, sizes, grid, k).total)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ..config import FeaturePlacement
+from ..config.epochs import EpochLengthOptions, check_locality
 from ..config.groups import (
     ComputingOptions,
     DistributionOptions,
@@ -88,6 +89,8 @@ class PlannedTraining(Options):
     fanouts: tuple[int, ...] = _of_train(SamplingOptions, "fanouts")
     frontier: Literal["all", "new"] = _of_train(SamplingOptions, "frontier")
     batch_size: int = _of_train(SamplingOptions, "batch_size")
+    drop_last: bool = _of_train(EpochLengthOptions, "drop_last")
+    steps_per_epoch: int | None = _of_train(EpochLengthOptions, "steps_per_epoch")
     seed_locality: int | None = _of_train(LocalityOptions, "seed_locality")
     model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
     hidden: int = _of_train(ModelOptions, "hidden")
@@ -145,6 +148,12 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
                 raise ValueError(f"a replicated graph is on every rank; use c = {p} for p = {p}")
             for c in self.replication or ():
                 check_replication(c, p)
+        check_locality(self.seed_locality, self.steps_per_epoch)
+        if idle := [p for p in self.ranks if not self.steps(p)]:
+            raise ValueError(
+                f"drop_last leaves no step: {self.minibatches} full mini-batches of {self.batch_size} seeds, for {idle[0]} ranks; use a "
+                "lower batch_size, or leave drop_last out"
+            )
         make(self.sampler, self.fanouts, frontier=self.frontier)  # refuses fanouts that it cannot draw
         self.machine(), self.connection()
         return self
@@ -156,9 +165,18 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
 
     @property
     def minibatches(self) -> int:
-        """M, the mini-batches of an epoch over all ranks."""
+        """M, the mini-batches of a pass over all seeds, without a last one that `drop_last` leaves out."""
         each, more = divmod(self.seeds or self.vertices, self.seed_locality or 1)
-        return more * -(-(each + 1) // self.batch_size) + ((self.seed_locality or 1) - more) * -(-each // self.batch_size)
+        larger, smaller = (size // self.batch_size if self.drop_last else -(-size // self.batch_size) for size in (each + 1, each))
+        return more * larger + ((self.seed_locality or 1) - more) * smaller
+
+    def steps(self, ranks: int) -> int:
+        """T, the steps of an epoch on p ranks; with `drop_last` each rank has a mini-batch in every step."""
+        return self.steps_per_epoch or (self.minibatches // ranks if self.drop_last else -(-self.minibatches // ranks))
+
+    def trained(self, ranks: int) -> int:
+        """Return the mini-batches of an epoch over all p ranks."""
+        return self.steps(ranks) * ranks if self.steps_per_epoch or self.drop_last else self.minibatches
 
     @property
     def evaluation(self) -> str:

@@ -97,7 +97,7 @@ class EpochSeconds:
 def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int, measured: Measured) -> EpochSeconds:
     """Predict the seconds of an epoch with bulks of k mini-batches a rank; k is at most the steps of an epoch."""
     device = measured.device
-    steps = -(-request.minibatches // grid.ranks)
+    steps = request.steps(grid.ranks)
     order: Order = grid.order if request.exchange == "owner" else "rows"
     sampled = transfer(request, sampling(request, sizes, grid, k), grid, order) * (1 / k)
     fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)

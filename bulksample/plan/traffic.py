@@ -91,7 +91,7 @@ class EpochBytes(Figures):
 
 def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> EpochBytes:
     """Predict the bytes that all ranks send in an epoch with bulks of k mini-batches a rank."""
-    minibatches, steps = request.minibatches, -(-request.minibatches // grid.ranks)
+    minibatches, steps = request.trained(grid.ranks), request.steps(grid.ranks)
     bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid, k)
     calls = grid.ranks * -(-steps // k)
     words = 8 * (grid.rows - 1) * bulk.column_words + 8 * (grid.replication - 1) * bulk.row_words
@@ -107,7 +107,7 @@ def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
 
 def epoch_collectives(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> dict[str, float]:
     """Predict the collectives of a rank in an epoch by kind, lengths as "control", without others and those of the epoch's end."""
-    steps = -(-request.minibatches // grid.ranks)
+    steps = request.steps(grid.ranks)
     bulk, bulks = sampling(request, sizes, grid, k), -(-steps // k)
     column, row = grid.rows > 1, grid.replication > 1
     words = column * bulk.column_words + row * bulk.row_words
@@ -168,7 +168,7 @@ def bytes_between_machines(request: PlanRequest, sizes: Sizes, grid: CandidateGr
     group = feature_group(request, grid)
     away = 0.0 if grid.placed == "machine" else 1 - inside_shares(grid.ranks, grid.ranks // group, per_node, grid.order)[0]
     gradients = epoch_bytes(request, sizes, grid, k).gradients * (1 - inside_shares(grid.ranks, 1, per_node, "columns")[0])
-    return request.minibatches * ((bulk.column * column + bulk.row * row) / k + fetch.column * away) + gradients
+    return request.trained(grid.ranks) * ((bulk.column * column + bulk.row * row) / k + fetch.column * away) + gradients
 
 
 def inside_shares(ranks: int, replication: int, per_node: int, order: Order) -> tuple[float, float]:

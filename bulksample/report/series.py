@@ -40,7 +40,9 @@ _PLANNED = {  # all that `plan` predicts of a run
     "input_layer": "auto",
 }  # fmt: skip
 # options of `train` that `plan` takes as well
-_SHARED = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
+_SHARED = (
+    "sampler", "fanouts", "frontier", "batch_size", "drop_last", "steps_per_epoch", "model", "hidden", "exchange", "feature_codec",
+)  # fmt: skip
 SENT = ("topology", "features", "gradients")  # kinds of bytes that `plan` counts as `train` does
 
 
@@ -254,7 +256,7 @@ def _family(label: str, members: list[Series], device: str, network: str) -> Fam
     if strange := [key for key, value in _PLANNED.items() if config.get(key, value) != value]:
         return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
     data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "classes", "seeds")}
-    shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED}}
+    shared = {"feature_width": report["data"]["features"], **{key: config[key] for key in _SHARED if key in config}}
     ranks = tuple(one.first["ranks"] for one in members)
     try:
         request = PlanRequest.of(**data, **shared, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..config.epochs import EpochLengthOptions
+from ..config.train import TrainOptions
 from ..distributed.comm.agree import together
 from ..errors import UsageError
-from ..loading.division import SeedGroups
+from ..loading.division import SeedGroups, minibatches_in_words
 from ..loading.loader import BulkLoader
 from ..loading.position import VERSION, check_version
 from ..samplers import Sampler
@@ -27,16 +29,22 @@ _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the 
 def shared_loader(context: TrainingContext) -> BulkLoader:
     """Return this rank's loader of the shared sequence of mini-batches: of W virtual ranks, number v takes v, v + W, v + 2 W, ...
 
-    With `seed_locality` G, mini-batches come from G groups of seeds in part order, and a rank takes those whose rows it holds; see
-    `position`. Bulks have the same sizes on all ranks, the smallest that any rank chose: a bulk may be a collective call, and is one
-    request for the features that other ranks hold.
+    With `drop_last`, every step has W mini-batches of b seeds. With `seed_locality` G, mini-batches come from G groups of seeds in part
+    order, and a rank takes those whose rows it holds; see `division`. Bulks have the same sizes on all ranks, the smallest that any rank
+    chose: a bulk may be a collective call, and is one request for the features that other ranks hold. Raises `UsageError` on every rank if
+    `drop_last` leaves no step.
     """
     config, comm, view = context.config, context.comm, context.view
     groups = SeedGroups(config.seed_locality, view.part_order(view.seeds)) if config.seed_locality else None
     loader = private_loader(
         context, view, context.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size, rank=context.place, ranks=comm.size,
-        virtual_ranks=context.virtual_ranks, groups=groups, prefetch=context.threads.sample > 0,
+        virtual_ranks=context.virtual_ranks, groups=groups, prefetch=context.threads.sample > 0, **epoch_options(config),
+        even=config.drop_last,
     )  # fmt: skip
+    if config.drop_last and not loader.steps:  # on every rank
+        b, count, w = config.batch_size, loader.examples, minibatches_in_words(context.virtual_ranks)
+        fits = "use a lower batch_size, or leave drop_last out"
+        raise UsageError(f"drop_last leaves no step: {count} examples fill {count // b} of {b}, and a step has {w}; {fits}")
     sizes, grow = zip(*comm.gather_control([loader.bulk_size, loader.grows]), strict=True)
     loader.bulk_size, loader.grows = min(sizes), all(grow)
     return loader
@@ -45,7 +53,13 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
 def part_loader(context: TrainingContext, part: int, batch_size: int, joined_in: int = 0) -> BulkLoader:
     """Return a loader of the part that this rank sees; a trainer that joins in a later round draws other numbers than its predecessors."""
     options = {"batch_size": batch_size, "bulk_size": context.config.bulk_size, "prefetch": context.threads.sample > 0}
+    options |= epoch_options(context.config)
     return private_loader(context, context.view, context.sampler, PART_SEED * part + _ROUND_SEED * joined_in, **options)
+
+
+def epoch_options(config: TrainOptions) -> dict[str, Any]:
+    """Return the options of a loader that say what mini-batches an epoch has."""
+    return {name: getattr(config, name) for name in EpochLengthOptions.model_fields}
 
 
 def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int = 0, **options: Any) -> BulkLoader:
@@ -84,14 +98,28 @@ def examples(task: str, view: View) -> int:
     return len(links_of(view).edges if task == "links" else view.seeds)
 
 
-def equal_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
-    """Return the number of steps of an epoch, max over r of ceil(n_r / b), and the batch size of each rank, given its number n_r of seeds.
+def equal_steps(seeds: list[int], config: TrainOptions) -> tuple[int, list[int]]:
+    """Return the number of steps of an epoch, and the batch size of each rank, given its number n_r of seeds.
 
-    A rank that needs all these steps keeps the batch size b; a rank with fewer seeds takes smaller mini-batches.
+    A pass over all seeds takes T = max over r of ceil(n_r / b) steps, and with `drop_last` floor(n_r / b). A rank that needs all of them
+    keeps the batch size b; a rank with fewer seeds takes smaller mini-batches, of ceil(n_r / T), and with `drop_last` leaves out its own
+    last one unless it is full. An epoch has T steps, or `steps_per_epoch`. Raises `UsageError` if `drop_last` leaves no step.
     """
-    needed = [-(-count // batch_size) for count in seeds]
+    b = config.batch_size
+    needed = [count // b if config.drop_last else -(-count // b) for count in seeds]
     steps = max(needed)
-    return steps, [batch_size if own_steps == steps else max(1, -(-count // steps)) for own_steps, count in zip(needed, seeds, strict=True)]
+    if not steps and any(seeds):
+        raise UsageError(
+            f"drop_last leaves no step: no rank has {b} examples, a mini-batch; use a lower batch_size, or leave drop_last out"
+        )
+    sizes = [b if own_steps == steps else max(1, -(-count // steps)) for own_steps, count in zip(needed, seeds, strict=True)]
+    return (config.steps_per_epoch or steps) if steps else 0, sizes
+
+
+def steps_alone(config: TrainOptions, count: int) -> int:
+    """Return the steps of an epoch of a rank with so many examples that makes its steps alone."""
+    one_pass = count // config.batch_size if config.drop_last else -(-count // config.batch_size)
+    return config.steps_per_epoch or one_pass if one_pass else 0
 
 
 class IsolatedBatches(BatchSource):

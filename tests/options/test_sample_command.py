@@ -54,6 +54,16 @@ def test_batch_size_and_drop_last_decide_the_minibatches(drawn):
     assert {len(seeds.vertices) for seeds in calls.seeds[0]} == {7}
 
 
+def test_steps_per_epoch_counts_the_minibatches(drawn):
+    """Nine mini-batches are a pass over all seeds: of 20, the last two are of a third pass, and epoch 1 goes on in it."""
+    result, calls = drawn(*ONE_HOP, "--batch-size", 7, "--steps-per-epoch", 20)
+    assert result["minibatches"] == 20
+    assert [len(seeds.vertices) for seeds in calls.seeds[0]] == [*[*[7] * 8, 4] * 2, 7, 7]
+    later = drawn(*ONE_HOP, "--batch-size", 7, "--steps-per-epoch", 20, "--epoch", 1)[1].seeds[0]
+    third = np.concatenate([seeds.vertices for seeds in [*calls.seeds[0][18:], *later[:7]]])
+    assert sorted(third.tolist()) == list(range(60))
+
+
 def test_minibatches_counts_from_the_first(drawn):
     result, calls = drawn(*ONE_HOP, "--batch-size", 7, "--minibatches", 3)
     assert result["minibatches"] == 3

@@ -16,6 +16,21 @@ def test_seed_names_the_order_and_the_draws_of_the_epoch():
     assert set(edges_of(zero.blocks[0], zero.vertices)) != set(edges_of(one.blocks[0], one.vertices))
 
 
+def test_drop_last_leaves_out_what_is_not_full():
+    seeds = int(graph().masks["train"].sum())
+    b = next(size for size in range(5, seeds) if seeds % size)
+    made = trainer(graph(), batch_size=b, drop_last=True)
+    assert [len(one.seeds) for one in minibatches(made)] == [b] * (seeds // b)
+
+
+def test_steps_per_epoch_go_on_in_the_order_of_the_seeds():
+    """Six mini-batches are two passes of those of an ordinary run, whose epochs are a pass each."""
+    seeds = int(graph().masks["train"].sum())
+    plain, made = trainer(graph(), batch_size=-(-seeds // 4)), trainer(graph(), batch_size=-(-seeds // 4), steps_per_epoch=6)
+    in_passes = [one.seeds.tolist() for _ in range(3) for one in minibatches(plain)]
+    assert [one.seeds.tolist() for _ in range(2) for one in minibatches(made)] == in_passes
+
+
 def test_sampler_full_takes_every_neighbor():
     listed = neighbors(graph())
     for minibatch in minibatches(trainer(graph(), sampler="full", fanouts=(1, 1))):

@@ -48,7 +48,7 @@ class Lockstep(Participant):
         config, view = self._config, context.view
         counts = self._comm.gather_control(0 if self.part is None else examples(config.task, view))
         counts = counts if self._comm.size == 1 else counts[1:]
-        steps, sizes = equal_steps(counts, config.batch_size)
+        steps, sizes = equal_steps(counts, config)
         self._interval = float(steps if config.interval == "epoch" else int(config.interval))
         self._next = max(1, round(self._interval))
         source = None if self.part is None else steps_of(context, part_loader(context, self.part, sizes[self.part]), view)

@@ -37,6 +37,7 @@ from ...distributed.comm.primitives import SentCount
 from ...errors import DataError, PeerLost, UsageError
 from ...training.batches import BatchSource, WholeGraphSource
 from ...training.context import TrainingContext
+from ...training.loaders import steps_alone
 from ...version import __version__
 from ..config import TrainConfig
 from .frames import Frame, Kind, listen
@@ -137,7 +138,7 @@ class TrainerServer(Participant):
         if config.average_by == "vertices":
             return float(len(vertices))
         if config.average_by == "steps":
-            return float(max(1, -(-self._count_examples(vertices) // config.batch_size)) if config.interval == "epoch" else config.interval)
+            return float(max(1, steps_alone(config, self._count_examples(vertices))) if config.interval == "epoch" else config.interval)
         return 1.0
 
     def _send_members(self, parts: list[int]) -> None:

@@ -170,7 +170,7 @@ class Grappa(PartMethod):
         """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
         config, local = self.config, self.local
         counts = np.bincount(self.visible_parts(self._turn).part[self.parts.seeds], minlength=self.comm.size)
-        steps, sizes = equal_steps(counts.tolist(), config.batch_size)
+        steps, sizes = equal_steps(counts.tolist(), config)
         if config.full_graph:
             self._pass = local.full_pass(config.form == "strong")
             self._batches.train_on(None, 1)

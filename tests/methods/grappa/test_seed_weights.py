@@ -5,6 +5,7 @@ import pytest
 from communities import community_graph, dense_adjacency
 
 from bulksample.graph import EDGE, NODE
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import fresh_chunks, seen_chunks
 from bulksample.methods.grappa.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 from bulksample.training.loaders import equal_steps
@@ -112,7 +113,7 @@ def test_fresh_chunks_are_even_independent_and_named_by_vertex_and_turn():
 @pytest.mark.parametrize("seeds", [[10, 10], [1, 57, 0, 20], [0, 0, 0], [999, 1000, 1001]])
 @pytest.mark.parametrize("b", [1, 7, 1000])
 def test_all_ranks_make_as_many_steps_and_no_seed_is_left_out(seeds, b):
-    steps, sizes = equal_steps(seeds, b)
+    steps, sizes = equal_steps(seeds, TrainConfig.of(batch_size=b))
     assert steps == max(-(-n // b) for n in seeds)
     assert all(0 < size <= b for size in sizes)
     assert all(-(-n // size) <= steps for n, size in zip(seeds, sizes, strict=True))
