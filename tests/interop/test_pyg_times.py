@@ -13,7 +13,9 @@ from torch_geometric.sampler import NegativeSampling
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import DataError, UsageError
-from bulksample.interop.pyg import LinkNeighborLoader, NeighborLoader
+from bulksample.graph import NODE
+from bulksample.interop.pyg import BulkSampler, LinkNeighborLoader, NeighborLoader
+from bulksample.interop.pyg.seed_sampler import starts_of
 
 WRITES = ("author", "writes", "paper")
 
@@ -32,6 +34,55 @@ def test_all_neighbors_are_those_of_a_search_in_time(times):
             for key, wanted in edges.items():
                 own = batch[key[2]].batch[batch[key].edge_index[1]] == tree
                 assert sorted(batch[key].e_id[own].tolist()) == sorted(wanted)
+
+
+def drawn_times(data, out):
+    """The times of the edges of a `HeteroSamplerOutput`, or of their sources, with the tree of each; edges without a time are left out."""
+    found = []
+    for key, edges in out.edge.items():
+        sources, trees = out.node[key[0]][out.row[key]], out.batch[key[0]][out.row[key]]
+        store, places = (data[key], edges) if "time" in data[key] else (data[key[0]], sources)
+        found += zip(trees.tolist(), store.time[places].tolist(), strict=True) if "time" in store else []
+    return found
+
+
+@pytest.mark.parametrize("times", ["vertices", "edges"])
+def test_windows_of_seeds_of_several_types_begin_at_their_starts(times):
+    """Every draw lies in the window of its tree, and a window from the start of time has all neighbors of a search."""
+    data, ends, starts = typed_data(times=times), {"paper": [15, 12], "author": [9]}, {"paper": [8, 13 - 9], "author": None}
+    sampler, least = BulkSampler(data, [-1, -1], time_attr="time"), -(2**63)
+    seeds = {"paper": np.array([3, 9]), "author": np.array([4])}
+
+    def stamps(of):
+        return {name: None if values is None else np.array(values) for name, values in of.items()}
+
+    (out,) = sampler.sample_seeds([seeds], [0], 0, [stamps(ends)], [stamps(starts)])
+    bounds = [(8, 15), (4, 12), (least, 9)]
+    found = drawn_times(data, out)
+    assert {tree for tree, _ in found} == {0, 1, 2}
+    assert all(bounds[tree][0] <= time <= bounds[tree][1] for tree, time in found)
+    _, edges = reached(data, [("author", 4)], 2, 9)
+    for key, wanted in edges.items():
+        assert sorted(out.edge[key][out.batch[key[2]][out.col[key]] == 2].tolist()) == sorted(wanted)
+
+
+def test_a_time_window_is_the_start_so_much_before_each_seed():
+    data = make_data()
+    data.time = torch.from_numpy(np.random.default_rng(3).integers(0, 50, 300))
+    seeds, epoch = {NODE: np.arange(40)}, 3
+    ends = data.time[:40].numpy()
+    (one,) = BulkSampler(data, [4, 3], time_attr="time", time_window=20).sample_seeds([seeds], [5], epoch, [{NODE: ends}])
+    (other,) = BulkSampler(data, [4, 3], time_attr="time").sample_seeds([seeds], [5], epoch, [{NODE: ends}], [{NODE: ends - 20}])
+    (whole,) = BulkSampler(data, [4, 3], time_attr="time").sample_seeds([seeds], [5], epoch, [{NODE: ends}])
+    assert torch.equal(one.edge, other.edge)
+    assert not torch.equal(one.edge, whole.edge)
+    assert starts_of("input_start", ends - 20, ends).tolist() == (ends - 20).tolist()
+    with pytest.raises(UsageError, match="input_start: entry 0 is 5, and its time is 3; give no start later than its time"):
+        starts_of("input_start", [5], np.array([3]))
+    with pytest.raises(UsageError, match="time_window was given without times of the graph; give time_attr too"):
+        BulkSampler(data, [4], time_window=3)
+    with pytest.raises(UsageError, match="got a window, and starts of the seeds besides"):
+        BulkSampler(data, [4], time_attr="time", time_window=3).sample_seeds([seeds], [0], 0, [{NODE: ends}], [{NODE: ends}])
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "last"])

@@ -99,7 +99,10 @@ def sampler_for(
     if user_sampler is not None:
         if not isinstance(user_sampler, BulkSampler):
             raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(user_sampler).__name__}")
-        pairs = {"comm": (comm, user_sampler.comm), "grid": (grid, user_sampler.grid), "seed": (options["seed"], user_sampler.stream.seed)}
+        pairs = {
+            "comm": (comm, user_sampler.comm), "grid": (grid, user_sampler.grid), "seed": (options["seed"], user_sampler.stream.seed),
+            "time_window": (options.get("time_window"), user_sampler.time_window),
+        }  # fmt: skip
         if several := [name for name, (wanted, of_sampler) in pairs.items() if wanted is not None and wanted != of_sampler]:
             raise UsageError(f"{', '.join(several)}: the neighbor_sampler has its own; give them to it, and leave them out here")
         return user_sampler

@@ -49,6 +49,8 @@ class BulkSampler(SeedSampler):
         is the bound in all hops. Subgraphs are then disjoint.
     temporal_strategy : {"uniform", "last"}
         ``last`` takes the newest neighbors.
+    time_window : int, optional
+        The length of the window of a seed, in units of time: nothing older than so much before its time is drawn, in any hop.
     replace, disjoint, subgraph_type
         See torch_geometric. Subgraphs in time are not induced.
     stride : int
@@ -81,7 +83,7 @@ class BulkSampler(SeedSampler):
     def __init__(
         self, data: Any, num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors, *, sampler: str = "sage",
         replace: bool = False, weight_attr: str | None = None, time_attr: str | None = None,
-        temporal_strategy: Literal["uniform", "last"] = "uniform", disjoint: bool = False,
+        temporal_strategy: Literal["uniform", "last"] = "uniform", time_window: int | None = None, disjoint: bool = False,
         subgraph_type: SubgraphType | str = "directional", stride: int = STRIDE, seed: int | None = None, backend: str = "auto",
         comm: Comm | None = None, grid: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
@@ -97,7 +99,9 @@ class BulkSampler(SeedSampler):
         if grid is not None and comm is None:
             raise UsageError("got a grid without ranks; use comm=bulksample.distributed.comm.world.world()")
         self._hold(data, seed, backend, comm, weight_attr, time_attr)
-        rule = None if time_attr is None else TimeRule(strategy=temporal_strategy)
+        if time_window is not None and time_attr is None:
+            raise UsageError("time_window was given without times of the graph; give time_attr too")
+        rule = None if time_attr is None else TimeRule(strategy=temporal_strategy, window=time_window)
         self.subgraph_type, self.disjoint, self.grid, self._stride = SubgraphType(subgraph_type), disjoint or rule is not None, grid, stride
         if self.subgraph_type == SubgraphType.induced and rule is not None:
             raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")

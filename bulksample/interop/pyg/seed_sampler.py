@@ -106,6 +106,12 @@ class SeedSampler(BaseSampler):
         return getattr(self.sampler, "time", None) is not None
 
     @property
+    def time_window(self) -> int | None:
+        """The length of the window of every seed, if it has one."""
+        rule = getattr(self.sampler, "time", None)
+        return None if rule is None else rule.window
+
+    @property
     def by(self) -> Literal["vertices", "edges"] | None:
         """Which times count: those of vertices, those of edges, or none."""
         return kind_of_times(self.graph, "auto") if self.timed else None
@@ -199,19 +205,26 @@ class SeedSampler(BaseSampler):
                 out.batch = {name: number[trees] for name, trees in out.batch.items()} if typed else number[out.batch]
         return outputs
 
-    def sample_seeds(self, lists: Sequence[Seeds], ids: Sequence[int], epoch: int, times: Sequence[Times] = ()) -> list[Any]:
-        """Sample mini-batches from seeds by type, and their times; `metadata` of each holds the weights of its edges, if it has some."""
+    def sample_seeds(
+        self, lists: Sequence[Seeds], ids: Sequence[int], epoch: int, times: Sequence[Times] = (), starts: Sequence[Times] = ()
+    ) -> list[Any]:
+        """Sample mini-batches from seeds by type; `metadata` of each holds the weights of its edges, if it has some.
+
+        `times` and `starts` have one int64 for each seed, in the order of `lists`: the end of its window, and the beginning, see
+        `starts_of`. A type whose starts are None has windows without a beginning; without `starts` the time rule has the last word.
+        """
         sizes = [sum(len(nodes) for nodes in seeds.values()) for seeds in lists]
         parts = [self.graph.offsets[self.graph.place(name)] + nodes for seeds in lists for name, nodes in seeds.items()]
         vertices = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int32)
         stamps: list[Any] = [stamp for of_batch in times for stamp in of_batch.values()]
         when = np.concatenate([np.empty(0, np.int64), *stamps]) if self.timed else None
+        begins = _beginnings(lists, starts) if self.timed and starts else None
         names, pointers = np.array(ids, np.int64), row_pointers(sizes)
         trees = self.disjoint and isinstance(self.sampler, EdgeSampler) and all(sizes)  # each as a mini-batch of its own
         spans = np.arange(len(vertices) + 1) if trees else pointers
         if trees:
             names = (np.repeat(names * self._stride - pointers[:-1], sizes) + spans[:-1]) % MAX_MINIBATCHES
-        seeds = Selection(names, spans, vertices, self.graph.n, None, None, when)
+        seeds = Selection(names, spans, vertices, self.graph.n, None, None, when, begins)
         sampled = self.sampler.sample_bulk(self.adjacency, seeds, self.stream, epoch)
         outs = [arranged(self.graph, one, self._hops) for one in sampled]
         if trees:
@@ -229,3 +242,22 @@ class SeedSampler(BaseSampler):
                 **{name: next(iter(part.values()), None) if isinstance(part, dict) else part for name, part in vars(out).items()}
             )
         return made.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else made
+
+
+def starts_of(what: str, starts: Any, ends: np.ndarray) -> np.ndarray:
+    """Return the beginnings of windows that end at `ends`: int64, shape (m,). `what` names the argument in messages.
+
+    Raises `UsageError` if they are no times, there is not one for each end, or a window begins after its end.
+    """
+    begins = given_times(what, starts, len(ends))
+    if len(late := np.flatnonzero(begins > ends)):
+        at = late[0]
+        raise UsageError(f"{what}: entry {at} is {begins[at]}, and its time is {ends[at]}; give no start later than its time")
+    return begins
+
+
+def _beginnings(lists: Sequence[Seeds], starts: Sequence[Times]) -> np.ndarray:
+    """Return the beginning of the window of every seed, the least int64 where it has none."""
+    every = [(len(nodes), of_batch.get(name)) for seeds, of_batch in zip(lists, starts, strict=True) for name, nodes in seeds.items()]
+    parts = [np.full(count, np.iinfo(np.int64).min) if begins is None else begins for count, begins in every]
+    return np.concatenate([np.empty(0, np.int64), *parts])
