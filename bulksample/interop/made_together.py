@@ -1,22 +1,18 @@
-"""Constructors of what several ranks make together: what one rank refuses, all of them refuse, and all were given the same options.
-
-Ranks that divide the examples of a drop-in loader by hand are told that they draw the same random numbers.
-"""
+"""Constructors of what several ranks make together: what one rank refuses, all of them refuse, and all were given the same options."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, Protocol, cast
 
 from ..distributed.comm.agree import made_alike
 from ..distributed.comm.base import Comm
-from ..distributed.comm.launchers import launched, rank_of_torch
 from ..distributed.matrix.grid import duplicates
 from ..errors import UsageError
+from .default_seed import seed_of_rank_0
 
 P = ParamSpec("P")
 _MAKING: ContextVar[bool] = ContextVar("bulksample_making", default=False)  # of this thread: an outer constructor compares
@@ -45,7 +41,9 @@ class OwnComm:
 
 
 def made_together(init: Callable[P, None]) -> Callable[P, None]:
-    """Decorate ``__init__`` of a `Shared` class, which sends nothing. With the argument `comm`, a call is collective, in one exchange.
+    """Decorate ``__init__`` of a `Shared` class, which sends nothing. With the argument `comm`, a call is collective, in two exchanges.
+
+    The first tells all ranks the seed that rank 0 takes if none is given, the second compares.
 
     The ranks of a `neighbor_sampler` count instead of `comm`. Constructors of base classes and parts are compared with the outer one. All
     ranks raise `UsageError`, `DataError` or `BackendUnavailable` if the constructor fails on one, or they were given different options.
@@ -69,7 +67,8 @@ def made_together(init: Callable[P, None]) -> Callable[P, None]:
             if comm is None:
                 init(*arguments, **options)
             else:
-                made_alike(comm, compared)
+                with seed_of_rank_0(comm):
+                    made_alike(comm, compared)
         finally:
             _MAKING.reset(mark)
         instance.connect()
@@ -82,22 +81,3 @@ def _ranks(comm: Any = None, neighbor_sampler: Any = None, **others: Any) -> Com
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
     ranks: Comm | None = comm if neighbor_sampler is None else getattr(neighbor_sampler, "comm", comm)
     return ranks
-
-
-@cache
-def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
-
-
-def warn_of_equal_draws(loader: str) -> None:
-    """Warn once if this process is one of several ranks, whose loaders have no `comm` and the same default seed."""
-    rank, ranks = rank_of_torch()
-    if ranks == 1:
-        launch = launched()
-        rank, ranks = launch.rank or 0, launch.ranks
-    if ranks > 1:
-        _warn_once(
-            f"{loader}: rank {rank} of {ranks} got neither comm nor seed, so all ranks draw with seed 0: a vertex gets the same neighbors "
-            "on each of them in the same step. Use comm=bulksample.init() to share mini-batches, or for ids divided by hand another seed "
-            "on each rank, such as seed=rank"
-        )

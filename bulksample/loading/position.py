@@ -204,7 +204,8 @@ class Position(CopiedAlong):
             if state.get(key) != value and (key != "graph" or key in state):
                 if key in _REMEDIES:
                     raise UsageError(f"the loader's state does not fit: it was saved with {_REMEDIES[key]}, or start a new one")
-                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {value!r} now")
+                remedy = f"; use seed={state.get(key)!r}" if key == "random_seed" else ""
+                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {value!r} now{remedy}")
         defaults = {"epoch": -1, "step": -1, "first": 0, "ranks": self._whole.together}
         epoch, step, first, ranks = (state.get(key, default) for key, default in defaults.items())
         if not all(type(number) is int for number in (epoch, step, first, ranks)) or min(epoch, step, first, ranks - 1) < 0:

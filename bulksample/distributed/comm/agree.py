@@ -72,11 +72,14 @@ def _compare(everyone: list[list[dict[str, Any]]], remedy: str) -> None:
             raise UsageError(f"the ranks do not agree on the command: rank {rank} runs another one than rank 0; {remedy}")
 
 
-def begin_together(comm: Comm, coming: tuple[int, int, int]) -> None:
-    """Raise `UsageError` on every rank if ranks begin at different positions (epoch, step, mini-batch: `Position.coming`); collective."""
+def begin_together(comm: Comm, coming: tuple[int, int, int], seed: int) -> None:
+    """Raise `UsageError` on every rank if ranks begin at different positions or with different seeds; collective.
+
+    `coming` is (epoch, step, mini-batch), see `Position.coming`. Ranks whose seed is that of a state may have loaded different ones.
+    """
     names = ("the epoch that they begin", "the step at which they begin", "the mini-batches of the epoch that are used")
     remedy = "load the same state on every rank, and begin and end every epoch on all of them"
-    agree(comm, dict(zip(names, coming, strict=True)), remedy=remedy)
+    agree(comm, {**dict(zip(names, coming, strict=True)), "the seed": seed}, remedy=remedy)
 
 
 def checked_on_rank_0(comm: Comm, call: Callable[[], T]) -> T | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, cast
 
 from ... import backends
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
 from ...graph.seed_list import SeedList
 from ...loading.loader import BulkLoader
 from ...loading.position import Positioned
 from ...local_adjacency import LocalAdjacency
 from ...pickled import Uncached
 from .. import require
+from ..default_seed import seed_or_default
 from ..edge_graph import EdgeSampler
-from ..made_together import OwnComm, made_together, warn_of_equal_draws
+from ..equal_draws import warn_of_equal_draws
+from ..made_together import OwnComm, made_together
 from .blocks import INSTALL, Blocks, is_plain, read_graph, typed_sampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 
@@ -42,7 +45,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
     batch_size, shuffle, drop_last
         See DGL.
     seed, bulk_size, memory_budget : see `bulksample.loading.loader.BulkLoader`
-        The seed is 0 unless given.
+        By default the seed is that of torch, 0 if nobody has set it; a loader without a seed takes that of a state.
     comm : Comm, optional
         Rank r of p takes mini-batches r, r + p, ... A rank without a mini-batch in the last step ends one step earlier. All ranks make the
         loader together, with equal options, and begin epochs together: both are collective, and all ranks raise if they differ.
@@ -76,7 +79,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
         self._comm, self._seeded = comm, seed is not None
-        seed = 0 if seed is None else seed
+        seed = seed_or_default(seed)
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         options: dict[str, Any] = {
             "batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank,
@@ -93,7 +96,8 @@ class DataLoader(OwnComm, Positioned, Uncached):
                 raise UsageError("fanouts are dicts by edge type, but the graph has one type; use numbers")
             sampler: Any = EdgeSampler(relations.relations[0], graph_sampler.sampler)
             adjacency = LocalAdjacency(sampler.edges.matrix, backends.make(backend), entries=True)
-            self._loader = BulkLoader(adjacency, sampler, distinct_vertices(indices, adjacency.n), **options)
+            self._make = partial(BulkLoader, adjacency, sampler, distinct_vertices(indices, adjacency.n), **options)
+            self._loader = self._make()
             return
         if not isinstance(indices, Mapping):
             raise UsageError(
@@ -102,9 +106,9 @@ class DataLoader(OwnComm, Positioned, Uncached):
         counts = {name: relations.type(name).count for name in indices}
         lists = {name: distinct_vertices(vertices, counts[name], f"indices of type {name!r}") for name, vertices in indices.items()}
         law = typed_sampler(graph, graph_sampler)
-        self._loader = BulkLoader(
-            LocalAdjacency(relations, backends.make(backend), by_type=True), law, SeedList.of(relations, lists), **options
-        )
+        adjacency = LocalAdjacency(relations, backends.make(backend), by_type=True)
+        self._make = partial(BulkLoader, adjacency, law, SeedList.of(relations, lists), **options)
+        self._loader = self._make()
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
@@ -119,11 +123,25 @@ class DataLoader(OwnComm, Positioned, Uncached):
     def _position(self) -> BulkLoader:
         return self._loader
 
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of all draws: the one that was given, that of a state, or the default."""
+        return int(self._settings["seed"])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned; see `Positioned`. A loader without a seed takes that of the state."""
+        seed: Any = state.get("random_seed") if isinstance(state, dict) else None
+        loader = self._loader
+        if not self._seeded and is_whole(seed, 0, 2**64 - 1) and seed != self.seed:
+            loader = self._make(seed=seed)
+        loader.load_state_dict(state, onward=True)
+        self._loader, self._settings = loader, {**self._settings, "seed": loader.state_dict()["random_seed"]}
+
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         if self._comm is not None:
-            begin_together(self._comm, self._loader.coming)
+            begin_together(self._comm, self._loader.coming, self.seed)
         elif not self._seeded:
-            warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}")
+            warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}", self.seed)
         place = self.graph.device if self._device is None else self._device
         for minibatch in self._loader:
             if minibatch is not None:

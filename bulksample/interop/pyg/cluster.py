@@ -23,6 +23,7 @@ from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError
 from ...rng import Stream
 from ...sparse import CSR
+from ..default_seed import seed_or_default
 from ..edge_graph import EdgeGraph
 from ..made_together import made_together
 from .bulk_drop_in import hashed
@@ -84,7 +85,7 @@ class ClusterLoader(DropInLoader, TheirLoader):
     bulk_size, memory_budget, comm
         See `DropInLoader`.
     seed : int, optional
-        The order of every epoch is a function of it; 0 unless given.
+        The order of every epoch is a function of it; by default torch's, see `default_seed`.
     options
         Of `torch.utils.data.DataLoader`: `batch_size` (parts of a batch), `shuffle`, `drop_last`, `num_workers` (threads), …
 
@@ -102,7 +103,7 @@ class ClusterLoader(DropInLoader, TheirLoader):
         if not isinstance(cluster_data, TheirData):
             kind = type(cluster_data).__name__
             raise UsageError(f"ClusterLoader takes a graph in parts; got a {kind}: use ClusterLoader(ClusterData(data, num_parts=...))")
-        self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
+        self.set_up_epochs(Stream(seed_or_default(seed)), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(cluster_data, **options)
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[torch.Tensor]:

@@ -13,19 +13,20 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
-from ...errors import UsageError
+from ...errors import UsageError, is_whole
 from ...loading.bulk_sizes import AUTO_LIMIT, COPIES, check_bulk_size, fitting
 from ...loading.division import EpochShare, SeedGroups
 from ...loading.epochs import Epochs, Order, Prefetcher, Step
 from ...rng import Stream
-from ..made_together import OwnComm, warn_of_equal_draws
+from ..equal_draws import warn_of_equal_draws
+from ..made_together import OwnComm
 from .sampler import BulkSampler
 from .user_order import distributed_sampler, given_steps, has_length, place_of, steps_of_rank
 
@@ -62,6 +63,7 @@ class DropInLoader(OwnComm, Epochs[Any]):
     num_workers: int
     prefetch_factor: int | None
     dataset: Sequence[Any]
+    _of_seed: tuple[str, ...] = ("_identity",)  # what was computed from the seed, and is kept
     _sampler: BulkSampler | None = None  # its options and its graph are compared with those of the loader
 
     def set_up_epochs(
@@ -111,10 +113,15 @@ class DropInLoader(OwnComm, Epochs[Any]):
         super().connect()
 
     @property
+    def seed(self) -> int:
+        """The seed of the order and of all draws: the one that was given, or the default; see `default_seed`."""
+        return int(self._stream.seed)
+
+    @property
     def _settings(self) -> dict[str, Any]:
         """The options on which mini-batches and steps depend, by the names that a user gives them."""
         order = {"shuffle": self._shuffle, "sampler of yours": not self._own_order, "drop_last": self.drop_last}
-        return {"loader": type(self).__name__, "batch_size": self.batch_size, "seed": int(self._stream.seed), **order}
+        return {"loader": type(self).__name__, "batch_size": self.batch_size, "seed": self.seed, **order}
 
     @abstractmethod
     def _finished(self, sampled: Any) -> Any:
@@ -148,9 +155,9 @@ class DropInLoader(OwnComm, Epochs[Any]):
 
     def _batches_of_epoch(self) -> Generator[Any, None, None]:
         if self._comm is not None:
-            begin_together(self._comm, self._position.coming)
+            begin_together(self._comm, self._position.coming, self.seed)
         elif not self._seeded and self._place is None:
-            warn_of_equal_draws(type(self).__name__)
+            warn_of_equal_draws(type(self).__name__, self.seed)
         yield from super()._batches_of_epoch()
 
     def _steps(self, epoch: int) -> Iterator[Step]:
@@ -218,11 +225,31 @@ class DropInLoader(OwnComm, Epochs[Any]):
         `num_workers`, `bulk_size`, `backend` and the number of ranks may differ. An order that your own `sampler` or `batch_sampler`
         gives is run through again; the next iteration raises `UsageError` if it has changed. The state of one rank of a
         `DistributedSampler` fits all of them. After the last mini-batch of an epoch, the next epoch begins. With a `comm`, the next
-        iteration raises on all ranks if they have not all loaded the same position; nothing is sent before. Raises `UsageError` if the
-        state belongs to other data, input nodes, options or another seed, or is damaged.
+        iteration raises on all ranks if they have not all loaded the same position; nothing is sent before. A loader to which no seed was
+        given takes that of the state. Raises `UsageError` if the state belongs to other data, input nodes, options or another seed, or is
+        damaged.
         """
-        super().load_state_dict(state, onward)
+        before, seed = self.seed, cast(Any, state.get("random_seed") if isinstance(state, dict) else None)
+        if not self._seeded and is_whole(seed, 0, 2**64 - 1):
+            self._take_seed(int(seed))
+        try:
+            super().load_state_dict(state, onward)
+        except UsageError:
+            self._take_seed(before)
+            raise
         self._digest, self._digest_of = str(state.get("order", "")), state.get("order_of")
+
+    def _take_seed(self, seed: int) -> None:
+        if seed == self.seed:
+            return
+        self._stream = Stream(seed)
+        for name in self._of_seed:
+            vars(self).pop(name, None)
+        if self._sampler is not None:
+            self._sampler = self._sampler.with_seed(seed)
+            for name in ("node_sampler", "link_sampler"):  # of torch_geometric
+                if name in vars(self):
+                    setattr(self, name, self._sampler)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

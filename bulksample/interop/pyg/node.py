@@ -100,7 +100,7 @@ transform_sampler_output, filter_per_worker
     bulk_size, memory_budget, comm
         See `BulkDropIn`.
     seed : int, optional
-        The order of every epoch and all draws are a function of it; 0 unless given.
+        The order of every epoch and all draws are a function of it; by default torch's, see `default_seed`.
     grid : int, optional
         c: sample from a graph in block rows on a p/c x c grid of the ranks of `comm`; see `BulkSampler`.
     backend : {"auto", "native", "reference", "cuda"}
@@ -204,7 +204,7 @@ class HGTLoader(BulkNodeLoader):
     bulk_size, memory_budget, comm
         See `BulkDropIn`.
     seed : int, optional
-        The order of every epoch and all draws are a function of it; 0 unless given.
+        The order of every epoch and all draws are a function of it; by default torch's, see `default_seed`.
     backend : {"auto", "native", "reference", "cuda"}
 
     Raises

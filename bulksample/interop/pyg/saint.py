@@ -31,6 +31,7 @@ from ...rng import MAX_EPOCHS, Law, Stream, Substream
 from ...samplers.arrivals import SharedRow
 from ...samplers.saint import Coefficients, count, walk
 from ...sparse import CSR, fixed_point, row_pointers
+from ..default_seed import seed_or_default
 from ..edge_graph import EdgeGraph
 from ..made_together import made_together
 from ..tensors import FeatureGather
@@ -79,6 +80,7 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
     """
 
     _draws_edges = False
+    _of_seed = ("_identity", "_coefficients")
 
     @made_together
     def __init__(
@@ -97,7 +99,7 @@ class GraphSAINTSampler(DropInLoader, DataLoader):  # type: ignore[misc, type-ar
             raise UsageError(f"{type(self).__name__} draws edges, and the graph has none")
         self._graph, self._ends = EdgeGraph(edges_of(data, leaving=True)), edge_ends(data)
         self._gather, self._backend = FeatureGather(), backend
-        self.set_up_epochs(Stream(0 if seed is None else seed), bulk_size, memory_budget, options, comm, seeded=seed is not None)
+        self.set_up_epochs(Stream(seed_or_default(seed)), bulk_size, memory_budget, options, comm, seeded=seed is not None)
         super().__init__(range(self.num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
 
     @abstractmethod

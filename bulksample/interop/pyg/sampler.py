@@ -56,7 +56,7 @@ class BulkSampler(SeedSampler):
     stride : int
         The most seeds of a mini-batch with disjoint subgraphs: tree i of mini-batch m has the name ``m * stride + i``.
     seed : int, optional
-        0 unless given.
+        By default that of torch, 0 if nobody has set it; see `default_seed`.
     backend : {"auto", "native", "reference", "cuda"}
     comm : Comm, optional
         The ranks that share the mini-batches of a loader; all make this call, with equal arguments but for `backend`.

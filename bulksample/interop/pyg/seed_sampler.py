@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise, NodeWise
 from ...samplers.hgt import HGSampler
 from ...sparse import row_pointers
+from ..default_seed import seed_or_default
 from ..edge_graph import EdgeGraph, EdgeSampler
 from .arrange import arranged, induced, side_by_side
 from .negatives import SeededNegatives, Seeds, Times, link_seeds
@@ -55,7 +57,7 @@ class SeedSampler(BaseSampler):
     ) -> None:
         """Read the graph, and keep the options that all samplers have."""
         self.graph, self._typed = read_graph(data, weight_attr, time_attr), has_types(data)
-        self.stream, self.seeded, self.backend, self.comm = Stream(0 if seed is None else seed), seed is not None, backend, comm
+        self.stream, self.seeded, self.backend, self.comm = Stream(seed_or_default(seed)), seed is not None, backend, comm
         self._edges = [EdgeGraph(relation) for relation in self.graph.relations]
         self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
 
@@ -90,6 +92,12 @@ class SeedSampler(BaseSampler):
         grid = ProcessGrid(self.comm, self.grid)  # even block rows, drawn from by their owners; collective
         layout = Layout.even(matrix.shape[0], grid.rows)
         return OwnerAdjacency(grid, matrix.take(layout.members(grid.row)), backend, layout)
+
+    def with_seed(self, seed: int) -> Self:
+        """Return this sampler with another seed; both have one graph and one adjacency."""
+        made = copy.copy(self)
+        made.stream, made._adjacencies = Stream(seed), self._adjacencies
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a worker process, without back ends, which cannot be copied."""
