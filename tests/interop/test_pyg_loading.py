@@ -217,7 +217,7 @@ def test_a_grid_does_not_change_a_batch(loader):
 REFUSED = [
     ({"time_attr": "none"}, "no vertices and no edges have it"),
     ({"input_time": torch.arange(300)}, "time_attr"),
-    ({"time_attr": "y", "input_time": torch.arange(9)}, "9 input times"),
+    ({"time_attr": "y", "input_time": torch.arange(9)}, "input_time: got 9 times for 300 input nodes"),
     ({"num_neighbors": {("a", "to", "b"): [3]}}, "by edge type"),
     ({"weight_attr": "none"}, "has no weight 'none'"),
     ({"weight_attr": "y"}, "one number for each of the"),

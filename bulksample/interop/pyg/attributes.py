@@ -99,13 +99,13 @@ def vertex_pairs(name: str, pairs: Any, n: int | tuple[int, int]) -> torch.Tenso
     return checked
 
 
-def ids_or_mask(input_nodes: Any, n: int) -> torch.Tensor:
+def ids_or_mask(input_nodes: Any, n: int, name: str = "input_nodes") -> torch.Tensor:
     """Return the user's input nodes as int64 ids, or as a bool mask of shape (n,) if they are one; see `vertex_ids`.
 
     torch_geometric itself would cut floats to integers, and take a numpy mask for the ids 0 and 1. It names the inputs of a mask
     by vertex, and ids by their position, so a mask stays one.
     """
-    ids = torch.from_numpy(vertex_ids(input_nodes, n, "input_nodes"))
+    ids = torch.from_numpy(vertex_ids(input_nodes, n, name))
     if torch.as_tensor(input_nodes).dtype != torch.bool:
         return ids
     return torch.zeros(n, dtype=torch.bool).index_fill(0, ids, True)

@@ -6,6 +6,7 @@ LADIES, FastGCN:   num_neighbors counts vertices of a layer; batches have an `ed
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,12 +17,13 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
-from ...errors import UsageError
 from ..made_together import made_together
-from .attributes import check_attributes, column, ids_or_mask, with_compressed_rows, with_edge_index
+from .attributes import check_attributes, with_compressed_rows, with_edge_index
 from .bulk_drop_in import BulkDropIn, sampler_for, seeds_of_batch
-from .read_graph import check_plain, compressed, has_types, is_pair
+from .input_nodes import node_input
+from .read_graph import check_plain, compressed
 from .sampler import BulkSampler, HGTSampler
+from .seed_input import SeedInput
 from .seed_sampler import Sampled
 
 
@@ -33,8 +35,12 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
     data : Data or HeteroData of torch_geometric, or a (FeatureStore, GraphStore) pair
     node_sampler : BulkSampler
     input_nodes : bool mask, indices, or None for all vertices; of a graph with types a type, or a type and one of these
+        Or a list of such pairs, or a dict: the examples are those of all these types, one after another, and a batch holds seeds of several
+        types. Each has its `batch_size`, `input_id` and `seed_time`; trees of disjoint subgraphs are numbered type by type.
     input_time : int64, shape (m,), optional
-        The time at which each of the input nodes is asked about.
+        The time at which each of the input nodes is asked about; of several types a dict by type.
+    input_start : likewise, optional
+        The beginning of the window of each input node, no later than its time: nothing earlier is drawn, in any hop.
     transform, transform_sampler_output, filter_per_worker
         See torch_geometric; with `num_workers`, transforms run on threads.
     bulk_size, memory_budget, comm
@@ -49,21 +55,19 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
         self, data: Data | HeteroData | tuple[FeatureStore, GraphStore], node_sampler: BulkSampler, input_nodes: Any = None,
         input_time: torch.Tensor | None = None, transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None, filter_per_worker: bool | None = None,
-        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, **options: Any,
+        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, input_start: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         self.set_up(node_sampler, bulk_size, memory_budget, options)
         check_attributes(data)
-        input_time = column("input_time", input_time)
+        given = node_input(data, node_sampler, input_nodes, input_time, input_start)
+        named = given.names[:1] or (given.input_type,)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
-        if input_time is not None and not node_sampler.timed:
-            raise UsageError("input_time was given without times of the graph; give time_attr too")
         NodeLoader.__init__(  # that of torch_geometric's NeighborLoader would make a sampler of its own
-            self, with_edge_index(data), node_sampler, _inputs(data, node_sampler, input_nodes), input_time=input_time, transform=transform,
+            self, with_edge_index(data), node_sampler, given.node if named == (None,) else (*named, given.node), transform=transform,
             transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
-        if input_time is not None and len(input_time) != len(self.input_data.node):
-            raise UsageError(f"got {len(input_time)} input times for {len(self.input_data.node)} input nodes; use one for each")
+        self.input_data, self.input_nodes, self.input_time = given, input_nodes, input_time
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
@@ -73,18 +77,20 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
             batch.edge_weight = weights.to(batch.edge_index.device)
         return batch if self._values is None else with_compressed_rows(batch, self._values)
 
-
-def _inputs(data: Any, sampler: BulkSampler, nodes: Any) -> Any:
-    """Return the input nodes as torch_geometric takes them, checked: ids or a mask, with their type if the graph has types."""
-    if not has_types(data):
-        n = int(sampler.num_nodes)
-        return ids_or_mask(nodes, n) if nodes is not None else torch.arange(n) if is_pair(data) else None
-    name, chosen = (nodes, None) if isinstance(nodes, str) else nodes if isinstance(nodes, tuple | list) and len(nodes) == 2 else ("", None)
-    if not isinstance(name, str) or not name:
-        names = ", ".join(kind.name for kind in sampler.graph.types)
-        raise UsageError(f"input_nodes: got {nodes!r}; name their type, such as 'type' or ('type', mask); the types are {names}")
-    count = sampler.graph.type(name).count
-    return name, torch.arange(count) if chosen is None else ids_or_mask(chosen, count)
+    def filter_fn(self, out: Sampled) -> Any:
+        """Build a batch; of seeds of several types each has its size, the numbers of its inputs and their times."""
+        names = self.input_data.names
+        if not names:
+            return super().filter_fn(out)
+        out = out if self.transform_sampler_output is None else self.transform_sampler_output(out)
+        ids, times, weights = out.metadata
+        first, out = copy.copy(self), copy.copy(out)
+        first.input_data, out.metadata = SeedInput(None, self.input_data.node, None, names[0]), (ids[names[0]], times[names[0]], weights)
+        first.transform = first.transform_sampler_output = None
+        batch = first.filter_fn(out)
+        for name in names:
+            batch[name].input_id, batch[name].seed_time, batch[name].batch_size = ids[name], times[name], len(ids[name])
+        return batch if self.transform is None else self.transform(batch)
 
 
 class NeighborLoader(BulkNodeLoader, TheirLoader):  # models of torch_geometric ask for its class, which only adds a constructor
@@ -92,9 +98,13 @@ class NeighborLoader(BulkNodeLoader, TheirLoader):  # models of torch_geometric 
 
     Parameters
     ----------
-    data, num_neighbors, input_nodes, input_time, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform, \
+    data, num_neighbors, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform, \
 transform_sampler_output, filter_per_worker
         See torch_geometric. Subgraphs in time are not induced.
+    input_nodes, input_time, input_start
+        See `BulkNodeLoader`.
+    time_window : int, optional
+        The length of the window of every input node, in units of time, in the place of `input_start`.
     is_sorted
         Ignored.
     bulk_size, memory_budget, comm
@@ -119,18 +129,19 @@ transform_sampler_output, filter_per_worker
         disjoint: bool = False, temporal_strategy: Literal["uniform", "last"] = "uniform", time_attr: str | None = None,
         weight_attr: str | None = None, transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None, is_sorted: bool = False, filter_per_worker: bool | None = None,
-        neighbor_sampler: BulkSampler | None = None, directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto",
+        neighbor_sampler: BulkSampler | None = None, directed: bool = True, *, input_start: torch.Tensor | None = None,
+        time_window: int | None = None, bulk_size: int | Literal["auto"] = "auto",
         grid: int | None = None, comm: Comm | None = None, seed: int | None = None, memory_budget: int | None = None,
         backend: str = "auto", **options: Any,
     ) -> None:  # fmt: skip
         neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed, seeds=seeds_of_batch(options), time_attr=time_attr,
-            temporal_strategy=temporal_strategy, replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend,
-            comm=comm, grid=grid,
+            temporal_strategy=temporal_strategy, time_window=time_window, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
+            seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
         super().__init__(
             data, neighbor_sampler, input_nodes, input_time, transform, transform_sampler_output, filter_per_worker, bulk_size,
-            memory_budget, **options,
+            memory_budget, input_start, **options,
         )  # fmt: skip
 
 
@@ -146,7 +157,7 @@ class _LawLoader(BulkNodeLoader):
         grid: int | None = None, comm: Comm | None = None, seed: int | None = None, backend: str = "auto", weight_attr: str | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
-        check_plain(data, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
+        check_plain(data, **{name: options.pop(name, None) for name in ("input_time", "time_attr", "input_start", "time_window")})
         chosen = {name: options.pop(name) for name in self.own if name in options}
         sampler = BulkSampler(
             data, num_neighbors, sampler=self.law, weight_attr=weight_attr, seed=seed, backend=backend, comm=comm, grid=grid, **chosen

@@ -20,7 +20,6 @@ from ...distributed.matrix.grid import ProcessGrid
 from ...distributed.matrix.layout import Layout
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
-from ...graph import NODE
 from ...graph.selection import Selection
 from ...graph.times import given_times
 from ...local_adjacency import LocalAdjacency
@@ -34,6 +33,7 @@ from ..edge_graph import EdgeGraph, EdgeSampler
 from .arrange import arranged, induced, side_by_side
 from .negatives import SeededNegatives, Seeds, Times, link_seeds
 from .read_graph import has_types, read_graph
+from .seed_input import by_type
 
 STRIDE = 4096  # the most seeds of a mini-batch with disjoint trees, where a loader does not say it
 _COUNTING = process_lock()
@@ -165,18 +165,25 @@ class SeedSampler(BaseSampler):
         return [number], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
 
     def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[Sampled]:
-        """Sample mini-batches; without `input_time` a seed has its own time. `metadata` ends with weights of edges, None for the mean."""
-        lists, times = [], []
-        for index in inputs:
-            name = NODE if index.input_type is None else str(index.input_type)
-            lists.append({name: index.node.numpy()})
-            times.append({name: self._time_of(name, index)})
-        outputs = self.sample_seeds(lists, ids, epoch, times)
-        for index, out in zip(inputs, outputs, strict=True):
-            out.metadata = (index.input_id, index.time, out.metadata)
+        """Sample mini-batches; without `input_time` a seed has its own time.
+
+        `metadata` has the numbers of the inputs and their times, two dicts by type if there are several, and the weights of edges, None for
+        the mean.
+        """
+        parts = [by_type(index) for index in inputs]
+        lists = [{name: part.node.numpy() for name, part in of_batch.items()} for of_batch in parts]
+        times = [{name: self.time_of(name, part) for name, part in of_batch.items()} for of_batch in parts]
+        starts = [{name: getattr(part, "start", None) for name, part in of_batch.items()} for of_batch in parts]
+        given = any(begins is not None for of_batch in starts for begins in of_batch.values())
+        outputs = self.sample_seeds(lists, ids, epoch, times, starts if given else ())
+        for index, of_batch, out in zip(inputs, parts, outputs, strict=True):
+            several = getattr(index, "names", ())
+            ids_and_times = [{name: getattr(part, what) for name, part in of_batch.items()} for what in ("input_id", "time")]
+            out.metadata = (*(ids_and_times if several else (index.input_id, index.time)), out.metadata)
         return outputs
 
-    def _time_of(self, name: str, index: NodeSamplerInput) -> np.ndarray | None:
+    def time_of(self, name: str, index: NodeSamplerInput) -> np.ndarray | None:
+        """Return the times at which seeds of a type are asked about, by default their own; None if time does not count."""
         if not self.timed:
             if index.time is not None:
                 raise UsageError("input_time was given without times of the graph; give time_attr too")
@@ -267,5 +274,5 @@ def starts_of(what: str, starts: Any, ends: np.ndarray) -> np.ndarray:
 def _beginnings(lists: Sequence[Seeds], starts: Sequence[Times]) -> np.ndarray:
     """Return the beginning of the window of every seed, the least int64 where it has none."""
     every = [(len(nodes), of_batch.get(name)) for seeds, of_batch in zip(lists, starts, strict=True) for name, nodes in seeds.items()]
-    parts = [np.full(count, np.iinfo(np.int64).min) if begins is None else begins for count, begins in every]
+    parts = [np.full(count, np.iinfo(np.int64).min) if begins is None else np.asarray(begins) for count, begins in every]
     return np.concatenate([np.empty(0, np.int64), *parts])
