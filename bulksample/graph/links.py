@@ -8,11 +8,17 @@ m - k others is i plus the number of forbidden places before it, which a binary 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..errors import DataError
+from ..sparse import MAX_VERTICES
 from .graph import Graph
+from .times import with_times
 from .types import Relation
+
+Ends = tuple[np.ndarray, np.ndarray]  # sources and destinations of edges
 
 
 def link_times(graph: Graph, relation: Relation) -> np.ndarray | None:
@@ -50,6 +56,23 @@ def check_destinations(graph: Graph, relation: Relation, times: np.ndarray, ends
         )
 
 
+def among_targets(
+    edges: Ends, targets: np.ndarray, times: tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]] | None = None
+) -> np.ndarray:  # fmt: skip
+    """Return which edges run from the source of a target to its destination, parallel ones too: bool, shape (m,).
+
+    `targets` are sources and destinations, int64 of shape (2, e). `times` are theirs, int64 of shape (e,), and the function that returns
+    those of some edges, given their positions: an edge of another time is then no target.
+    """
+    keys, wanted = (ends[1].astype(np.int64) * MAX_VERTICES + ends[0] for ends in (edges, targets))
+    among = np.isin(keys, wanted)
+    if times is not None:
+        same_ends = np.flatnonzero(among)
+        of_targets, times_of = times
+        among[same_ends] = np.isin(with_times(keys[same_ends], times_of(same_ends)), with_times(wanted, of_targets))
+    return np.asarray(among)
+
+
 class NonNeighbors:
     """The destinations that each source has no edge to, at any time.
 
@@ -57,7 +80,7 @@ class NonNeighbors:
     keeps 8 bytes for each pair that they join, and 16 for each destination.
     """
 
-    def __init__(self, graph: Graph, relation: Relation, ends: tuple[np.ndarray, np.ndarray] | None = None) -> None:
+    def __init__(self, graph: Graph, relation: Relation, ends: Ends | None = None) -> None:
         kind = graph.type(relation.destination)
         sources, destinations = ends or (relation.adjacency.indices, relation.adjacency.row_of_entry())
         self._count = kind.count

@@ -30,16 +30,16 @@ from ..data.link_examples import LinkExamples
 from ..data.link_split import LinkGraph
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
+from ..graph.links import among_targets
 from ..graph.minibatch import Block, MiniBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
-from ..graph.times import with_times
 from ..loading.loader import BulkLoader
 from ..nn.decoders import LinkModel
 from ..nn.gather import OwnAndMean
 from ..rng import Substream
 from ..samplers import Sampler
-from ..sparse import MAX_VERTICES, frozen, row_pointers
+from ..sparse import frozen, row_pointers
 from ..views.type_view import LinkTargets
 from ..views.view import View, as_index
 from .batches import StepBatch
@@ -132,13 +132,10 @@ def _without(
     `destinations` and `sources` are the vertices of the rows and columns; `entries` has the position of each edge in its relation.
     """
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-    keys = destinations[row].astype(np.int64) * MAX_VERTICES + sources[block.indices]
-    wanted = ends[1] * MAX_VERTICES + ends[0]
-    gone = np.isin(keys, wanted)
-    if times is not None and relation.times is not None and entries is not None:
-        same_ends = np.flatnonzero(gone)
-        at_time, drawn = with_times(wanted, times), with_times(keys[same_ends], relation.times[entries[same_ends]])
-        gone[same_ends] = np.isin(drawn, at_time)
+    columns, stamps, of_block = relation.times, None, (sources[block.indices], destinations[row])
+    if times is not None and columns is not None and entries is not None:
+        stamps = times, lambda edges: columns[entries[edges]]
+    gone = among_targets(of_block, ends, stamps)
     indptr = row_pointers(~gone)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])
 

@@ -72,6 +72,7 @@ MADE = [
     (lambda **own: neighbors(grid=1, **own), {"bulk_size": 3}, "bulk_size: 'auto' on rank 0, 3 on rank 1"),
     (lambda **own: LadiesLoader(DATA, [30], batch_size=32, **own), {"debias": False}, "debias: True on rank 0, False on rank 1"),
     (links, {"neg_sampling": "triplet"}, "neg_sampling: 'binary, 1 of each' on rank 0, 'triplet, 1 of each' on rank 1"),
+    (links, {"exclude_targets": "self"}, "exclude_targets: 'none' on rank 0, 'self' on rank 1"),
     (lambda **own: NeighborLoader(TYPED, input_nodes="paper", **{"num_neighbors": [3], **own}), {"num_neighbors": [2]}, "num_neighbors: "),
     (lambda **own: HGTLoader(TYPED, input_nodes="paper", **{"num_samples": [9], **own}), {"num_samples": [8]}, "num_samples: "),
     (lambda parts=PARTS, **own: ClusterLoader(parts, batch_size=2, **own), {"shuffle": True}, "shuffle: False on rank 0"),

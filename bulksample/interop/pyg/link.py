@@ -21,6 +21,7 @@ from .bulk_drop_in import BulkDropIn, hashed, sampler_for, seeds_of_batch
 from .read_graph import compressed, edge_ends, has_types, is_pair
 from .sampler import BulkSampler
 from .seed_sampler import Sampled
+from .targets import TargetExclusion
 
 
 class LinkNeighborLoader(BulkDropIn, LinkLoader):
@@ -38,6 +39,14 @@ transform_sampler_output, filter_per_worker
         the vertices that exist at the time of the link.
     bulk_size, memory_budget, comm, seed, grid, backend
         See `NeighborLoader`.
+    exclude_targets : {"none", "self", "both"}
+        Edges left out of the subgraph of a mini-batch: those of its own links (``self``), or also their reverses (``both``). Neighbors
+        are drawn first, then these edges leave: a row may have fewer than its fanout, and all vertices stay. All parallel edges leave; with
+        times of edges, those of the link's time alone, as earlier ones are the past (in a bidirectional subgraph, those of all times).
+        Drawn negatives stay.
+    reverse_etypes : dict of edge types, optional
+        The edge type that holds the reverses of another, as in DGL. By default the type with the same pairs turned around, or one named
+        ``rev_NAME``. A graph without types has one, its own reverse.
 
     Raises
     ------
@@ -58,7 +67,8 @@ transform_sampler_output, filter_per_worker
         transform: Callable[[Any], Any] | None = None, transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False, filter_per_worker: bool | None = None, neighbor_sampler: BulkSampler | None = None,
         directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto", grid: int | None = None, comm: Comm | None = None,
-        seed: int | None = None, memory_budget: int | None = None, backend: str = "auto", **options: Any,
+        seed: int | None = None, memory_budget: int | None = None, backend: str = "auto",
+        exclude_targets: Literal["none", "self", "both"] = "none", reverse_etypes: Mapping[Any, Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         for named, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
             if absent is None and (edge_label_time is not None or time_attr is not None):
@@ -84,18 +94,33 @@ transform_sampler_output, filter_per_worker
         )  # fmt: skip
         if edge_label_time is not None and len(edge_label_time) != len(self.input_data.row):
             raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
+        self._targets = TargetExclusion(
+            neighbor_sampler.graph, self.input_data.input_type, exclude_targets, reverse_etypes,
+            edge_times=neighbor_sampler.subgraph_type != SubgraphType.bidirectional,
+        )  # fmt: skip
 
     @property
     def _settings(self) -> dict[str, Any]:
         law = self.neg_sampling
-        return super()._settings | {"neg_sampling": "" if law is None else f"{law.mode.value}, {law.amount:g} of each"}
+        drawn = "" if law is None else f"{law.mode.value}, {law.amount:g} of each"
+        return super()._settings | {"neg_sampling": drawn, "exclude_targets": str(self._targets)}
 
     def _describe(self) -> dict[str, Any]:
         law = self.neg_sampling
-        return super()._describe() | {"negatives": "" if law is None else hashed({**vars(law), "mode": law.mode.value})}
+        described = super()._describe() | {"negatives": "" if law is None else hashed({**vars(law), "mode": law.mode.value})}
+        if self._targets.turns:
+            described["sampler"] += f", exclude_targets {self._targets}"
+        return described
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
-        return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)
+        sampled = self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)
+        return [self._targets.without(one, links) for one, links in zip(sampled, inputs, strict=True)]
+
+    def collate_fn(self, index: Any) -> Any:
+        """Sample the subgraph of some links, given their positions, for ``loader(index)``."""
+        links = self.input_data[index]
+        out = self._targets.without(self.link_sampler.sample_from_edges(links, self.neg_sampling), links)
+        return self.filter_fn(out) if self.filter_per_worker else out
 
 
 def _links(data: Any, sampler: BulkSampler, links: Any) -> Any:
