@@ -25,6 +25,7 @@ UndirectedOption = Annotated[bool, typer.Option("--undirected/--directed", help=
 PathArgument = Annotated[Path, typer.Argument(help="File to import.")]
 SelfLoops = StrEnum("SelfLoops", ["keep", "drop", "error"])
 Duplicates = StrEnum("Duplicates", ["sum", "max", "error"])
+ListedTwice = StrEnum("ListedTwice", ["sum", "max", "keep", "error"])
 Ids = StrEnum("Ids", ["integer", "text"])
 LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
 FeaturesOption = Annotated[Path | None, typer.Option("--features", help=".npy file of shape (n, f): row v belongs to vertex v.")]
@@ -45,6 +46,11 @@ EdgeFeaturesOption = Annotated[
 SplitOption = Annotated[
     Path | None, typer.Option("--split", help=".npz file with train, val and test: booleans of shape (n,), or vertex ids.")
 ]
+ListedTwiceOption = Annotated[
+    ListedTwice | None,
+    typer.Option("--duplicates", help="Edges listed more than once: sum or max of weights (default sum); with times keep (the default)."),
+]
+TransposeOption = Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")]
 DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="Weight of an edge that is listed more than once.")]
 
 
@@ -71,28 +77,44 @@ def finish(
     result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
     if tally is not None or read is not None:
         result["read"] = read if tally is None else asdict(tally)
-    gaps = [warning for part in graph.types if (warning := gap_warning(part.labels, part.num_classes))]
-    warn(*gaps)
-    if gaps:
-        result["warnings"] = gaps
+    warnings = [warning for part in graph.types if (warning := gap_warning(part.labels, part.num_classes))]
+    if "read" in result:
+        warnings += result["read"].pop("warnings", [])
+    warn(*warnings)
+    if warnings:
+        result["warnings"] = warnings
     emit(result, json_file, f"wrote {out}")
 
 
 @app.command("npz")
 @app.command("hetero-npz", hidden=True)  # its name until 0.3
 def import_npz(
-    path: PathArgument, out: OutOption, reverse: AddReverseOption = False, target: TargetOption = None, name: NameOption = "",
-    overwrite: OverwriteOption = False, json_file: JsonOption = None,
+    path: PathArgument, out: OutOption, reverse: AddReverseOption = False, undirected: UndirectedOption = False,
+    transpose: TransposeOption = False, self_loops: LoopsOption = SelfLoops.keep, duplicates: ListedTwiceOption = None,
+    features: FeaturesOption = None, labels: LabelsOption = None, split: SplitOption = None, target: TargetOption = None,
+    name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
 ) -> None:  # fmt: skip
-    """Import an .npz file: indptr, indices, x, y and masks; or arrays named TYPE/x and SOURCE/NAME/DESTINATION/edge_index."""
-    from ..data.edges import add_reverses
-    from ..data.npz import read
+    """Import an .npz file: indptr and indices, edge_index, a matrix of scipy, the GNN benchmark, or arrays of several vertex types.
 
-    start = begin(out, overwrite, json_file)
-    graph = read(path, target)
-    if reverse and graph.plain:
-        raise UsageError(f"{path.name} has one vertex type and no relations: --reverse does not apply; leave it out")
-    finish(add_reverses(graph) if reverse else graph, out, overwrite, name, start, json_file, imported=True)
+    The names of the arrays tell the form, which the result names. docs/data.md lists them.
+    """
+    from ..data.columns import read_columns
+    from ..data.edges import add_reverses
+    from ..data.npz import TYPES, read
+
+    start, tally = begin(out, overwrite, json_file), EdgeTally()
+    graph = read(
+        path, target, undirected=undirected, transpose=transpose, self_loops=self_loops.value,
+        duplicates=duplicates and duplicates.value, tally=tally,
+    )  # fmt: skip
+    several = tally.form == TYPES
+    if reverse and not several:
+        raise UsageError(f"{path.name} has one vertex type and no relations: --reverse does not apply; use --undirected")
+    if features or labels or split:
+        if several:
+            raise UsageError(f"{path.name} has several vertex types: --features, --labels and --split do not apply; leave them out")
+        graph = read_columns(graph, features, labels, split, target)
+    finish(add_reverses(graph) if reverse else graph, out, overwrite, name, start, json_file, tally)
 
 
 @app.command("edgelist")
@@ -121,7 +143,7 @@ def import_edgelist(
 @app.command("mtx")
 def import_mtx(
     path: PathArgument, out: OutOption, undirected: UndirectedOption = False,
-    transpose: Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")] = False,
+    transpose: TransposeOption = False,
     self_loops: LoopsOption = SelfLoops.keep, duplicates: DuplicatesOption = Duplicates.sum, features: FeaturesOption = None,
     labels: LabelsOption = None, edge_features: EdgeFeaturesOption = None, split: SplitOption = None, target: TargetOption = None,
     name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,13 +36,15 @@ Pairs = Iterator[tuple[np.ndarray, np.ndarray]]  # rows and columns of entries, 
 
 @dataclass
 class EdgeTally:
-    """Counts of the edges that a reader read, with self loops and repetitions; the reader adds to them."""
+    """What a reader found: edges, self loops and repetitions, to which it adds, and how it took the file."""
 
     edges_read: int = 0
     self_loops: int = 0
     duplicates: int = 0
     ignored: str = ""
     derived: str = ""  # features that were made of others
+    form: str = ""  # what the file was taken for, such as the keys of an archive or the columns of a list
+    warnings: list[str] = field(default_factory=list)
 
 
 def adjacency(
@@ -74,8 +76,7 @@ def adjacency(
     for name, choice, known in (("self_loops", self_loops, SELF_LOOPS), ("duplicates", duplicates, DUPLICATES)):
         if choice not in known:
             raise UsageError(f"{name} was {choice!r}; use {', '.join(known)}")
-    _check_size(n)
-    _check_edges(sources, targets, n, weights)
+    check_edges(sources, targets, n, weights)
     tally = EdgeTally() if tally is None else tally
     tally.edges_read += len(sources)
     names = np.arange(n) if ids is None else ids
@@ -110,8 +111,9 @@ def adjacency(
     return matrix, unit
 
 
-def _check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray | None) -> None:
-    """Raise `DataError` unless there is one source, target and weight for each edge, and all ends are vertices."""
+def check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray | None) -> None:
+    """Raise `DataError` unless n vertices fit, there is one source, target and weight for each edge, and all ends are vertices."""
+    _check_size(n)
     for name, ends in (("source", sources), ("target", targets)):
         if ends.ndim != 1 or ends.dtype.kind not in "iu" or not np.can_cast(ends.dtype, np.int64):
             raise DataError(f"{name}s: got {ends.dtype} of shape {ends.shape}; use int64 of shape (e,), one vertex for each edge")

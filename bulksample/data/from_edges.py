@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, is_whole
+from ..errors import DataError, UsageError, is_whole
 from ..graph import Graph
 from ..graph.labels import gap_warning
+from ..graph.times import UNITS, as_times
 from .columns import Array, as_array, typed, with_columns
-from .edge_rows import edge_rows
-from .edges import adjacency
+from .listed_graph import listed_graph
 
 
 def from_edges(
     source: Any, destination: Any, num_nodes: int | None = None, weights: Any = None, x: Any = None, y: Any = None, *,
     edge_attr: Any = None, train_mask: Any = None, val_mask: Any = None, test_mask: Any = None, num_classes: int | None = None,
-    target: str | None = None, undirected: bool = False, self_loops: str = "keep", duplicates: str = "sum", name: str = "graph",
+    target: str | None = None, undirected: bool = False, self_loops: str = "keep", duplicates: str | None = None, name: str = "graph",
+    times: Any = None, time_unit: str = "ns",
 ) -> Graph:  # fmt: skip
     """Build a graph from its edges, in any order. Arrays may be lists, numpy arrays or torch tensors.
 
@@ -47,9 +48,14 @@ def from_edges(
     undirected : bool
         Add the edge v -> u for every edge u -> v.
     self_loops : {"keep", "drop", "error"}
-    duplicates : {"sum", "max", "error"}
-        The weight of an edge that is listed more than once, and its features. Without weights, "sum" and "max" keep it once.
+    duplicates : {"sum", "max", "error"} without times, {"keep", "error"} with times
+        The weight of an edge that is listed more than once, and its features; by default their sum. Without weights, "sum" and "max" keep
+        it once. With times all edges are kept.
     name : str
+    times : integers or datetime64, shape (e,), optional
+        When each edge came to be. The graph then has one relation, ``graph.relations[0]``, whose parallel edges stay apart.
+    time_unit : str
+        The unit in which datetime64 is counted from 1970: D, h, m, s, ms, us or ns.
 
     Raises
     ------
@@ -71,12 +77,15 @@ def from_edges(
         if real.shape not in ((len(source),), (len(source), 1)):
             raise DataError(f"weights: got shape {real.shape}; use one number for each of the {len(source)} edges")
         real = typed("weights", real.reshape(-1), "iuf", 1, np.float64)
-    matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
-    edges = None
-    if edge_attr is not None:
-        listed = as_array("edge_attr", edge_attr)
-        edges = edge_rows(matrix, source, destination, listed, undirected=undirected, duplicates=duplicates)
-    graph = with_columns(Graph(matrix, unit, name=name, edge_features=edges), x, y, masks, num_classes, target)
+    if time_unit not in UNITS:
+        raise UsageError(f"time_unit was {time_unit!r}; use {', '.join(UNITS)}")
+    listed = times.detach().cpu() if hasattr(times, "detach") else times
+    stamps = None if times is None else as_times("times", listed, len(source), time_unit)
+    rows = None if edge_attr is None else as_array("edge_attr", edge_attr)
+    graph = listed_graph(
+        (source, destination), n, real, stamps, rows, undirected=undirected, self_loops=self_loops, duplicates=duplicates
+    )  # fmt: skip
+    graph = with_columns(graph.replace(name=name), x, y, masks, num_classes, target)
     if num_classes is None and (gaps := gap_warning(graph.labels, graph.num_classes)):
         warnings.warn(gaps, stacklevel=2)
     return graph

@@ -6,9 +6,7 @@ allocates as many entries as the header promises.
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +14,22 @@ import numpy as np
 from ..errors import DataError
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
+from .compressed import DAMAGED, most_inflated, opened, plain_name
 from .edgelist import graph_of_edges, pairs_of
 from .edges import EdgeTally
+from .listed_graph import check_promise, direction
 from .npy import regular_size
-from .text import opened, tables
+from .text import tables
 
 _FIELDS = ("pattern", "integer", "real")
 _SYMMETRIES = ("general", "symmetric")
-_VERTICES_PER_BYTE = 2**10  # of the file; a legal file may have vertices without an entry, but not nearly so many
-_FEW_VERTICES = 2**24  # whose row pointers any machine can hold
-_GZIP_RATIO = 1032  # bytes that one compressed byte can stand for
 
 
 def read(
     path: str | os.PathLike[str], *, undirected: bool = False, transpose: bool = False, self_loops: str = "keep", duplicates: str = "sum",
     tally: EdgeTally | None = None, edge_features: str | os.PathLike[str] | None = None,
 ) -> Graph:  # fmt: skip
-    """Read the graph of a square sparse matrix in a `.mtx` file, plain or gzip.
+    """Read the graph of a square sparse matrix in a `.mtx` file, plain or compressed (gzip, bz2, xz).
 
     Parameters
     ----------
@@ -64,7 +61,9 @@ def read(
         path, (columns, rows), n, weights, undirected or symmetric, edge_features, self_loops=self_loops,
         duplicates=duplicates, tally=tally,
     )  # fmt: skip
-    return graph.replace(name=path.name.removesuffix(".gz").removesuffix(".mtx")).validate()
+    if tally is not None:
+        tally.form = f"Matrix Market, {'weighted' if weighted else 'pattern'}: {direction(transpose)}"
+    return graph.replace(name=plain_name(path).removesuffix(".mtx")).validate()
 
 
 def _header(path: Path) -> tuple[bool, bool, int, int, int]:
@@ -72,12 +71,11 @@ def _header(path: Path) -> tuple[bool, bool, int, int, int]:
     regular_size(path, path.name)
     try:
         with opened(path) as stream:
-            compressed = isinstance(stream, gzip.GzipFile)
             banner = stream.readline(2**16).decode("ascii", "replace").lower().split()
             line, number = stream.readline(2**16), 2
             while line and (line.startswith(b"%") or not line.strip()):
                 line, number = stream.readline(2**16), number + 1
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise DataError(f"{path.name}: cannot be read: {error}") from error
     if banner[:2] != ["%%matrixmarket", "matrix"] or len(banner) != 5:
         raise DataError(f"{path.name}: line 1 is no header; use '%%MatrixMarket matrix coordinate ...'")
@@ -92,11 +90,5 @@ def _header(path: Path) -> tuple[bool, bool, int, int, int]:
         raise DataError(f"{path.name}: line {number}: the matrix of a graph must be square; its shape is ({rows}, {columns})")
     if rows > MAX_VERTICES:
         raise DataError(f"{path.name}: line {number}: {rows} vertices do not fit int32; use at most {MAX_VERTICES}")
-    size = os.path.getsize(path)  # a file cannot mean so many vertices: before memory is taken for them
-    most = max(_FEW_VERTICES, _VERTICES_PER_BYTE * size * (_GZIP_RATIO if compressed else 1))
-    if rows > most:
-        raise DataError(
-            f"{path.name}: line {number} promises {rows} vertices; a file of {size} bytes may have "
-            f"at most {most} ({_VERTICES_PER_BYTE} for each byte of its text): use the number of vertices that there are"
-        )
+    check_promise(rows, os.path.getsize(path), f"{path.name}: line {number}", most_inflated(path))
     return banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number

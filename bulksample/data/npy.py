@@ -42,6 +42,10 @@ _SEAL, _STORE = "sha256", "store"
 _PARSING = process_lock()  # in Python 3.11, concurrent parsing corrupts the recursion count (python/cpython#106905)
 
 
+class PickledObjects(DataError):
+    """An array of Python objects, which only unpickling could read."""
+
+
 class Header(NamedTuple):
     """The header of a `.npy` file."""
 
@@ -78,7 +82,8 @@ def read_header(stream: IO[bytes], what: str) -> Header:
     if fields or type(fortran) is not bool or type(shape) is not tuple or any(type(side) is not int or side < 0 for side in shape):
         raise DataError(f"{what}: not a .npy array: shape is {shape}, fortran_order {fortran}")
     if type(dtype) is not str or not _DTYPE.fullmatch(dtype):
-        raise DataError(f"{what}: holds {dtype!r}; use numbers, booleans or text: pickled objects are never read")
+        kind = PickledObjects if dtype == "|O" else DataError
+        raise kind(f"{what}: holds {dtype!r}; use numbers, booleans or text: pickled objects are never read")
     if len(shape) > 32 or math.prod(max(side, 1) for side in shape) * max(np.dtype(dtype).itemsize, 1) >= 2**63:
         raise DataError(f"{what}: its shape, {shape}, is beyond any memory")
     return Header(np.dtype(dtype), shape, fortran, stream.tell())

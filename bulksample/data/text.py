@@ -6,10 +6,8 @@ read alike. Python names the line of an error, and reads the few rows that are s
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -17,6 +15,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from ..errors import DataError
+from .compressed import DAMAGED, opened
 from .npy import regular_size
 
 _BLOCK = 2**20
@@ -45,7 +44,7 @@ class TextBlock(NamedTuple):
 
 
 def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3), ids: str = "integer", of_names: str = "") -> Iterator[TextBlock]:
-    """Yield the blocks of a text file, plain or gzip, behind the `skip` lines at its top.
+    """Yield the blocks of a text file, plain or compressed, behind the `skip` lines at its top.
 
     All lines must have the same number of columns, one of `columns`. The third is a weight, the others are ids: text, or integers 0 ..
     2**63 - 1. `of_names` is advice for the error of a name in line 1 where an integer must be.
@@ -78,15 +77,8 @@ def _blocks(path: Path, skip: int) -> Iterator[tuple[int, bytes]]:
                 text = (text + _rest_of_line(path, stream, first + text.count(b"\n"))).translate(_BLANKS)
                 yield first, text if text.endswith(b"\n") else text + b"\n"
                 first += text.count(b"\n")
-    except (OSError, EOFError, zlib.error) as error:  # a BadGzipFile is an OSError
+    except DAMAGED as error:
         raise DataError(f"{path.name}: cannot be read beyond line {first}: {error}") from error
-
-
-def opened(path: Path) -> IO[bytes]:
-    """Open a file of text, plain or gzip."""
-    with open(path, "rb") as stream:
-        compressed = stream.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
 
 
 def _rest_of_line(path: Path, stream: IO[bytes], line: int) -> bytes:

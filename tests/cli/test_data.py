@@ -62,7 +62,7 @@ def test_import_edgelist(tmp_path):
     (tmp_path / "e.txt.gz").write_bytes(gzip.compress(b"# head\n5 9\n9 9\n5 9\n"))
     options = ["--undirected", "--self-loops", "drop", "--duplicates", "max"]
     made = run("import", "edgelist", tmp_path / "e.txt.gz", *options, "-o", tmp_path / "g")
-    assert made["read"] == {"edges_read": 3, "self_loops": 1, "duplicates": 1, "ignored": "", "derived": ""}
+    assert made["read"] == {"edges_read": 3, "self_loops": 1, "duplicates": 1, "ignored": "", "derived": "", "form": ""}
     assert (made["vertices"], made["edges"], made["name"]) == (2, 2, "e")
     assert store.load(tmp_path / "g").extra["original_ids"].tolist() == [5, 9]
 

@@ -233,3 +233,31 @@ def test_features_of_yes_and_no_are_ones_and_zeros(tmp_path):
         assert graph.features.dtype == graph.edge_features.dtype == np.float32
         assert np.array_equal(graph.features, right)
         assert np.array_equal(graph.edge_features, right[:2])
+
+
+def test_edges_with_times_are_those_of_a_relation():
+    """The oracle is `relation_from_edges`, and dates are counted as numpy counts them."""
+    u, v, dates = [0, 1, 1, 2], [1, 2, 2, 0], np.array(["2009-03-29", "2009-04-05", "2009-04-04", "2010-01-01"], "M8[D]")
+    graph = bs.from_edges(u, v, 4, [1.0, 2, 3, 4], x=np.eye(4), edge_attr=[[1], [2], [3], [4]], times=dates, time_unit="s", name="dated")
+    kind = bs.VertexType("node", 4)
+    seconds, rows = dates.astype("M8[s]").astype(np.int64), np.float32([[1], [2], [3], [4]])
+    expected = bs.relation_from_edges(kind, "to", kind, u, v, weights=[1.0, 2, 3, 4], times=seconds, features=rows)
+    (relation,) = graph.relations
+    for name in ("times", "features", "edge_ids"):
+        np.testing.assert_array_equal(getattr(relation, name), getattr(expected, name))
+    np.testing.assert_array_equal(relation.adjacency.values, expected.adjacency.values)
+    assert (graph.name, graph.features.shape, graph.plain) == ("dated", (4, 4), False)
+    with pytest.raises(bs.DataError, match=r"times: row 0 is 2009-03-29T12:00.*no whole number of the unit 'D'"):
+        bs.from_edges([0], [1], times=np.array(["2009-03-29T12:00"], "M8[m]"), time_unit="D")
+    with pytest.raises(bs.DataError, match=r"times: got int64 of shape \(1,\); use int64 or datetime64 of shape \(2,\)"):
+        bs.from_edges([0, 1], [1, 0], times=[1])
+    with pytest.raises(bs.UsageError, match="time_unit was 'week'; use D, h, m, s, ms, us, ns"):
+        bs.from_edges([0], [1], times=dates[:1], time_unit="week")
+    again = ([0, 0, 1], [1, 1, 0])
+    assert bs.from_edges(*again, times=[1, 2, 1], duplicates="error").num_edges == 3
+    with pytest.raises(bs.DataError, match="edge 1, from 0 to 1 at time 1, was listed before"):
+        bs.from_edges(*again, times=[1, 1, 1], duplicates="error")
+    with pytest.raises(bs.DataError, match="edge 2, from 1 to 0 at time 1, was listed before"):
+        bs.from_edges(*again, times=[1, 2, 1], duplicates="error", undirected=True)
+    with pytest.raises(bs.DataError, match="edge 0 joins 1 with itself"):
+        bs.from_edges([1], [1], times=[1], self_loops="error")

@@ -28,7 +28,7 @@ NPZ = {
     **{f"{key} as float": (DENSE, {key: DENSE[key].astype(float)}, f"{key}: got float64") for key in ("indptr", "indices", "y", "num_classes")},
     **{f"{key} as text": (DENSE, {key: np.array(["a"])}, f"{key}: got <U1") for key in ("indptr", "indices", "x", "y", "num_classes", "train_mask")},
     **{f"{key} as a table": (DENSE, {key: np.zeros((N, 2, 2), DENSE[key].dtype)}, f"{key}: got") for key in ("indptr", "indices", "x", "y", "train_mask")},
-    **{f"{key} of objects": (DENSE, {key: np.array([Bomb()])}, f"{key}: holds '.O'") for key in ("indptr", "x", "y", "year")},
+    **{f"{key} of objects": (DENSE, {key: np.array([Bomb()])}, f"{key}: holds '.O'") for key in ("indptr", "x", "y", "train_mask")},
     **{f"{key} one short": (DENSE, {key: DENSE[key][:-1]}, names) for key, names in (
         ("indptr", "features must have 7 rows"), ("indices", "number of entries, 10"), ("y", "labels must be int64 of shape"),
         ("train_mask", "train mask must be bool of shape"), ("year", "year must have 8 rows"),

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data, HeteroData
 
 import bulksample as bs
-from bulksample.data import edgelist, npz, ogb_raw
+from bulksample.data import edgelist, ogb_raw
 from bulksample.interop.pyg import BulkSampler, ClusterData, ClusterLoader, LinkNeighborLoader, NeighborLoader
 
 EDGES = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
@@ -52,12 +51,6 @@ def test_options_of_loaders(make, words):
 def test_graphs_of_other_libraries(make, words):
     with pytest.raises(bs.DataError, match=words):
         make()
-
-
-def test_the_file_of_a_scipy_matrix_names_the_way_in(tmp_path):
-    sp.save_npz(tmp_path / "s.npz", sp.eye(5, format="csr"))
-    with pytest.raises(bs.DataError, match=r"s.npz: format: this is a sparse matrix of scipy.*use `data import mtx`"):
-        npz.read(tmp_path / "s.npz")
 
 
 @pytest.mark.parametrize(("lines", "read", "hint"), [

@@ -34,7 +34,7 @@ from bulksample.methods.config import TrainConfig
 from .configs import BROKEN, WHOLE
 from .fuzz_target import Attempt, Target
 from .small_graphs import KINDS, digest_of, graph
-from .whole_inputs import N, edge_list, matrix_market
+from .whole_inputs import FORMS, N, edge_list, matrix_market
 
 MOST_VERTICES = 10**4  # of a graph that is sampled
 
@@ -162,9 +162,9 @@ def archives() -> list[bytes]:
 def members() -> list[bytes]:
     """Return archives as parts: name and content of each member."""
     made = []
-    for kind in ("dense", "sparse"):
+    for arrays in (*(as_arrays(graph(kind, 6)) for kind in ("dense", "sparse")), *(make() for make in FORMS.values())):
         parts = []
-        for name, array in as_arrays(graph(kind, 6)).items():
+        for name, array in arrays.items():
             stream = io.BytesIO()
             np.save(stream, array)
             parts += [name.encode(), stream.getvalue()]

@@ -31,6 +31,19 @@ BANNERS = ("", "%%MatrixMarket", "%%MatrixMarket matrix array real general", "%%
 ARRAYS = {
     "npz": ("indptr", "indices", "x", "y", "num_classes", "train_mask", "val_mask", "test_mask"),
     "npz compressed": ("indptr", "indices", "x_indptr", "x_indices", "x_data", "x_shape", "y", "train_mask"),
+    "npz scipy": ("shape", "data", "indices", "indptr"),
+    "npz benchmark": (
+        "adj_data",
+        "adj_indices",
+        "adj_indptr",
+        "adj_shape",
+        "attr_data",
+        "attr_indices",
+        "attr_indptr",
+        "attr_shape",
+        "labels",
+    ),
+    "npz edges": ("edge_index", "edge_weight", "x", "y", "train_mask"),
 }
 RETYPED = {
     "as text": lambda array: np.full(array.shape, "a"),
@@ -64,7 +77,7 @@ def cases(seed: int) -> list[dict[str, Any]]:
     found += [
         {"kind": "mtx", "damage": damage, "draw": f"{seed}/{draw}"} for damage, draw in product(("line gone", "line twice"), range(4))
     ]
-    for kind, draws in (("edgelist.gz", 4), ("npz", 12), ("npz compressed", 12)):
+    for kind, draws in (*((f"edgelist.{ending}", 4) for ending in ("gz", "bz2", "xz")), *((kind, 12) for kind in ARRAYS)):
         found += [{"kind": kind, "damage": damage, "draw": f"{seed}/{draw}"} for damage, draw in product(BYTES, range(draws))]
     found += [
         {"kind": kind, "damage": "array", "array": name, "how": how} for kind in ARRAYS for name, how in product(ARRAYS[kind], RETYPED)

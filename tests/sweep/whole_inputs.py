@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,6 +57,36 @@ def write_ogb(folder: Path) -> None:
         gz(folder / "ogbn_arxiv" / f"{name}.csv.gz", table)
 
 
+def scipy_arrays() -> dict[str, np.ndarray]:
+    """Return the arrays that `scipy.sparse.save_npz` writes for the adjacency of a graph with weights."""
+    matrix = graph("weighted", N).adjacency
+    data = matrix.values / matrix.values.max()
+    return {"format": np.array(b"csr"), "shape": np.array([N, N]), "data": data, "indices": matrix.indices, "indptr": matrix.indptr}
+
+
+def benchmark_arrays() -> dict[str, np.ndarray]:
+    """Return the arrays of a file of the GNN benchmark."""
+    made = graph("sparse", N)
+    matrix, x = made.adjacency, made.features
+    return {
+        "adj_data": np.ones(matrix.nnz), "adj_indices": matrix.indices, "adj_indptr": matrix.indptr, "adj_shape": np.array([N, N]),
+        "attr_data": x.values, "attr_indices": x.indices, "attr_indptr": x.indptr, "attr_shape": np.array(x.shape), "labels": made.labels,
+    }  # fmt: skip
+
+
+def listed_arrays() -> dict[str, np.ndarray]:
+    """Return the arrays of a graph as torch_geometric names them, with edges that are not in order."""
+    made = graph("dense", N)
+    order = np.random.default_rng(2).permutation(made.adjacency.nnz)
+    ends = np.stack([made.adjacency.indices, made.adjacency.row_of_entry()])[:, order]
+    return {"edge_index": ends, "edge_weight": 1.0 + order % 3, "x": made.features, "y": made.labels, "train_mask": made.masks["train"]}
+
+
+def _write_npz(arrays: Callable[[], dict[str, np.ndarray]], folder: Path) -> None:
+    np.savez(folder / "graph.npz", **arrays())
+
+
+FORMS = {"npz scipy": scipy_arrays, "npz benchmark": benchmark_arrays, "npz edges": listed_arrays}
 WRITERS = {
     "edgelist": lambda folder: (folder / "edges.txt").write_bytes(edge_list()),
     "edgelist.gz": lambda folder: (folder / "edges.txt.gz").write_bytes(gzip.compress(edge_list(), mtime=0)),
@@ -62,11 +95,16 @@ WRITERS = {
     "npz": lambda folder: np.savez(folder / "graph.npz", **as_arrays(graph("dense", N))),
     "npz compressed": lambda folder: np.savez_compressed(folder / "graph.npz", **as_arrays(graph("sparse", N))),
     "ogb": write_ogb,
+    "edgelist.bz2": lambda folder: (folder / "edges.txt.bz2").write_bytes(bz2.compress(edge_list())),
+    "edgelist.xz": lambda folder: (folder / "edges.txt.xz").write_bytes(lzma.compress(edge_list())),
+    **{kind: partial(_write_npz, arrays) for kind, arrays in FORMS.items()},
 }
 COLUMNS = ("--vertices", N, "--features", "features.npy", "--labels", "labels.npy", "--split", "split.npz")
 COMMANDS = {
     "edgelist": ("edgelist", "edges.txt"), "edgelist.gz": ("edgelist", "edges.txt.gz"), "columns": ("edgelist", "edges.txt", *COLUMNS),
     "mtx": ("mtx", "matrix.mtx"), "npz": ("npz", "graph.npz"), "npz compressed": ("npz", "graph.npz"), "ogb": ("ogb", "ogbn_arxiv"),
+    "edgelist.bz2": ("edgelist", "edges.txt.bz2"), "edgelist.xz": ("edgelist", "edges.txt.xz"),
+    **dict.fromkeys(FORMS, ("npz", "graph.npz")),
 }  # fmt: skip
 
 
