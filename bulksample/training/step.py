@@ -32,7 +32,7 @@ from .context import TrainingContext
 from .method import Method
 from .schedule import lr_factor
 from .step_meter import StepMeter
-from .weights import gradients_of, running_statistics
+from .weights import gradients_of, running_statistics, set_lr
 
 STEPS = 8  # copied together; sums are read at most 2 * STEPS - 1 steps late
 
@@ -172,7 +172,7 @@ class Stepper:
         rounds = self._method.stages()[progress.stage]
         context.lr_factor = lr_factor(config, progress.rounds, step, context.batches.steps, rounds)
         progress.lr = config.lr * context.lr_factor
-        context.optimizer.set_lr(progress.lr)
+        set_lr(context.optimizer, progress.lr)
 
     def _clip(self, sums: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
         """Clip the gradients of a step, if the run does; return its sums, with a loss of NaN if the gradient is not finite on a device.

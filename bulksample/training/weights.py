@@ -83,6 +83,12 @@ def moments_at(parameter: torch.Tensor, moments: dict[str, torch.Tensor]) -> dic
     return {key: value if key == "step" else value.to(parameter.device) for key, value in moments.items()}
 
 
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Let an optimizer take this learning rate in its next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
 _PLAIN = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
@@ -103,10 +109,5 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:  # a model may have moved
             group["fused"] = all(parameter.device.type in self.fused_on for parameter in group["params"]) or None
         return self._step(closure)
-
-    def set_lr(self, lr: float) -> None:
-        """Take this learning rate in the next step."""
-        for group in self.param_groups:
-            group["lr"] = lr
 
     add_param_group, zero_grad, state_dict, load_state_dict = (inspect.unwrap(getattr(torch.optim.Adam, name)) for name in _PLAIN)

@@ -40,7 +40,7 @@ from ...training.batches import StepBatch
 from ...training.clipping import clip_gradients
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
-from ...training.weights import Adam, moments_at
+from ...training.weights import Adam, moments_at, set_lr
 from .method import Averaging
 from .participant import weights_of
 
@@ -94,7 +94,7 @@ class LLCG(PSGDPA):
             loss, count = self.loss(context, batch)
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]
-                self._adam.set_lr((self.config.server_lr or self.config.lr) * context.lr_factor)
+                set_lr(self._adam, (self.config.server_lr or self.config.lr) * context.lr_factor)
                 if self.config.clip_norm is not None:
                     clip_gradients(context, self.config.clip_norm)
                 self._adam.step()
