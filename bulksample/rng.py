@@ -72,6 +72,7 @@ class Substream(Enum):
 
     SEED_ORDER = Purpose.SEEDS, 0
     SHUFFLE_ROUND = Purpose.SEEDS, 1
+    SEED_WEIGHT = Purpose.SEEDS, 2
     RMAT_QUADRANT = Purpose.GENERATE, 0
     RMAT_NAME = Purpose.GENERATE, 1
     BLOCK_MODEL_VERTEX = Purpose.GENERATE, 32

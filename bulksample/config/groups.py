@@ -103,6 +103,9 @@ class DataOptions(Options):
     exclude_targets: Literal["none", "self", "both"] = Field(
         "none", description="Edges left out of a mini-batch: its own examples (self), or also their reverse (both) (links).",
     )  # fmt: skip
+    balance_classes: bool = Field(
+        False, description="Draw the seeds of an epoch with replacement, all classes equally often, in place of each seed once (class).",
+    )  # fmt: skip
     label: str | None = Field(None, description="Another column of the graph as the label.")
     feature_norm: Literal["none", "l1", "l2"] = Field("none", description="Norm by which each row of the features is divided.")
     feature_storage: Literal["given", "fp16", "bf16"] = Field(

@@ -32,6 +32,7 @@ from ..graph.seed_list import SeedList
 from ..graph.selection import seed_ids
 from ..loading.division import SeedGroups
 from ..loading.loader import BulkLoader
+from ..loading.weighted_seeds import class_weights
 from ..local_adjacency import LocalAdjacency
 from ..profiling import Profile
 from ..samplers import AnySampler, LayerWise, NodeWise, Sampler
@@ -107,15 +108,43 @@ class Request:
         """Return the settings that ranks must share, and the hashes of what is too long to show."""
         if not self.by_type:
             settings = {**self.law.settings, "seeds": self._given if self._named else "a list of vertices"}
-            return settings, {"seeds": None if self._named else _hash(self.seeds)}
+            return settings, {"seeds": None if self._named else hash_of(self.seeds)}
         named, seeds = {"seeds": "those of as_dicts=True"} if isinstance(self._graph, _ShareByType) else {}, self.seeds
         columns = {"seeds": (seeds.vertices, seeds.places), "times": (seeds.times, seeds.starts)}
-        return self.law.settings | named, {name: [None if one is None else _hash(one) for one in two] for name, two in columns.items()}
+        return self.law.settings | named, {name: [None if one is None else hash_of(one) for one in two] for name, two in columns.items()}
 
     def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
-        """Return the loader of bulks of mini-batches."""
+        """Return the loader of bulks of mini-batches; collective if seeds are weighed by labels that ranks share."""
+        if isinstance(weights := options.get("seed_weights"), str):
+            if weights != "class":
+                raise UsageError(f"seed_weights: got {weights!r}; use 'class', or numbers, one for each seed")
+            options["seed_weights"] = class_weights(self._classes())
         groups = None if seed_locality is None else SeedGroups(seed_locality, self._part_order())
         return BulkLoader(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
+
+    def _classes(self) -> np.ndarray:
+        """Return the class of each seed: integers, shape (m,), -1 where there is none; classes of two types differ."""
+        if not self.by_type:
+            graph, (distinct, at) = self._graph, np.unique(self.seeds, return_inverse=True)
+            if isinstance(graph, RankGraph):
+                labels = graph.labels_of(distinct) if graph.has_labels else None
+            else:
+                labels = None if graph.labels is None else graph.labels[distinct]
+            if labels is None:
+                raise UsageError(f"seed_weights 'class' needs labels, and graph {graph.name!r} has none; give the weight of each seed")
+            return np.asarray(labels)[at]
+        whole, vertices = self._whole, self.seeds.vertices
+        classes, before = np.full(len(vertices), -1, np.int64), 0
+        kinds = np.searchsorted(whole.offsets, vertices, side="right") - 1
+        for t in np.unique(kinds).tolist():
+            kind, of_kind = whole.types[t], kinds == t
+            if kind.labels is None or kind.labels.ndim != 1 or kind.labels.dtype.kind not in "iu":
+                what = f"needs one class a vertex, and type {kind.name!r} has none"
+                raise UsageError(f"seed_weights 'class' {what}; give the weight of each seed")
+            labels = np.asarray(kind.labels)[vertices[of_kind] - whole.offsets[t]].astype(np.int64)
+            classes[of_kind] = np.where(labels >= 0, labels + before, -1)
+            before += int(labels.max(initial=-1)) + 1
+        return classes
 
     def _part_order(self) -> np.ndarray:
         """Return the place of each seed in the order of block rows."""
@@ -209,7 +238,8 @@ def share_by_type(graph: RankGraph) -> RankGraph:
     return _ShareByType(**columns | {"held": whole, "relations": relations})
 
 
-def _hash(array: np.ndarray) -> str:
+def hash_of(array: np.ndarray) -> str:
+    """Return a hash of the values of an array, by which ranks compare what is too long to show."""
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 

@@ -61,6 +61,10 @@ READERS = {
         lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
     ),
     "input_layer": _MINIBATCHES,
+    "balance_classes": Reader(
+        "mini-batches of vertices: task nodes, all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
+        lambda run: run.task == "nodes" and _MINIBATCHES.reads(run), ("method", "task"),
+    ),
     "drop_last": _MINIBATCHES, "steps_per_epoch": _MINIBATCHES,
     "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
     "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),

@@ -12,9 +12,11 @@ from ..config.epochs import EpochLengthOptions
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import together
 from ..errors import UsageError
+from ..graph.labels import has_label
 from ..loading.division import SeedGroups, minibatches_in_words
 from ..loading.loader import BulkLoader
 from ..loading.position import VERSION, check_version
+from ..loading.weighted_seeds import class_weights
 from ..samplers import Sampler
 from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
@@ -58,16 +60,21 @@ def part_loader(context: TrainingContext, part: int, batch_size: int, joined_in:
 
 
 def epoch_options(config: TrainOptions) -> dict[str, Any]:
-    """Return the options of a loader that say what mini-batches an epoch has."""
-    return {name: getattr(config, name) for name in EpochLengthOptions.model_fields}
+    """Return the options of `private_loader` that say what mini-batches an epoch has, and whether its seeds are balanced."""
+    return {"balanced": config.balance_classes, **{name: getattr(config, name) for name in EpochLengthOptions.model_fields}}
 
 
 def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int = 0, **options: Any) -> BulkLoader:
-    """Return a loader of the examples of the task, seeds or edges of a view, with the seed of the run plus an offset."""
+    """Return a loader of the examples of the task, seeds or edges of a view, with the seed of the run plus an offset.
+
+    Options are those of `BulkLoader`, and `balanced`: seeds are drawn with replacement, all classes equally often.
+    """
     config = context.config
     if options["bulk_size"] == "auto":  # else a number of mini-batches bounds the bytes of a bulk
         options["memory_budget"] = config.memory_budget or context.compute.budget()
     options |= {"seed": (config.seed + seed_offset) % 2**64, "transform": view.stream_sync.bulk_sampled}
+    if options.pop("balanced", False) and has_label(truth := view.truth(view.seeds)).any():
+        options["seed_weights"] = class_weights(truth)
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)

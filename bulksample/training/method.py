@@ -92,6 +92,8 @@ class Method:
         self.config = config
         for option in ("dropout", "input_dropout"):
             kept_parts(getattr(config, option), option)
+        if config.balance_classes and self.target != "class":
+            raise UsageError(f"balance_classes weighs seeds by their class; got target {self.target}: leave it out")
         self.module: nn.Module | None = None  # the user's, if there is one
         if config.is_own_model:
             self._check_own_model("any")

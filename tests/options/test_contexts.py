@@ -51,7 +51,7 @@ CONTEXTS = {  # name: (ranks, graph, options)
 OTHER = {  # another value of every option that a run reads
     "model": "gcn", "layers": 4, "hidden": 8, "heads": 2, "dropout": 0.2, "input_dropout": 0.3, "batch_norm": True, "layer_norm": True,
     "sampler": "labor", "fanouts": (2, 2), "sampler_options": {"replace": True}, "frontier": "new", "batch_size": 3, "bulk_size": 3,
-    "memory_budget": 1000, "seeds": "val", "seed_locality": 2, "drop_last": True, "steps_per_epoch": 7,
+    "memory_budget": 1000, "seeds": "val", "seed_locality": 2, "drop_last": True, "steps_per_epoch": 7, "balance_classes": True,
     "task": "links", "target": "regression", "decoder": "mlp",
     "exclude_targets": "self", "label": "asked", "feature_norm": "l1", "feature_storage": "bf16", "target_type": "author",
     "seed_times": "asked", "time_by": "edges", "strategy": "last", "strict": True, "featureless": "constant", "epochs": 1, "lr": 0.1,
@@ -200,7 +200,7 @@ def _refused():
         **{one: {"method": "adaqp", "bits": "16"} for one in ("message_header", "message_rounding")},
         **{one: {"lr_schedule": "constant"} for one in ("lr_end_factor", "lr_step_size", "lr_gamma")},
         "clusters": {"method": "super-tma", "partition": "parts.npy"}, "input_layer": {"method": "full"},
-        "drop_last": {"method": "full"}, "steps_per_epoch": {"method": "grappa", "full_graph": True},
+        "drop_last": {"method": "full"}, "balance_classes": {"method": "bns"}, "steps_per_epoch": {"method": "grappa", "full_graph": True},
     }  # fmt: skip
     return [pytest.param(where[option], option, id=option) for option in READERS]
 

@@ -18,6 +18,17 @@ def rows_of(**options):
     return [(batch.minibatch.vertices, batch.x.numpy()) for batch in trainer(graph(), **options).context.batches]
 
 
+def test_balance_classes_draws_all_classes_equally_often():
+    """Of 40 seeds, 4 are of class 0, and yet a third of the draws."""
+    whole = graph(n=120)
+    chosen = np.concatenate([np.flatnonzero(whole.labels == 0)[:4], np.flatnonzero(whole.labels > 0)[:36]])
+    source = replace(whole, masks={"train": np.isin(np.arange(whole.n), chosen)})
+    made = trainer(source, balance_classes=True, batch_size=10)
+    labels = np.concatenate([source.labels[one.seeds] for _ in range(100) for one in minibatches(made)])
+    assert len(labels) == 4000
+    assert abs(np.mean(labels == 0) - 1 / 3) < 5 * np.sqrt(2 / 9 / 4000)
+
+
 def test_task_links_learns_from_edges(links):
     adjacency = store.load(links).adjacency
     row = adjacency.row_of_entry()
