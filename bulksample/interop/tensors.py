@@ -99,7 +99,10 @@ def weights_of_edges(name: str, values: Any, edges: int) -> np.ndarray | None:
 
     if values is None:
         return None
-    weights = torch.as_tensor(values).detach().cpu().double().numpy()
+    try:
+        weights = torch.as_tensor(values).detach().cpu().double().numpy()
+    except (TypeError, ValueError, RuntimeError):
+        raise UsageError(f"weight {name!r}: got a {type(values).__name__}; use a tensor with one number for each edge") from None
     if weights.shape not in ((edges,), (edges, 1)):
         raise UsageError(f"weight {name!r} must have one number for each of the {edges} edges; its shape is {weights.shape}")
     return np.asarray(weights.reshape(-1))

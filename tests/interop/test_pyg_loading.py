@@ -217,7 +217,7 @@ def test_a_grid_does_not_change_a_batch(loader):
 REFUSED = [
     ({"time_attr": "none"}, "no vertices and no edges have it"),
     ({"input_time": torch.arange(300)}, "time_attr"),
-    ({"time_attr": "y", "input_time": torch.arange(9)}, "input_time: got 9 times for 300 input nodes"),
+    ({"time_attr": "y", "input_time": torch.arange(9)}, "input_time: got 9 for 300 input nodes"),
     ({"num_neighbors": {("a", "to", "b"): [3]}}, "by edge type"),
     ({"weight_attr": "none"}, "has no weight 'none'"),
     ({"weight_attr": "y"}, "one number for each of the"),
@@ -240,8 +240,11 @@ def test_refused_in_one_line(options, says):
 
 @pytest.mark.parametrize("loader", [LaborLoader, LadiesLoader, FastGCNLoader])
 def test_types_and_times_need_the_loaders_that_draw_edges(loader):
-    for graph in (HeteroData(), (make_data(), None)):
-        with pytest.raises(UsageError, match="heterogeneous and temporal graphs are not supported"):
+    for graph, words in (
+        (HeteroData(), "heterogeneous and temporal graphs are not supported"),
+        ((make_data(), None), "got a tuple of Data"),
+    ):
+        with pytest.raises(UsageError, match=words):
             loader(graph, [3], batch_size=2)
     with pytest.raises(UsageError, match="time_attr"):
         loader(make_data(), [3], time_attr="y")
@@ -249,7 +252,7 @@ def test_types_and_times_need_the_loaders_that_draw_edges(loader):
 
 @pytest.mark.parametrize("loader", [NeighborLoader, LinkNeighborLoader])
 def test_a_thing_that_is_no_graph_is_refused(loader):
-    with pytest.raises(UsageError, match=r"use a torch_geometric\.data\.Data"):
+    with pytest.raises(UsageError, match="use a Data or a HeteroData of torch_geometric"):
         loader((make_data(), None), [3], batch_size=2)
 
 

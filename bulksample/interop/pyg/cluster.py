@@ -21,11 +21,12 @@ from ...data.npy import read_sealed, save_sealed
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError
-from ...rng import Stream
+from ...rng import Stream, check_seed
 from ...sparse import CSR
 from ..default_seed import seed_or_default
 from ..edge_graph import EdgeGraph
 from ..made_together import made_together
+from .attributes import whole
 from .bulk_drop_in import hashed
 from .drop_in import DropInLoader
 from .read_graph import check_edge_index, edges_of
@@ -64,6 +65,8 @@ class ClusterData(TheirData):
         log: bool = True, keep_inter_cluster_edges: bool = False, sparse_format: Literal["csr", "csc"] = "csr", *, seed: int = 0,
     ) -> None:  # fmt: skip
         check_edge_index("ClusterData", data)
+        num_parts = whole("num_parts", num_parts, 1)
+        check_seed(seed)
         if sparse_format not in ("csr", "csc"):
             raise UsageError(f"sparse_format must be 'csr' or 'csc'; got {sparse_format!r}")
         self.num_parts, self.recursive, self.keep_inter_cluster_edges = num_parts, recursive, keep_inter_cluster_edges

@@ -27,16 +27,11 @@ from ...loading.epochs import Epochs, Order, Prefetcher, Step
 from ...rng import Stream
 from ..equal_draws import warn_of_equal_draws
 from ..made_together import OwnComm
+from .data_loader_options import check_options
 from .sampler import BulkSampler
-from .user_order import distributed_sampler, given_steps, has_length, place_of, steps_of_rank
+from .user_order import given_steps, has_length, place_of, steps_of_rank
 
 _ENDLESS = 2**62  # mini-batches of a sampler of unknown length
-_NOT_HERE = {
-    "worker_init_fn": "there are no worker processes to set up",
-    "multiprocessing_context": "there are no worker processes",
-    "generator": "the order of an epoch is a function of `seed`",
-}
-_ONE_OF_THEM = "leave out one of them; Lightning adds none with Trainer(use_distributed_sampler=False)"
 _SPELLED = {"inputs": "the examples of the loader and their times"}  # what users call a part of the identity
 
 
@@ -70,28 +65,13 @@ class DropInLoader(OwnComm, Epochs[Any]):
         self, stream: Stream, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any],
         comm: Comm | None = None, together: bool = False, seeded: bool = True,
     ) -> None:  # fmt: skip
-        """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here.
+        """Keep the options that `DataLoader` does not have, and check those that it has; see `check_options`.
 
-        Ranks cannot share a sampler without a length, nor one that is divided already. `together` is True if sampling a bulk is collective,
+        `together` is True if sampling a bulk is collective,
         `seeded` if the seed was given.
         """
         check_bulk_size(bulk_size, memory_budget)
-        options.pop("dataset", None), options.pop("collate_fn", None)  # loaders make their own, as those of torch_geometric do
-        for name, reason in _NOT_HERE.items():
-            if options.get(name) is not None:
-                raise UsageError(f"{name} was given, but {reason}; leave it out")
-        if "batch_size" in options and options["batch_size"] is None:
-            raise UsageError("batch_size was None; use a positive number")
-        for name in ("sampler", "batch_sampler"):
-            if isinstance(options.get(name), str):
-                raise UsageError(
-                    f"{name} orders the examples, as in torch; got {options[name]!r}. Draw by another law with LaborLoader, LadiesLoader, "
-                    "FastGCNLoader or neighbor_sampler=BulkSampler(data, num_neighbors, sampler=...)"
-                )
-            if comm is not None and options.get(name) is not None and not has_length(options[name]):
-                raise UsageError(f"{name} has no length, so ranks cannot share its mini-batches; give it a __len__, or use a list")
-            if comm is not None and distributed_sampler(options.get(name)) is not None:
-                raise UsageError(f"comm divides the mini-batches among ranks, and so does your DistributedSampler; {_ONE_OF_THEM}")
+        check_options(type(self).__name__, options, comm is not None)
         self.bulk_size, self._budget, self.grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together, self._seeded = stream, comm, together, seeded
         self._shuffle = bool(options.get("shuffle"))
@@ -165,9 +145,9 @@ class DropInLoader(OwnComm, Epochs[Any]):
         if self._own_order:
             steps = super()._steps(epoch)
         elif self._comm is None:
-            steps = given_steps(self.batch_sampler, at.used, at.step, self._digest, self._digest_of)
+            steps = given_steps(self.batch_sampler, len(self.dataset), at.used, at.step, self._digest, self._digest_of)
         else:
-            steps = steps_of_rank(self.batch_sampler, at.used, at.step, self._digest, at.share, self._comm)
+            steps = steps_of_rank(self.batch_sampler, len(self.dataset), at.used, at.step, self._digest, at.share, self._comm)
         if self.bulk_size == "auto" and (first := next(steps, None)) is not None:
             self.bulk_size, steps = self._fitting(first), chain([first], steps)
         return steps

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch_geometric.data import Data, HeteroData
 
 from ...errors import UsageError
 from ...graph import NODE
+from ...graph.times import given_times
 from .attributes import column, ids_or_mask
-from .read_graph import has_types
+from .read_graph import has_types, num_nodes_of
 from .seed_input import SeedInput
 from .seed_sampler import SeedSampler, starts_of
 
 
-def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, start: Any = None) -> SeedInput:
-    """Return the input nodes that a user names, with their times and starts.
+def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, start: Any = None, names: Any = None) -> SeedInput:
+    """Return the input nodes that a user names, with their times and starts, and the names that they have in `input_id`.
 
     `nodes` are ids, a mask or None for all; of a graph with types a type, a type and one of these, or a list or a dict of several. Then
     `time` and `start` are dicts by type. An input node of a mask is named by its vertex, one of ids by its position, as in torch_geometric.
@@ -26,7 +28,8 @@ def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, st
         if values is not None and not sampler.timed:
             raise UsageError(f"{name} was given without times of the graph; give time_attr too")
     lists = _lists(data, sampler, nodes)
-    times, starts = (_by_type(name, values, lists) for name, values in (("input_time", time), ("input_start", start)))
+    columns = (("input_time", time), ("input_start", start), ("input_id", names))
+    times, starts, given_names = (_by_type(name, values, lists) for name, values in columns)
     parts = {}
     for name, chosen in lists.items():
         count = sampler.graph.type(name).count
@@ -34,11 +37,14 @@ def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, st
         ids = torch.arange(count) if chosen is None else ids_or_mask(chosen, count, f"input_nodes{of}")
         mask = ids.dtype == torch.bool
         ids = ids.nonzero().view(-1) if mask else ids
-        own = times[name]
-        if own is not None and (own.ndim != 1 or len(own) != len(ids)):
-            found = len(own) if own.ndim == 1 else f"shape {tuple(own.shape)} of"
-            raise UsageError(f"input_time{of}: got {found} times for {len(ids)} input nodes; use one for each")
-        part = SeedInput(ids if mask else None, ids, own, name if has_types(data) else None)
+        own, called = times[name], given_names[name]
+        for what, values in (("input_time", own), ("input_id", called)):
+            if values is not None and (values.ndim != 1 or len(values) != len(ids)):
+                found = len(values) if values.ndim == 1 else f"shape {tuple(values.shape)}"
+                raise UsageError(f"{what}{of}: got {found} for {len(ids)} input nodes; use one for each")
+        if own is not None:
+            given_times(f"input_time{of}", own.detach().cpu())
+        part = SeedInput(ids if mask and called is None else called, ids, own, name if has_types(data) else None)
         if starts[name] is not None and (ends := sampler.time_of(name, part)) is not None:
             part.start = torch.from_numpy(starts_of(f"input_start{of}", starts[name], ends))
         parts[name] = part
@@ -48,6 +54,8 @@ def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, st
 def _lists(data: Any, sampler: SeedSampler, nodes: Any) -> dict[str, Any]:
     """Return ids, a mask or None for all, by type."""
     if not has_types(data):
+        if isinstance(nodes, str | Mapping) or _is_pair(nodes):
+            raise UsageError(f"input_nodes: got {_shown(nodes)}, and the graph has no types; use ids or a mask")
         return {NODE: nodes}
     if isinstance(nodes, Mapping):
         pairs = list(nodes.items())
@@ -84,3 +92,15 @@ def _by_type(name: str, values: Any, lists: Mapping[str, Any]) -> dict[str, torc
         raise UsageError(f"{name}: got a {type(values).__name__} for input nodes of {len(lists)} types; use a dict with {', '.join(lists)}")
     given = values if isinstance(values, Mapping) else dict.fromkeys(lists, values)
     return {kind: column(name, of_type) for kind, of_type in given.items()}
+
+
+def check_sizes(data: Any, sampler: SeedSampler) -> None:
+    """Raise `UsageError` if a sampler is not of this graph: vertices of a batch would get the features of others."""
+    counts = {kind.name: kind.count for kind in sampler.graph.types}
+    if isinstance(data, Data | HeteroData):
+        ours = {name: int(data[name].num_nodes or 0) for name in data.node_types} if has_types(data) else {NODE: num_nodes_of(data)}
+        for name in ours:
+            if ours[name] and ours[name] != counts.get(name, 0):
+                of = "" if name == NODE else f" of type {name!r}"
+                found = f"got one of {counts.get(name, 0)} vertices{of}, and the graph has {ours[name]}"
+                raise UsageError(f"neighbor_sampler: {found}; make both from one graph")

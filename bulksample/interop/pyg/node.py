@@ -17,10 +17,12 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
+from ...errors import UsageError
 from ..made_together import made_together
 from .attributes import check_attributes, with_compressed_rows, with_edge_index
 from .bulk_drop_in import BulkDropIn, sampler_for, seeds_of_batch
-from .input_nodes import node_input
+from .data_loader_options import check_callables
+from .input_nodes import check_sizes, node_input
 from .read_graph import check_plain, compressed
 from .sampler import BulkSampler, HGTSampler
 from .seed_input import SeedInput
@@ -57,9 +59,13 @@ class BulkNodeLoader(BulkDropIn, NodeLoader):
         transform_sampler_output: Callable[[Any], Any] | None = None, filter_per_worker: bool | None = None,
         bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, input_start: Any = None, **options: Any,
     ) -> None:  # fmt: skip
+        names = options.pop("input_id", None)
         self.set_up(node_sampler, bulk_size, memory_budget, options)
         check_attributes(data)
-        given = node_input(data, node_sampler, input_nodes, input_time, input_start)
+        check_callables(transform=transform, transform_sampler_output=transform_sampler_output)
+        check_sizes(data, node_sampler)
+        given = node_input(data, node_sampler, input_nodes, input_time, input_start, names)
+        options["shuffle"] = bool(options.get("shuffle") and len(given.node))  # torch refuses to shuffle nothing
         named = given.names[:1] or (given.input_type,)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
@@ -231,5 +237,10 @@ class HGTLoader(BulkNodeLoader):
         transform_sampler_output: Callable[[Any], Any] | None = None, filter_per_worker: bool | None = None, *, comm: Comm | None = None,
         seed: int | None = None, backend: str = "auto", **options: Any,
     ) -> None:  # fmt: skip
+        elsewhere = ("input_time", "input_start", "time_attr", "weight_attr", "replace", "disjoint")
+        given = {name: options.pop(name, None) for name in elsewhere}
+        refused = [name for name, value in given.items() if value is not None and value is not False]
+        if refused:
+            raise UsageError(f"{refused[0]}: HGSampling draws without times, weights and trees; use NeighborLoader, or leave it out")
         sampler = HGTSampler(data, num_samples, seed=seed, backend=backend, comm=comm)
         super().__init__(data, sampler, input_nodes, None, transform, transform_sampler_output, filter_per_worker, **options)

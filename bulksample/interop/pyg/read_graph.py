@@ -24,6 +24,7 @@ from ..tensors import weights_of_edges
 
 EDGES: Key = (NODE, EDGE, NODE)  # the relation of a graph without types
 Ends = tuple[np.ndarray, np.ndarray]  # sources and destinations of edges
+_KINDS = "data: use a Data or a HeteroData of torch_geometric, or a pair of a FeatureStore and a GraphStore"
 _ONLY = "heterogeneous and temporal graphs are not supported: use a torch_geometric.data.Data, or a pair of stores, without times"
 
 
@@ -57,8 +58,10 @@ def check_plain(data: Any, **temporal: Any) -> None:
             )
         return
     if not isinstance(data, Data):
-        parts = [type(part).__name__ for part in data] if isinstance(data, (tuple, list)) else []
-        raise UsageError(f"{_ONLY}; got a {' of '.join([type(data).__name__, *[', '.join(parts)][: len(parts)]])}")
+        kind = type(data).__name__
+        if isinstance(data, (tuple, list)):
+            kind = f"{kind} of {', '.join(type(part).__name__ for part in data)}"
+        raise UsageError(f"{_ONLY if has_types(data) else _KINDS}; got a {kind}")
     adj_t = data.adj_t if "adj_t" in data else None
     if isinstance(adj_t, torch.Tensor) and adj_t.layout != torch.sparse_csr:
         layout = str(adj_t.layout).removeprefix("torch.")

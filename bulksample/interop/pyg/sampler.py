@@ -102,7 +102,7 @@ class BulkSampler(SeedSampler):
         if time_window is not None and time_attr is None:
             raise UsageError("time_window was given without times of the graph; give time_attr too")
         rule = None if time_attr is None else TimeRule(strategy=temporal_strategy, window=time_window)
-        self.subgraph_type, self.disjoint, self.grid, self._stride = SubgraphType(subgraph_type), disjoint or rule is not None, grid, stride
+        self.subgraph_type, self.disjoint, self.grid, self._stride = _form(subgraph_type), disjoint or rule is not None, grid, stride
         if self.subgraph_type == SubgraphType.induced and rule is not None:
             raise UsageError("an induced subgraph would hold edges later than its seeds; use directional or bidirectional with time_attr")
         fanouts: Any = None
@@ -173,12 +173,20 @@ class HGTSampler(BulkSampler):
         raise UsageError("HGSampling begins at vertices; use HGTLoader, or another sampler for links")
 
 
+def _form(subgraph_type: Any) -> SubgraphType:
+    try:
+        return SubgraphType(subgraph_type)
+    except ValueError:
+        forms = ", ".join(form.value for form in SubgraphType)
+        raise UsageError(f"subgraph_type: got {subgraph_type!r}; use {forms}") from None
+
+
 def _of_relations(num_neighbors: Any, relations: list[Key]) -> tuple[dict[Key, tuple[int, ...]], int]:
     """Return the fanouts of each relation, and the number of hops; without hops, one that draws nothing."""
     try:
         draws = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
         values = draws._get_values(relations)
-    except (ValueError, AssertionError) as error:
+    except (ValueError, AssertionError, TypeError) as error:
         named = ", ".join(map(str, relations))
         raise UsageError(f"num_neighbors: {str(error) or f'got a {type(num_neighbors).__name__}'}; the edge types are {named}") from None
     hops = len(next(iter(values.values()), getattr(draws, "values", [])))

@@ -28,10 +28,11 @@ _CHANGED = (
 )
 
 
-def given_steps(batch_sampler: Any, used: int = 0, slot: int = 0, digest: str = "", saved: Any = None) -> Iterator[Step]:
+def given_steps(batch_sampler: Any, count: int, used: int = 0, slot: int = 0, digest: str = "", saved: Any = None) -> Iterator[Step]:
     """Yield the mini-batches after those that are used, in this and later slots.
 
-    Raises `UsageError` unless those that are used have the digest, which comes from the [rank, ranks] `saved` of a `DistributedSampler`.
+    Raises `UsageError` for what is no list of positions among `count` examples, and unless those that are used have the digest, which
+    comes from the [rank, ranks] `saved` of a `DistributedSampler`.
     Mini-batch t of rank r of p of a `DistributedSampler` has number t p + r, as with a `comm`.
     """
     place = place_of(batch_sampler)
@@ -40,6 +41,7 @@ def given_steps(batch_sampler: Any, used: int = 0, slot: int = 0, digest: str = 
         digest = _digest_of_this_rank(batch_sampler, used, digest, saved)
     taken, order = 0, ""
     for taken, index in enumerate(map(np.asarray, batch_sampler), 1):
+        check_positions(index, count)
         order = _chained(order, index)
         if taken == used and order != digest:
             raise UsageError(_CHANGED)
@@ -49,14 +51,14 @@ def given_steps(batch_sampler: Any, used: int = 0, slot: int = 0, digest: str = 
         raise UsageError(_CHANGED)
 
 
-def steps_of_rank(batch_sampler: Any, used: int, step: int, digest: str, share: EpochShare, comm: Comm) -> Iterator[Step]:
+def steps_of_rank(batch_sampler: Any, count: int, used: int, step: int, digest: str, share: EpochShare, comm: Comm) -> Iterator[Step]:
     """Return this rank's share of the mini-batches after those that are used, from a step on; collective.
 
     Raises `UsageError` on every rank if the sampler of one fails, or their orders differ.
     """
 
     def run_through() -> tuple[list[Step], dict[str, Any], dict[str, Any]]:
-        every = list(given_steps(batch_sampler))
+        every = list(given_steps(batch_sampler, count))
         if used and (used > len(every) or every[used - 1].order != digest):
             raise UsageError(_CHANGED)
         order = every[-1].order[:16] if every else ""
@@ -93,6 +95,16 @@ def has_length(sampler: Any) -> bool:
     except (TypeError, NotImplementedError):
         return False
     return True
+
+
+def check_positions(index: Any, count: int) -> None:
+    """Raise `UsageError` unless a mini-batch of the user's sampler is a list of positions in a list of `count` examples."""
+    array = np.asarray(index)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise UsageError(f"your sampler gave {index!r} for a mini-batch; use a list of whole numbers from 0 to {count - 1}")
+    bad = np.flatnonzero((array < 0) | (array >= count))
+    if len(bad):
+        raise UsageError(f"your sampler gave the position {array[bad[0]]}, and there are {count} examples; use 0 to {count - 1}")
 
 
 def _digest_of_this_rank(batch_sampler: Any, used: int, digest: str, saved: Any) -> str:
