@@ -59,6 +59,7 @@ def masks(splits):
     (lambda: hgt(input_nodes=torch.tensor([])), "input_nodes: got a Tensor of shape .*; name their type"),
     (lambda: hgt(input_nodes=("a", torch.tensor([]))), r"input_nodes: got float32 of shape \(0,\); use integer ids"),
     (lambda: near(input_nodes=("a", [1])), "and the graph has no types; use ids or a mask"),
+    (lambda: ShaDowKHopSampler(data(), 1, 2, input_id=EDGES[0]), "input_id: ShaDowKHopSampler has no such option; leave it out"),
     (lambda: near(input_id=torch.arange(3)), "input_id: got 3 for 6 input nodes; use one for each"),
     (lambda: near(subgraph_type="both"), "subgraph_type: got 'both'; use directional, bidirectional, induced"),
     (lambda: near(transform="x"), "transform: got a str; use a function"),
@@ -135,6 +136,8 @@ def test_no_examples_and_numbers_of_numpy_are_taken():
         [14, 15],
     ]
     assert list(hgt(input_nodes=("a", []), shuffle=True)) == []
+    links = LinkNeighborLoader(data(), [1], EDGES, batch_size=4, input_id=torch.arange(6) + 10)
+    assert [batch.input_id.tolist() for batch in links] == [[10, 11, 12, 13], [14, 15]]
 
 
 def test_what_a_sampler_of_the_user_has_may_be_said_again():

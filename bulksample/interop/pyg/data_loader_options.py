@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 
 from torch.utils.data import DataLoader
+from torch_geometric.loader import LinkLoader, NodeLoader
 
 from ...errors import UsageError, check_switches, is_whole
 from .user_order import distributed_sampler, has_length
@@ -19,19 +20,20 @@ _NOT_HERE = {
 }
 _ONE_OF_THEM = "leave out one of them; Lightning adds none with Trainer(use_distributed_sampler=False)"
 _OF_TORCH = frozenset(signature(DataLoader.__init__).parameters) - {"self", "dataset", "collate_fn"}
-_OF_LOADERS = frozenset({"custom_cls"})  # of torch_geometric's NodeLoader and LinkLoader
+_OF_LOADERS = frozenset({"custom_cls", "input_id"})  # of torch_geometric's NodeLoader and LinkLoader
 
 
-def check_options(loader: str, options: dict[str, Any], several_ranks: bool) -> None:
+def check_options(loader: type, options: dict[str, Any], several_ranks: bool) -> None:
     """Raise `UsageError` for an option that torch does not have, that has no meaning here, or whose value does not fit.
 
     Takes out `dataset` and `collate_fn`, which loaders make themselves. Ranks cannot share a sampler without a length, nor one that is
     divided already. Whole numbers of numpy become those of Python.
     """
     options.pop("dataset", None), options.pop("collate_fn", None)  # as those of torch_geometric do
-    for name in options.keys() - _OF_TORCH - _OF_LOADERS:
+    known = _OF_TORCH | (_OF_LOADERS if issubclass(loader, NodeLoader | LinkLoader) else frozenset())
+    for name in options.keys() - known:
         near = get_close_matches(name, sorted(_OF_TORCH), 1, 0.75)
-        raise UsageError(f"{name}: {loader} has no such option; {f'use {near[0]}, or leave it out' if near else 'leave it out'}")
+        raise UsageError(f"{name}: {loader.__name__} has no such option; {f'use {near[0]}, or leave it out' if near else 'leave it out'}")
     for name, reason in _NOT_HERE.items():
         if options.get(name) is not None:
             raise UsageError(f"{name} was given, but {reason}; leave it out")

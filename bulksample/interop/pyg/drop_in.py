@@ -71,7 +71,7 @@ class DropInLoader(OwnComm, Epochs[Any]):
         `seeded` if the seed was given.
         """
         check_bulk_size(bulk_size, memory_budget)
-        check_options(type(self).__name__, options, comm is not None)
+        check_options(type(self), options, comm is not None)
         self.bulk_size, self._budget, self.grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together, self._seeded = stream, comm, together, seeded
         self._shuffle = bool(options.get("shuffle"))
