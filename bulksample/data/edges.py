@@ -36,7 +36,7 @@ Pairs = Iterator[tuple[np.ndarray, np.ndarray]]  # rows and columns of entries, 
 
 @dataclass
 class EdgeTally:
-    """What a reader found: edges, self loops and repetitions, to which it adds, and how it took the file."""
+    """Counts of edges, self loops and repetitions, to which a reader adds, and words about how it took the file."""
 
     edges_read: int = 0
     self_loops: int = 0

@@ -28,7 +28,7 @@ from .columns import dense_features
 from .edges import EdgeTally
 from .listed_graph import check_promise, direction, listed_graph
 from .npy import Archive, PickledObjects
-from .npz_types import HEADS, graph_of_types
+from .npz_types import graph_of_types
 from .npz_vertices import OF_VERTICES, Arrays, take, vertices
 
 _OF_ENTRIES = ("indptr", "indices", "weights", "edge_attr")
@@ -95,13 +95,13 @@ def read(
 
 def _form(names: set[str]) -> str:
     """Return the form of a file by the names of its arrays; a matrix of scipy has those of `ROWS` too, or is told by its format."""
-    if names & HEADS.keys() and not names & {"indptr", "edge_index"}:
+    if names & {"node_types", "edge_types"} and not names & {"indptr", "edge_index"}:
         return TYPES
     forms = {EDGES: names & {"edge_index"}, BENCHMARK: names & set(npz_matrices.ADJACENCY), ROWS: names & {"indptr", "indices", "format"}}
     found = [form for form, there in forms.items() if there]
     if len(found) > 1:
         raise DataError(f"holds the edges twice, as {' and as '.join(found)}; use one of them")
-    return found[0] if found else ROWS
+    return found[0] if found else TYPES if "num_nodes" in names else ROWS
 
 
 def _arrays(archive: Archive, form: str, tally: EdgeTally) -> Arrays:
@@ -123,6 +123,7 @@ def _of_matrix(
     arrays: Arrays, form: str, path: Path, transpose: bool, rules: dict[str, Any], changed: bool, target: str | None, tally: EdgeTally
 ) -> Graph:  # fmt: skip
     """Return the graph of an adjacency; `changed` if an option asks for other edges than its entries."""
+    promised = arrays.pop("num_nodes", None)
     if form == ROWS:
         columns = {name: array for name, array in arrays.items() if name not in _OF_ENTRIES}
         relation = _entries(arrays)
@@ -142,18 +143,18 @@ def _of_matrix(
         check_promise(entries.n, os.path.getsize(path), "shape", 2**10)
         relation = _relation(entries, transpose, rules, tally)
     tally.form += f": {direction(transpose)}"
-    return Graph.of([vertices(NODE, relation.adjacency.shape[0], columns, None, target)], [relation])
+    n = relation.adjacency.shape[0]
+    if promised is not None and promised.tolist() not in (n, [n]):
+        raise DataError(f"num_nodes: is {promised.tolist()}, and the adjacency has {n} rows; leave it out, or use {n}")
+    return Graph.of([vertices(NODE, n, columns, None, target)], [relation])
 
 
 def _relation(entries: npz_matrices.Entries, transpose: bool, rules: dict[str, Any], tally: EdgeTally) -> Relation:
     """Return the relation of the entries of a matrix. One of ones has no weights, unless entries at one place add up."""
     ends = (entries.rows, entries.columns) if transpose else (entries.columns, entries.rows)
-    if bool((entries.values == 1).all()):
-        counted = EdgeTally()
-        graph = listed_graph(ends, entries.n, tally=counted, **rules)
-        if rules["undirected"] or rules["duplicates"] == "max" or not counted.duplicates:
-            tally.edges_read, tally.self_loops, tally.duplicates = counted.edges_read, counted.self_loops, counted.duplicates
-            return graph.relations[0]
+    places = entries.rows.astype(np.int64) * entries.n + entries.columns
+    if bool((entries.values == 1).all()) and (rules["duplicates"] == "max" or len(np.unique(places)) == len(places)):
+        return listed_graph(ends, entries.n, tally=tally, **rules).relations[0]
     return listed_graph(ends, entries.n, entries.values.astype(np.float64), tally=tally, **rules).relations[0]
 
 

@@ -3,7 +3,7 @@
 edge_index                 integers, (2, m)                 sources and destinations
 edge_weight, edge_attr     (m,) and (m, d)
 edge_time                  integers, (m,)                   when each edge came to be; edges that repeat then stay apart
-num_nodes                  an integer                       by default the rows of x, y or a mask, else the largest vertex plus one
+num_nodes                  an integer                       by default the rows of x, y, a mask, node_time, else the edges tell
 x, y, train_mask, …        as those of `npz`
 node_time                  integers, (n,)                   when each vertex came to be
 NAME                       (n, ...)                         any other column
@@ -37,7 +37,7 @@ def graph_of_edges(arrays: Arrays, file_bytes: int, target: str | None, rules: d
             raise DataError(f"{name}: may be of vertices or of edges; name it node_time or edge_time")
     if ends.dtype == np.uint64 and ends.size and ends.max() >= 2**63:
         raise DataError("edge_index: names a vertex of 2**63 or more; number them from 0")
-    m = ends.shape[1]
+    ends, m = ends.astype(np.int64, copy=False), ends.shape[1]
     columns = {name: array for name, array in arrays.items() if name not in _OF_EDGES}
     n = _count(arrays, columns, 1 + int(ends.max(initial=-1)))
     check_promise(n, file_bytes, "num_nodes" if "num_nodes" in arrays else "edge_index", 2**10)
@@ -49,8 +49,7 @@ def graph_of_edges(arrays: Arrays, file_bytes: int, target: str | None, rules: d
         if len(bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))):
             raise DataError(f"edge_weight: entry {bad[0]} is {weights[bad[0]]}; weights must be finite and not negative")
     stamps = as_times("edge_time", arrays["edge_time"], m) if "edge_time" in arrays else None
-    pair = (ends[0].astype(np.int64), ends[1].astype(np.int64))
-    graph = listed_graph(pair, n, weights, stamps, arrays.get("edge_attr"), tally=tally, **rules)
+    graph = listed_graph((ends[0], ends[1]), n, weights, stamps, arrays.get("edge_attr"), tally=tally, **rules)
     born = as_times("node_time", arrays["node_time"], n) if "node_time" in arrays else None
     return graph.replace(types=(vertices(NODE, n, columns, born, target),))
 
@@ -66,6 +65,8 @@ def _count(arrays: Arrays, columns: dict[str, Array], least: int) -> int:
     rows = {name: len(array) for name, array in columns.items() if name in OF_VERTICES and array.ndim and not name.startswith("x_")}
     if "x_indptr" in columns:
         rows["x_indptr"] = columns["x_indptr"].size - 1
+    if "node_time" in arrays:
+        rows["node_time"] = arrays["node_time"].size
     for name, count in rows.items():
         if count < least:
             raise DataError(f"{name}: has {count} rows, but an edge names vertex {least - 1}; use one row for each vertex, {least} or more")

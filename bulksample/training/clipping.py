@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ..errors import UsageError
 from .context import TrainingContext
 from .shards import grid_of
 
@@ -44,6 +45,9 @@ def squares(gradient: torch.Tensor) -> torch.Tensor:
     """Return the sum of the squares of a gradient: float64, shape (), on its device."""
     if gradient.device.type != "cpu":
         return gradient.double().square().sum()
-    flat = gradient.detach().reshape(-1).numpy()
+    if gradient.is_sparse:
+        raise UsageError("clip_norm adds squares of dense gradients; got a sparse one: use Embedding(sparse=False), or leave clip_norm out")
+    half = gradient.dtype in (torch.float16, torch.bfloat16)
+    flat = (gradient.float() if half else gradient).detach().reshape(-1).numpy()
     parts = [np.square(flat[first : first + _PIECE], dtype=np.float64).sum() for first in range(0, len(flat), _PIECE)]
     return torch.tensor(float(np.sum(parts)), dtype=torch.float64)

@@ -11,7 +11,7 @@ from samples import UNPICKLED, Bomb, changed, refused
 from typer.testing import CliRunner
 
 import bulksample as bs
-from bulksample import UsageError
+from bulksample import DataError, UsageError
 from bulksample.cli.data import app
 from bulksample.data import npz, store
 from bulksample.data.edges import EdgeTally
@@ -77,6 +77,34 @@ def test_entries_of_one_place_add_up_as_in_scipy(tmp_path):
     sp.save_npz(tmp_path / "s.npz", sp.coo_matrix(([1.0, 1, 1, 1], places), (3, 3)))
     np.testing.assert_allclose(dense(npz.read(tmp_path / "s.npz")), sp.load_npz(tmp_path / "s.npz").toarray())
     assert npz.read(tmp_path / "s.npz", duplicates="max").adjacency.values is None
+    both = sp.load_npz(tmp_path / "s.npz").toarray()
+    for options in ({}, {"duplicates": "sum"}):
+        np.testing.assert_allclose(dense(npz.read(tmp_path / "s.npz", undirected=True, **options)), both + both.T)
+
+
+@pytest.mark.parametrize("n", [3, [3]])
+def test_a_matrix_may_say_its_number_of_vertices(tmp_path, n):
+    matrix = sp.coo_matrix(([1.0, 1], ([0, 1], [1, 2])), (3, 3))
+    sp.save_npz(tmp_path / "s.npz", matrix)
+    arrays = dict(np.load(tmp_path / "s.npz"))
+    np.savez(tmp_path / "n.npz", **arrays, num_nodes=n)
+    np.testing.assert_allclose(dense(npz.read(tmp_path / "n.npz")), matrix.toarray())
+    np.savez(tmp_path / "n.npz", **arrays, num_nodes=4)
+    with pytest.raises(DataError, match="num_nodes: is 4, and the adjacency has 3 rows"):
+        npz.read(tmp_path / "n.npz")
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
+def test_vertices_may_have_any_width(tmp_path, kind):
+    np.savez(tmp_path / "u.npz", edge_index=np.array([[0, 1, 2], [1, 2, 0]], kind), node_time=np.arange(5))
+    graph = npz.read(tmp_path / "u.npz")
+    assert graph.n == 5  # the rows of node_time
+    assert sorted(zip(graph.types[0].times.tolist(), range(5), strict=True)) == [(i, i) for i in range(5)]
+    assert sorted(zip(graph.relations[0].adjacency.indices, graph.relations[0].adjacency.row_of_entry(), strict=True)) == [
+        (0, 1),
+        (1, 2),
+        (2, 0),
+    ]
 
 
 def test_stored_zeros_of_lists_are_edges_and_those_of_blocks_are_none(tmp_path):

@@ -158,6 +158,15 @@ def test_with_times_of_edges_only_those_of_the_links_time_leave(kind):
     assert bool(left) == (kind == "edges")  # earlier edges between the same ends are the past
 
 
+def test_self_takes_the_copy_that_a_bidirectional_subgraph_makes():
+    edges = torch.tensor([[0, 1], [1, 2]])
+    data = Data(edge_index=edges, num_nodes=3)
+    (batch,) = LinkNeighborLoader(data, [-1], edges[:, :1], exclude_targets="self", subgraph_type="bidirectional", batch_size=1)
+    assert not {(0, 1), (1, 0)} & pairs_of(batch.n_id[batch.edge_index])
+    whole = LinkNeighborLoader(data, [-1], edges[:, :1], subgraph_type="bidirectional", batch_size=1)
+    assert {(0, 1), (1, 0)} <= pairs_of(next(iter(whole)).n_id[next(iter(whole)).edge_index])
+
+
 def test_a_bidirectional_subgraph_in_time_loses_the_edges_of_all_times():
     edges, times = torch.tensor([[0, 0, 1], [1, 1, 2]]), torch.tensor([1, 5, 2])
     data = Data(edge_index=edges, edge_time=times, num_nodes=3)

@@ -198,6 +198,8 @@ TIMED = typed_data(times="vertices")
     (lambda: loader(nodes=[3, 4]), "name their type, such as .*, or a list of such"),
     (lambda: loader(TIMED, time_attr="time", input_time=torch.zeros(18)), "input_time: got a Tensor for input nodes of 2 types; use a"),
     (lambda: loader(TIMED, time_attr="time", input_time={"paper": [1] * 8}), "input_time: got those of paper; give those of paper, author"),
+    (lambda: loader(TIMED, time_attr="time", input_time={"paper": [1] * 8, "author": None}), "input_time: got none for type 'author'"),
+    (lambda: loader(TIMED, time_attr="time", input_start={"paper": None, "author": [1] * 10}), "input_start: got none for type 'paper'"),
     (lambda: loader(TIMED, time_attr="time", input_start={"paper": [99] * 8, "author": [1] * 9}), "input_start of type 'paper': entry"),
     (lambda: loader(TIMED, time_attr="time", input_start={"paper": [-9] * 8, "author": [-9] * 9}), "type 'author': .*shape .10,"),
     (lambda: loader(TIMED, nodes=("paper", [1]), time_attr="time", input_time=[3], input_start=[4]), "give no start later than its time"),

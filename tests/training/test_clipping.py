@@ -74,6 +74,13 @@ def test_the_norm_is_that_of_all_parameters_and_the_factor_that_of_torch():
         torch.testing.assert_close(parameter.grad, other.grad)
 
 
+def test_halves_are_summed_in_float64_and_sparse_gradients_refused():
+    half = torch.tensor([3.0, 4.0], dtype=torch.bfloat16)
+    assert float(clipping.squares(half)) == float(clipping.squares(half.half())) == 25.0
+    with pytest.raises(UsageError, match="clip_norm adds squares of dense gradients; got a sparse one"):
+        clipping.squares(torch.eye(3).to_sparse())
+
+
 def test_the_norm_has_the_same_bits_on_any_number_of_threads():
     gradient, before, found = torch.randn(400_000), torch.get_num_threads(), set()
     for threads in (1, 2, 3):

@@ -113,7 +113,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
         state = self._loader.state_dict()
-        return self._settings, {"graph": state.get("graph"), "indices": state["seeds"]}
+        return {**self._settings, "a seed of yours": self._seeded}, {"graph": state.get("graph"), "indices": state["seeds"]}
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch."""

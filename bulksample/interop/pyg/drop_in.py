@@ -84,7 +84,7 @@ class DropInLoader(OwnComm, Epochs[Any]):
         options = {**self._settings, **({"bulk_size": self.bulk_size} if self._together else {})}
         hashes = {_SPELLED.get(name, name): value for name, value in self._describe().items()}
         settings, graph = ({}, {}) if self._sampler is None else self._sampler.compared()
-        return {**settings, **options}, {**graph, **hashes}
+        return {**settings, **options, "a seed of yours": self._seeded}, {**graph, **hashes}
 
     def connect(self) -> None:
         """Make the communicators of the loader and of its sampler; collective."""

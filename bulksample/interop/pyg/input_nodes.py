@@ -91,6 +91,9 @@ def _by_type(name: str, values: Any, lists: Mapping[str, Any]) -> dict[str, torc
     if values is not None and len(lists) > 1 and not isinstance(values, Mapping):
         raise UsageError(f"{name}: got a {type(values).__name__} for input nodes of {len(lists)} types; use a dict with {', '.join(lists)}")
     given = values if isinstance(values, Mapping) else dict.fromkeys(lists, values)
+    none = [kind for kind, of_type in given.items() if of_type is None]
+    if 0 < len(none) < len(given):
+        raise UsageError(f"{name}: got none for type {none[0]!r}; give one for each input node of every type, or leave {name} out")
     return {kind: column(name, of_type) for kind, of_type in given.items()}
 
 

@@ -96,7 +96,7 @@ transform_sampler_output, filter_per_worker
             raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
         self._targets = TargetExclusion(
             neighbor_sampler.graph, self.input_data.input_type, exclude_targets, reverse_etypes,
-            edge_times=neighbor_sampler.subgraph_type != SubgraphType.bidirectional,
+            mirrored=neighbor_sampler.subgraph_type == SubgraphType.bidirectional,
         )  # fmt: skip
 
     @property

@@ -32,13 +32,14 @@ CHOICES = ("none", "self", "both")
 class TargetExclusion:
     """The edges that leave the mini-batches of a loader of links of one type, `key`; None stands for a graph without types.
 
-    `edge_times` is False if edges of a mini-batch do not say which they are, as in a bidirectional subgraph; of edges with times, those
-    of all times between the ends then leave. `turns` has the relations, and whether each holds the links turned around.
+    `mirrored` is True for bidirectional subgraphs, whose edges do not say which they are: of edges with times, those of all times between
+    the ends leave; and of a relation within one type also the copy, from the destination to the source, of an edge that the graph has in
+    one direction alone. `turns` has the relations, and whether each holds the links turned around.
     """
 
     turns: list[tuple[Relation, bool]]
 
-    def __init__(self, graph: Graph, key: Key | None, choice: str, reverses: Any, edge_times: bool = True) -> None:
+    def __init__(self, graph: Graph, key: Key | None, choice: str, reverses: Any, mirrored: bool = False) -> None:
         if choice not in CHOICES:
             raise UsageError(f"exclude_targets: got {choice!r}; {instead_of(choice, CHOICES)}")
         if reverses is not None and (choice != "both" or key is None):
@@ -58,10 +59,11 @@ class TargetExclusion:
                 raise UsageError(f"exclude_targets: got 'both', and no relation is known as the reverse of {key}; {name}use 'self'")
         elif choice == "self" and own is None:
             raise UsageError(f"exclude_targets: got 'self', and the graph has no edges of type {key}, so none can leave; leave it out")
+        self._copied = own if choice == "self" and mirrored and own is not None and own.source == own.destination else None
         self.turns = [] if choice == "none" or own is None else [(own, False)]
         self.turns += [(relations[name], True) for name in turned]
         self._times = {
-            relation.key: _by_position(relation) for relation, _ in self.turns if edge_times and relation.times is not None
+            relation.key: _by_position(relation) for relation, _ in self.turns if not mirrored and relation.times is not None
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -79,6 +81,9 @@ class TargetExclusion:
             setattr(left, name, copy.copy(getattr(out, name)))
         for relation, turned in self.turns:
             self._clear(left, relation, pairs[::-1] if turned else pairs, times)
+        if self._copied is not None:
+            alone = self._copied.adjacency.find(pairs[0], pairs[1]) < 0  # rows are destinations: no edge from the destination back
+            self._clear(left, self._copied, pairs[::-1][:, alone], None)
         return left
 
     def _clear(self, out: Any, relation: Relation, targets: np.ndarray, times: np.ndarray | None) -> None:
