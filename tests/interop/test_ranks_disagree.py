@@ -274,3 +274,11 @@ def test_a_comm_and_a_distributed_sampler_both_divide_the_minibatches():
             divided(comm.rank, comm=comm)
 
     on_threads(2, body)
+
+
+@pytest.mark.parametrize("make", [neighbors, links, blocks])
+def test_ranks_give_a_seed_all_or_none(make):
+    """Else a state with another seed would be refused on some of them alone, and the others would wait."""
+    with pytest.raises(UsageError, match="a seed of yours: True on rank 0, False on rank 1"):
+        on_threads(2, lambda comm: make(comm=comm, seed=0 if comm.rank == 0 else None))
+    on_threads(2, lambda comm: make(comm=comm, seed=None))
