@@ -133,7 +133,7 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
     from bulksample.distributed.matrix import open_graph
     from bulksample.errors import DataError
     def load_block(*_):
-        time.sleep(processes._GRACE_SECONDS + 1)
+        time.sleep(processes.GRACE_SECONDS + 1)
         raise DataError("rows 3 to 4: damaged")
     open_graph.load_block = load_block"""
     usual = arguments("sample partitioned", stored / "g0")

@@ -19,15 +19,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .base import Comm
+from .peer_memory import PeerMemory
 from .primitives import CudaAware
 from .process_end import Sentinel
-from .processes import ProcessComm, SubComm
-from .side_channels import MpiSideChannel
+from .processes import GRACE_SECONDS, ProcessComm, SubComm
+from .side_channels import MpiSideChannel, ranks_in_words
 from .watch import alarm, deadline
 
 _ABORT_SECONDS = 5.0  # for the launcher to end this process as well
@@ -49,6 +50,8 @@ class MpiComm(ProcessComm):
         self._alltoalls, self._in_flight = 0, set[PairwiseAlltoall]()
         super().__init__(comm.rank, comm.size, channel, (mpi.Exception,), timeout, sentinel)
         self._only_thread = None if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else threading.get_ident()
+        self._memory = PeerMemory({})
+        self._memory = PeerMemory.of_ranks(self)
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
         if array.dtype.kind == "f":  # MPI libraries add floats in different orders
@@ -110,6 +113,23 @@ class MpiComm(ProcessComm):
 
     def barrier(self) -> None:
         self._complete("barrier", lambda: self._comm.Ibarrier().Test)
+
+    def _complete(self, what: str, start: Callable[[], Callable[[], bool]]) -> None:
+        def begin() -> Callable[[], bool]:
+            done = start()
+            return lambda: done() and not self._dead()
+
+        super()._complete(what, begin)
+
+    def _glance(self, waited: float) -> None:
+        super()._glance(waited)
+        if waited > GRACE_SECONDS and (dead := self._dead()):  # and the sentinel of that rank has not ended the job
+            self._end(f"{ranks_in_words(dead)} ended while this rank is in {self.watch.now()}")
+
+    def _dead(self) -> list[int]:
+        """Return the ranks of this communicator and machine that have died; what the library received from them may be lost."""
+        top = cast(MpiComm, self._top)
+        return top._memory.lost(self._members)
 
     def _end_ranks(self, code: int) -> None:
         with alarm(2 * _ABORT_SECONDS):

@@ -25,7 +25,7 @@ from .process_end import Sentinel
 from .side_channels import SideChannel, ranks_in_words
 from .watch import Watch
 
-_GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be running on this rank
+GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be running on this rank
 
 
 _ONE_THREAD = (
@@ -187,7 +187,7 @@ class ProcessComm(Comm):
     def _glance(self, waited: float) -> None:
         """Between two polls: answer ranks that ask, and end the job if a rank has left early."""
         self._channel.read()
-        if self._channel.leaving or waited < _GRACE_SECONDS:
+        if self._channel.leaving or waited < GRACE_SECONDS:
             return
         left = [rank for rank in self._channel.gone() if rank in self._members]
         if left:

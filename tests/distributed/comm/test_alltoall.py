@@ -236,7 +236,7 @@ def test_a_rank_that_leaves_ends_the_wait_of_its_own_column_only():
 import time
 from bulksample.distributed.comm import processes
 if part.rank == 0 and comm.rank == 1:
-    time.sleep(processes._GRACE_SECONDS + 1)
+    time.sleep(processes.GRACE_SECONDS + 1)
 part.barrier()
 """
     ended = run_ranks(4, STOP.format(what="pass", then=then, seconds=PATIENCE, PATIENCE=PATIENCE))
