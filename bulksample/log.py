@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 
+from .printable import printable_message
+
 
 def warn(*warnings: str) -> None:
     """Print warnings on standard error, each on a line of its own."""
     for warning in warnings:
-        print(f"bulksample: warning: {warning}", file=sys.stderr)
+        print(f"bulksample: warning: {printable_message(warning)}", file=sys.stderr)
 
 
 def start_logging(level: str = "INFO") -> None:

@@ -29,7 +29,7 @@ def test_importing_loads_numpy_and_what_graphs_are_made_of():
     ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
     assert ours == {
         "bulksample",
-        *(f"bulksample.{name}" for name in ("errors", "graph", "mapped", "pickled", "sparse", "version")),
+        *(f"bulksample.{name}" for name in ("errors", "graph", "mapped", "pickled", "printable", "sparse", "version")),
         *(f"bulksample.graph.{name}" for name in ("graph", "labels", "times", "types", "vertex_table")),
     }
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)

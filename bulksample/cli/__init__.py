@@ -14,6 +14,7 @@ from typing import NoReturn
 from ..distributed.comm.launchers import Launch, launched
 from ..distributed.comm.process_end import RaiseStopped, Stopped, sentinel_of
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
+from ..printable import printable_message
 from .process import flush_results, gc_paused, prepare_streams
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
@@ -60,7 +61,7 @@ def _run() -> None:
     except ParseError as error:
         message = explain(error)  # empty if the help was shown instead
         if message and not launched().rank:  # all ranks parse the same command line: rank 0, or no launcher at all
-            print(f"bulksample: UsageError: {message}", file=sys.stderr)
+            print(printable_message(f"bulksample: UsageError: {message}"), file=sys.stderr)
         sys.exit(EXIT_BAD_USE)
     except typer.Abort:
         print("bulksample: interrupted", file=sys.stderr)
@@ -86,7 +87,7 @@ def _run() -> None:
 
 
 def _fail(code: int, reason: str) -> NoReturn:
-    end_all_ranks(code, reason)
+    end_all_ranks(code, printable_message(reason))
     sys.exit(code)
 
 

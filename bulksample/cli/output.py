@@ -16,6 +16,7 @@ import typer
 from ..data.atomic import write_file
 from ..data.result_places import check_ending, check_outputs, holding
 from ..errors import UsageError
+from ..printable import printable
 from ..report.files import is_number
 from .process import closed
 
@@ -93,14 +94,14 @@ def _show(result: dict[str, Any], title: str, caption: str | None) -> None:
     table.add_column(overflow="fold")
     for key, value in ((key, value) for key, value in result.items() if key not in _FILE_ONLY):
         if not isinstance(value, dict):
-            table.add_row(key, Text(_readable(key, value)))
+            table.add_row(Text(printable(key)), Text(printable(_readable(key, value))))
         elif value and all(is_number(inner) for inner in value.values()):
             unit = "seconds" if key == "phases" else key  # the unit of all is in their common name
             shown = [f"{name} {_readable(f'{unit}.{name}', number)}" for name, number in value.items() if number]
-            table.add_row(key, Text(", ".join(shown) or "none"))
+            table.add_row(Text(printable(key)), Text(printable(", ".join(shown)) or "none"))
         else:
             for name, inner in value.items():
-                table.add_row(f"{key}.{name}", Text(_readable(name, inner)))
+                table.add_row(Text(printable(f"{key}.{name}")), Text(printable(_readable(name, inner))))
     Console(file=sys.stdout).print(table)
 
 

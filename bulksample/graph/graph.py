@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import DataError, UsageError, named
 from ..pickled import Rebuilt
+from ..printable import check_name
 from ..sparse import CSR, MAX_VERTICES, row_pointers
 from .types import Key, Relation, VertexType, spelled
 from .vertex_table import VertexTable, check_adjacency, check_adjacency_once, check_edge_features
@@ -234,6 +235,8 @@ class Graph(Rebuilt, VertexTable):
                 raise DataError(f"graph {self.name!r} has two {noun}s {twice[0]!r}; give each a name of its own")
         if joined := [kind.name for kind in self.types if ":" in kind.name]:
             raise DataError(f"type {joined[0]!r}: relations are named source:name:destination; use a name without a colon")
+        for what, name in (("graph", self.name), *(("type", t.name) for t in self.types), *(("relation", r.name) for r in self.relations)):
+            check_name(what, name)
         total = sum(kind.count for kind in self.types)
         if total > MAX_VERTICES:
             raise DataError(f"{total} vertices of {len(self.types)} types do not fit int32; use at most {MAX_VERTICES}")

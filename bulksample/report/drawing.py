@@ -19,6 +19,7 @@ from typing import Any
 
 from ..config.metrics import percent, titled
 from ..errors import UsageError
+from ..printable import printable
 from .compare import ContestantRun
 from .network import NetworkModel
 from .series import numbered
@@ -115,6 +116,7 @@ def short_labels(labels: Iterable[str], longest: int = 30) -> list[str]:
 
 def short_label(label: str, longest: int = 30) -> str:
     """Shorten a label and escape it: matplotlib reads ``$`` as mathematics and hides labels that start with ``_``."""
+    label = printable(label)
     short = label if len(label) <= longest else f"{label[: longest - 1]}…"
     return (" " + short if short.startswith("_") else short).replace("$", r"\$")
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from ..config.metrics import percent, titled
 from ..errors import UsageError
+from ..printable import printable
 from ..version import __version__
 from . import charts
 from .drawing import TextTable, inline, new_figure, save, styles_of
@@ -104,7 +106,7 @@ class Page:
             with new_figure(size=chart.size) as (figure, axes):
                 chart.draw(figure, axes[0])
                 drawn.append(Markup(inline(figure, f"p{i}")))
-        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
         text = (files("bulksample.report") / "page.html").read_text(encoding="utf-8")
         return environment.from_string(text).render(page=self, title=title, drawn=drawn, version=__version__) + "\n"
 
@@ -113,13 +115,21 @@ class Page:
         numbers = [(chart.title, chart.numbers) for chart in self.charts]
         tables = [("Runs", self.trained), ("Samples", self.sampled), *self.comparisons, *numbers]
         tables += [("What differs", self.differences)] if self.differences.body else []
-        parts = [f"# {title}", *("\n".join([f"## {name}", "", *markdown(table.head, table.body)]) for name, table in tables if table.body)]
+        parts = [
+            f"# {printable(title)}",
+            *("\n".join([f"## {name}", "", *markdown(table.head, table.body)]) for name, table in tables if table.body),
+        ]
         return "\n\n".join(parts) + "\n"
 
     def to_csv(self) -> str:
         """Return CSV with a line for each run: its numbers and settings, nested ones as ``phases.sample``."""
         labels = {id(run): one.label for one in self.series for run in one.runs}
         return to_csv([{"run": run.name, "series": labels[id(run)], **_plain(run.report)} for run in self._runs])
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as the page shows it; only text of the page itself is left as it is."""
+    return printable(" ".join(value.split())) if type(value) is str else value
 
 
 def _without_empty_columns(head: list[str], body: list[list[str]]) -> TextTable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 from collections.abc import Iterable, Iterator
 from statistics import fmean
@@ -17,6 +18,7 @@ from scipy.special import stdtrit
 
 from ..config.metrics import percent, titled
 from ..distributed.comm.base import KINDS
+from ..printable import printable
 from .compare import ContestantRun
 from .network import NetworkModel
 
@@ -171,7 +173,12 @@ def _interval(difference: dict[str, Any] | None, scale: float) -> str:
 
 
 def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(text: str) -> str:
+    """Write a text as the cell of a Markdown table; marks that would begin code, a tag, a link or another cell are escaped."""
+    return re.sub(r"[|`]|\](?=\()", r"\\\g<0>", printable(" ".join(text.split()))).replace("<", "&lt;")
 
 
 def plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
