@@ -7,6 +7,7 @@ KDD 2019.
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +77,10 @@ class ClusterData(TheirData):
         parts = metis(adjacency, num_parts, seed) if file is None else _kept(file, adjacency, num_parts, seed)
         self.partition = self._partition(data.edge_index, torch.from_numpy(parts.assignment.astype(np.int64)))
         self.data = self._permute_data(data, self.partition)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch_geometric says that it guesses the number of vertices; here it is known
+            if self.data.num_nodes != data.num_nodes:  # without x and edges it guesses wrong, and takes attributes of vertices for others
+                self.data.num_nodes = data.num_nodes
 
 
 class ClusterLoader(DropInLoader, TheirLoader):
