@@ -4,6 +4,7 @@
 
 The destinations of a type stand in the order of time, so those of time t are a prefix of m. Of these, k are forbidden: place i of the
 m - k others is i plus the number of forbidden places before it, which a binary search finds. So draws are exactly uniform, without retries.
+With whole-number weights a destination has as many places as its weight, and draws are exactly by weight.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import DataError
-from ..sparse import MAX_VERTICES
+from ..sparse import MAX_VERTICES, row_pointers
 from .graph import Graph
 from .times import with_times
 from .types import Relation
@@ -77,10 +78,11 @@ class NonNeighbors:
     """The destinations that each source has no edge to, at any time.
 
     `ends` are the sources and the destinations of the edges that are known here, by default all edges of the relation. Sorts them once and
-    keeps 8 bytes for each pair that they join, and 16 for each destination.
+    keeps 8 bytes for each pair that they join, and 16 for each destination; with `weights` of destinations, int64 of shape (n,) with a sum
+    below 2**62, 8 more for each. `eligible` then counts weight, and `at` takes a place for each unit of it.
     """
 
-    def __init__(self, graph: Graph, relation: Relation, ends: Ends | None = None) -> None:
+    def __init__(self, graph: Graph, relation: Relation, ends: Ends | None = None, weights: np.ndarray | None = None) -> None:
         kind = graph.type(relation.destination)
         sources, destinations = ends or (relation.adjacency.indices, relation.adjacency.row_of_entry())
         self._count = kind.count
@@ -93,6 +95,10 @@ class NonNeighbors:
             keys = np.concatenate([keys, np.arange(kind.count) * kind.count + rank])
         keys.sort()  # `np.unique` hashes, which takes 50 times as long
         self._keys = keys[np.diff(keys, prepend=-1) > 0]  # source, and the place of the destination in the order of time
+        self._before = self._gone = None  # the weight of the destinations before a place, and of the keys before one, modulo 2**64
+        if weights is not None:
+            self._before = row_pointers(weights[self._order])
+            self._gone = row_pointers(np.diff(self._before)[self._keys % max(1, kind.count)])
 
     def existing(self, sources: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         """Count the destinations that exist at the time of each of R sources: int64, shape (R,); all without times."""
@@ -103,7 +109,7 @@ class NonNeighbors:
     def eligible(self, sources: np.ndarray, existing: np.ndarray) -> np.ndarray:
         """Count the eligible ones among the first `existing` destinations: int64, shape (R,)."""
         first, last = self._forbidden(sources, existing)
-        return np.asarray(existing - (last - first))
+        return np.asarray(_weight(self._before, existing) - (_weight(self._gone, last) - _weight(self._gone, first)))
 
     def at(self, sources: np.ndarray, existing: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return the eligible destination at a place, 0 .. eligible - 1, of each source: int64, shape (R,)."""
@@ -111,9 +117,19 @@ class NonNeighbors:
         start, low, high = sources.astype(np.int64) * self._count, first.copy(), last
         while len(open_ := np.flatnonzero(low < high)):  # the first forbidden place that does not lie before the wanted one
             middle = (low[open_] + high[open_]) >> 1
-            before = self._keys[middle] - start[open_] - (middle - first[open_]) <= places[open_]
+            gone = _weight(self._gone, middle) - _weight(self._gone, first[open_])
+            before = _weight(self._before, self._keys[middle] - start[open_]) - gone <= places[open_]
             low[open_[before]], high[open_[~before]] = middle[before] + 1, middle[~before]
-        return np.asarray(self._order[places + (low - first)])
+        found = places + (_weight(self._gone, low) - _weight(self._gone, first))
+        return np.asarray(self._order[found if self._before is None else np.searchsorted(self._before, found, side="right") - 1])
+
+    def joined(self, sources: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Return which destinations, given by their places in the order of time, are forbidden to their sources: bool, shape (R,)."""
+        wanted = sources.astype(np.int64) * self._count + places
+        at = np.searchsorted(self._keys, wanted)
+        found = at < len(self._keys)
+        found[found] = self._keys[at[found]] == wanted[found]
+        return np.asarray(found)
 
     def anyone(self, places: np.ndarray) -> np.ndarray:
         """Return the destination at a place of the order of time, eligible or not: int64."""
@@ -122,3 +138,8 @@ class NonNeighbors:
     def _forbidden(self, sources: np.ndarray, existing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         start = sources.astype(np.int64) * self._count
         return np.searchsorted(self._keys, start), np.searchsorted(self._keys, start + existing)
+
+
+def _weight(running: np.ndarray | None, at: np.ndarray) -> np.ndarray:
+    """Return a running sum at some places; without weights each place counts one."""
+    return at if running is None else np.asarray(running[at])

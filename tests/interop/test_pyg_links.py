@@ -88,7 +88,7 @@ def test_negatives_by_weight():
     total = int(counts.sum())
     assert abs(counts[7] / total - 0.75) < 4 * (0.75 * 0.25 / total) ** 0.5
     with pytest.raises(UsageError, match="one for each of the 20 vertices"):
-        next(iter(LinkNeighborLoader(data, [1], neg_sampling=NegativeSampling("binary", 1, src_weight=weight[:9]))))
+        LinkNeighborLoader(data, [1], neg_sampling=NegativeSampling("binary", 1, src_weight=weight[:9]))
 
 
 def test_a_loader_of_edges_can_be_called_and_repeats(data):

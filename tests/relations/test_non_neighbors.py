@@ -33,6 +33,26 @@ def test_every_eligible_destination_has_one_place(name, times):
             assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("name", ["buys", "knows"])
+@pytest.mark.parametrize("times", [False, True])
+def test_by_weight_every_eligible_destination_has_as_many_places(name, times):
+    graph = shop(times=times)
+    relation = graph.relation(name)
+    n = relation.adjacency.shape[0]
+    weights, t = np.arange(n) * 5 % 4, 7 if times else None
+    others = NonNeighbors(graph, relation, weights=weights)
+    for source in range(relation.adjacency.shape[1]):
+        one = np.array([source])
+        existing = others.existing(one, None if t is None else np.array([t]))
+        expected = plain(graph, relation, source, t)
+        count = int(others.eligible(one, existing)[0])
+        found = others.at(np.full(count, source), np.repeat(existing, count), np.arange(count))
+        assert found.tolist() == np.repeat(expected, weights[expected]).tolist()
+        places = np.arange(n)
+        joined = others.joined(np.full(n, source), places)
+        assert sorted(others.anyone(places[~joined])) == sorted(plain(graph, relation, source, None))
+
+
 def test_links_have_the_time_of_their_edge_or_of_the_later_end():
     graph = shop(edge_times=True)
     assert link_times(graph, graph.relations[0]) is graph.relations[0].times

@@ -219,7 +219,10 @@ def edge_ends(data: Any) -> Ends:
 
 def int_pairs(name: str, pairs: Any) -> torch.Tensor:
     """Return edges as int64 of shape (2, m); raises `DataError` for anything but integers of that shape."""
-    edges: torch.Tensor = torch.as_tensor(pairs).cpu()
+    try:
+        edges: torch.Tensor = torch.as_tensor(pairs).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"{name}: got a {type(pairs).__name__}; use integers of shape (2, m)") from None
     whole = not (edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool) or not edges.numel()
     if edges.ndim != 2 or len(edges) != 2 or not whole:
         kind = str(edges.dtype).removeprefix("torch.")

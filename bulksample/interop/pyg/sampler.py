@@ -19,6 +19,7 @@ from ... import samplers
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...graph import Key
+from ...graph.links import NonNeighbors
 from ...samplers import LayerWise, NodeWise, whole_fanouts
 from ...samplers.hgt import HGSampler
 from ...samplers.time_rule import TimeRule
@@ -167,8 +168,9 @@ class HGTSampler(BulkSampler):
         self._check()
 
     def sample_edges(
-        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
-    ) -> list[Sampled]:
+        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int,
+        others: NonNeighbors | None = None,
+    ) -> list[Sampled]:  # fmt: skip
         """Raise `UsageError`: HGSampling begins at vertices, here as in torch_geometric."""
         raise UsageError("HGSampling begins at vertices; use HGTLoader, or another sampler for links")
 

@@ -20,6 +20,7 @@ from ...distributed.matrix.grid import ProcessGrid
 from ...distributed.matrix.layout import Layout
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import UsageError
+from ...graph.links import NonNeighbors
 from ...graph.selection import Selection
 from ...graph.times import given_times
 from ...local_adjacency import LocalAdjacency
@@ -149,9 +150,11 @@ class SeedSampler(BaseSampler):
         """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
         return self.sample_nodes([index], *self._next_name())[0]
 
-    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> Sampled:
-        """Sample one mini-batch of edges; see `sample_from_nodes`."""
-        return self.sample_edges([index], neg_sampling, *self._next_name())[0]
+    def sample_from_edges(
+        self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None, others: NonNeighbors | None = None
+    ) -> Sampled:  # fmt: skip
+        """Sample one mini-batch of edges; see `sample_from_nodes` and `sample_edges`."""
+        return self.sample_edges([index], neg_sampling, *self._next_name(), others)[0]
 
     @property
     def edge_permutation(self) -> None:
@@ -198,16 +201,20 @@ class SeedSampler(BaseSampler):
         return times
 
     def sample_edges(
-        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
-    ) -> list[Sampled]:
-        """Sample mini-batches of edges. Negatives depend on (epoch, id, position) alone; in time they exist at the time of their edge."""
+        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int,
+        others: NonNeighbors | None = None,
+    ) -> list[Sampled]:  # fmt: skip
+        """Sample mini-batches of edges. Negatives depend on (epoch, id, position) alone; in time they exist at the time of their edge.
+
+        With `others`, see `negatives.non_edges`, they are no edges.
+        """
         if isinstance(self.sampler, EdgeSampler) and isinstance(base := self.sampler.base, LayerWise):
             raise UsageError(f"links with sampler {base.name!r} would lose its weights; use a node-wise sampler")
         if self.timed and any(index.time is None for index in inputs):
             raise UsageError("the edges need times; give edge_label_time")
         links = []
         for index, id in zip(inputs, ids, strict=True):
-            drawn = negatives and SeededNegatives.of_links(self.graph, negatives, index, self.stream, id, epoch, self.by == "vertices")
+            drawn = negatives and self.negatives_of(index, negatives, id, epoch, others)
             links.append(link_seeds(self.graph, index, drawn, self._typed, self.disjoint))
         outputs = self.sample_seeds([link.seeds for link in links], ids, epoch, [link.times for link in links])
         for out, link, index in zip(outputs, links, inputs, strict=True):
@@ -219,6 +226,13 @@ class SeedSampler(BaseSampler):
                 typed = isinstance(out.batch, dict)
                 out.batch = {name: number[trees] for name, trees in out.batch.items()} if typed else number[out.batch]
         return outputs
+
+    def negatives_of(
+        self, index: EdgeSamplerInput, law: NegativeSampling, id: int, epoch: int, others: NonNeighbors | None
+    ) -> SeededNegatives:  # fmt: skip
+        """Return the negatives of a mini-batch of edges; see `sample_edges`."""
+        timed, trees = self.by == "vertices", self.disjoint
+        return SeededNegatives(self.graph, law, index, self.stream, id, epoch, timed=timed, disjoint=trees, others=others)
 
     def sample_seeds(
         self, lists: Sequence[Seeds], ids: Sequence[int], epoch: int, times: Sequence[Times] = (), starts: Sequence[Times] = ()
