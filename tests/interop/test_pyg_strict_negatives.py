@@ -99,7 +99,7 @@ def test_binary_negatives_have_their_law_among_pairs_without_an_edge(missing, we
     data, table = crowded(missing=missing)
     weights = [np.array([1, 2, 0.5, 1, 3, 1, 0.25, 2, 1]), np.array([2, 1, 1, 0.5, 1, 4, 1, 1, 3])]
     law = NegativeSampling("binary", 400, *(map(torch.from_numpy, weights) if weighted else ()))
-    data.time = torch.tensor([3, 1, 2, 0, 5, 4, 0, 1, 2])
+    data.time = torch.tensor([3, 1, 5, 0, 5, 5, 0, 1, 2])
     links, until = data.edge_index[:, :6], torch.tensor([5, 5, 4, 5, 4, 4])
     time = {"edge_label_time": until, "time_attr": "time"} if timed else {}
     (batch,) = LinkNeighborLoader(data, [1], links, neg_sampling=law, batch_size=6, seed=1, strict_negatives=True, **time)
@@ -193,6 +193,10 @@ def test_a_tiny_weight_stays_possible(tiny):
         law = NegativeSampling(mode, 5, torch.tensor([1.0, 0, 0, 0]), weight)
         (batch,) = LinkNeighborLoader(data, [1], neg_sampling=law, batch_size=2, strict_negatives=True)
         assert set(negatives(batch)[1].tolist()) == {3}
+    data.edge_index, one = torch.tensor([[0, 1, 2], [3, 3, 0]]), torch.tensor([0.0, 0, 0, 1])
+    law = NegativeSampling("binary", 5, torch.tensor([1, 1, tiny, 0], dtype=torch.float64), one)
+    (batch,) = LinkNeighborLoader(data, [1], neg_sampling=law, batch_size=3, strict_negatives=True)
+    assert set(negatives(batch)[0].tolist()) == {2}
 
 
 @MODES
@@ -284,6 +288,7 @@ AT = {"time_attr": "time"}
         ({"neg_sampling": "binary", "neg_sampling_ratio": 2}, UsageError, "gives binary negatives, 1 of each.*; leave out one of them"),
         ({"neg_sampling": NegativeSampling("binary", 1, torch.ones(4)), "neg_sampling_ratio": 1}, UsageError, "leave out one of them"),
         ({"neg_sampling": NegativeSampling("binary", 1, torch.ones(3))}, UsageError, "got 3 weights of negatives; use one for each of the"),
+        ({"neg_sampling": NegativeSampling("binary", 1, torch.full((4,), 1e308, dtype=torch.float64))}, UsageError, "add up to more than"),
         ({"edge_label": torch.ones(2)}, UsageError, r"edge_label: got shape \(2,\) for 3 links; use one label for each"),
         ({"edge_label": torch.tensor(1)}, UsageError, r"edge_label: got shape \(\) for 3 links"),
         ({"edge_label": torch.ones(3), "neg_sampling": "triplet"}, UsageError, "edge_label was given, and triplets have no labels"),

@@ -50,9 +50,9 @@ transform_sampler_output, filter_per_worker
         Drawn negatives stay.
     strict_negatives : bool
         Draw no negative that is an edge of the links' type, from the source to the destination, of any time, nor a vertex as its own
-        negative: the same distributions, given that. Draws that are no edges stay those of the loader without the option. A destination of
-        weight above 0 stays possible: weights are rounded to steps of the largest times 2**-52, 2**-42 of a million vertices. Links that
-        are no edges of the graph may be drawn. Keeps 8 bytes for each pair that an edge joins, 16 with `dst_weight`.
+        negative: the same distributions, given that. Draws that are no edges stay those of the loader without the option. A vertex of
+        weight above 0 stays possible, however small: redraws round weights to steps, 2**-42 of the largest among a million vertices. Links
+        that are no edges of the graph may be drawn. Keeps 8 bytes for each pair that an edge joins, 16 with `dst_weight`.
     reverse_etypes : dict of edge types, optional
         The edge type that holds the reverses of another, as in DGL. By default the type with the same pairs turned around, or one named
         ``rev_NAME``. A graph without types has one, its own reverse.
@@ -145,6 +145,8 @@ def _links(data: Any, sampler: BulkSampler, links: Any) -> Any:
     if not has_types(data):
         n = int(sampler.num_nodes)
         if not is_pair(data):
+            if links is None and data.edge_index is None:
+                raise UsageError("edge_label_index: got None, and the graph has no edge_index whose edges are the links; give pairs")
             return None if links is None else vertex_pairs("edge_label_index", links, n)
         pairs = links[1] if isinstance(links, tuple) else links  # torch_geometric names the type of the edges of a store, None here
         return None, torch.from_numpy(np.stack(edge_ends(data))) if pairs is None else vertex_pairs("edge_label_index", pairs, n)

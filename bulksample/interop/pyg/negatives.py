@@ -78,12 +78,13 @@ class SeededNegatives(NegativeSampling):
         self._until = None if index.time is None else given_times("edge_label_time", index.time, len(index.row))
         self._times = [kind.times if timed and self._until is not None else None for kind in ends]
         self._counts, self._sources, self._disjoint = [kind.count for kind in ends], index.row.numpy(), disjoint
-        self._pairs: tuple[np.ndarray, np.ndarray] | None = None  # of a binary or triplet law with `others`
+        self._pairs: tuple[np.ndarray, np.ndarray] | None = None  # with `others`: both ends are drawn at once
+        self._orders: dict[int, np.ndarray] = {}  # by time, of each endpoint
 
     def sample(self, num_samples: int, endpoint: Literal["src", "dst"], num_nodes: int | None = None) -> torch.Tensor:
         """Draw `num_samples` vertices: int64. Without `others` they may be false negatives, as in torch_geometric.
 
-        Raises `UsageError` unless vertices have a finite weight, 0 or more, or if a source has no other negative; `DataError` if no vertex
+        Raises `UsageError` unless vertices have a finite weight, 0 or more, or if edges leave a link no negative; `DataError` if no vertex
         of positive weight exists at a link's time.
         """
         side, every = ("src", "dst").index(endpoint), np.arange(num_samples)
@@ -139,11 +140,11 @@ class SeededNegatives(NegativeSampling):
         """Draw a source for each negative by its own weight times that of the destinations it has no edge to: int64."""
         units, (order, existing) = as_unit(self._words(0, positions, _ATTEMPTS)), self._existing(0, positions)
         weights, drawn = self._weights(0), np.empty(len(positions), np.int64)
+        own = np.ones(len(order)) if weights is None else fixed_point(weights[order], len(order))[0].astype(np.float64)
         until = None if self._until is None else self._until[positions % max(1, len(self._until))]
         known = others.existing(positions, until)
         for count in np.unique(known):
-            law, mine = others.eligible(order, np.full(len(order), count)).astype(np.float64), known == count
-            law *= 1.0 if weights is None else weights[order]
+            law, mine = own * others.eligible(order, np.full(len(order), count)), known == count
             if not law[: existing[mine].min()].any():
                 when = "" if until is None else f" that exist at time {until[mine].min()}"
                 raise UsageError(f"strict_negatives: every pair of vertices{when} that a negative may be is an edge; leave it out")
@@ -162,7 +163,9 @@ class SeededNegatives(NegativeSampling):
         times, n = self._times[side], self._counts[side]
         if times is None or self._until is None:
             return np.arange(n), np.full(len(positions), n)
-        order = np.argsort(times, kind="stable")
+        if side not in self._orders:
+            self._orders[side] = np.argsort(times, kind="stable")
+        order = self._orders[side]
         until = self._until[positions % max(1, len(self._until))]
         existing = np.searchsorted(times[order], until, side="right")
         if len(positions) and not existing.all():
@@ -206,6 +209,8 @@ def _checked(weights: torch.Tensor, count: int) -> np.ndarray:
         raise UsageError(f"got {len(given)} weights of negatives; use one for each of the {count} vertices")
     if len(bad := np.flatnonzero(~(np.isfinite(given) & (given >= 0)))):
         raise UsageError(f"a weight of negatives is {given[bad[0]]}; use finite numbers, 0 or more")
+    if given.max(initial=0.0) > np.finfo(np.float64).max / max(1, count):
+        raise UsageError("the weights of negatives add up to more than float64 holds; divide them all by a number")
     return given
 
 
