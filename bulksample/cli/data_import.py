@@ -122,19 +122,32 @@ def import_edgelist(
     path: PathArgument, out: OutOption, undirected: UndirectedOption = False,
     ids: Annotated[Ids, typer.Option(help="Kind of the vertex ids.")] = Ids.integer,
     vertices: Annotated[int | None, typer.Option(help="Number of vertices n, to keep ids 0 to n - 1 as they are.")] = None,
-    self_loops: LoopsOption = SelfLoops.keep, duplicates: DuplicatesOption = Duplicates.sum,
-    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0, features: FeaturesOption = None,
+    self_loops: LoopsOption = SelfLoops.keep, duplicates: ListedTwiceOption = None,
+    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
+    separator: Annotated[
+        str | None, typer.Option(metavar="[blank|tab|,|;||]", help="Separator of the columns. Default: that of the first line.")
+    ] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="The first line names the columns. Default: if integer ids lie below.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Uses of the columns in order, as source,target,-,time; or columns by name or number, as source=user,target=2."),
+    ] = None,
+    time_unit: Annotated[TimeUnit, typer.Option(help="Unit in which dates become times, counted from 1970.")] = TimeUnit.s,
+    features: FeaturesOption = None,
     labels: LabelsOption = None, edge_features: EdgeFeaturesOption = None, split: SplitOption = None, target: TargetOption = None,
     name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None,
 ) -> None:  # fmt: skip
-    """Import lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
+    """Import lines `u v` or `u v weight`, or columns that a header or --columns names; plain, gzip, bz2 or xz, with # or % comments."""
     from ..data.columns import read_columns
     from ..data.edgelist import read
 
     start, tally = begin(out, overwrite, json_file), EdgeTally()
     graph = read(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
-        self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally, edge_features=edge_features,
+        self_loops=self_loops.value, duplicates=duplicates and duplicates.value, skip=skip, tally=tally, edge_features=edge_features,
+        separator=separator, header=header, columns=columns, time_unit=time_unit.value,
     )  # fmt: skip
     graph = read_columns(graph, features, labels, split, target)
     finish(graph, out, overwrite, name, start, json_file, tally)

@@ -77,22 +77,20 @@ def edge_rows(
     return made.rows
 
 
-def read_edge_rows(
-    path: str | os.PathLike[str], matrix: CSR, sources: np.ndarray, targets: np.ndarray, undirected: bool, duplicates: str
-) -> Array:
-    """Return `edge_rows` of the features in a `.npy` file, whose row i belongs to the i-th edge. Nothing is unpickled.
+def open_edge_rows(path: str | os.PathLike[str], edges: int) -> Array:
+    """Map the features of edges in a `.npy` file, whose row i belongs to the i-th edge. Nothing is unpickled.
 
     Raises `DataError`, naming the file, if it is damaged or has not one finite row of numbers for each edge.
     """
     name = Path(path).name
     rows = open_npy(Path(path), name)
     if rows.ndim not in (1, 2) or rows.dtype.kind not in "fiu":
-        raise DataError(f"{name}: got {rows.dtype} of shape {rows.shape}; use numbers of shape ({len(sources)}, d)")
-    if len(rows) != len(sources):
-        raise DataError(f"{name}: has {len(rows)} rows; the file lists {len(sources)} edges: use one row for each")
+        raise DataError(f"{name}: got {rows.dtype} of shape {rows.shape}; use numbers of shape ({edges}, d)")
+    if len(rows) != edges:
+        raise DataError(f"{name}: has {len(rows)} rows; the file lists {edges} edges: use one row for each")
     for start, piece in pieces(rows, PIECE_ROWS):
         check_finite(name, start, piece)
-    return edge_rows(matrix, sources, targets, rows, undirected=undirected, duplicates=duplicates)
+    return rows
 
 
 def listed_rows(

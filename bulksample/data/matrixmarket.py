@@ -51,14 +51,14 @@ def read(
     path = Path(path)
     weighted, symmetric, n, entries, lines = _header(path)
     blocks = tables(path, skip=lines, columns=(3 if weighted else 2,))
-    places, weights = pairs_of(path, blocks, 1, n, "{} is no row or column")
+    places, weights, _ = pairs_of(path, blocks, 1, n, "{} is no row or column")
     if places.shape[1] != entries:
         raise DataError(f"{path.name}: line {lines} promises {entries} entries; the file has {places.shape[1]}")
     if weighted and weights is None:
         weights = np.empty(0)
     rows, columns = places[::-1] - 1 if transpose else places - 1
     graph = graph_of_edges(
-        path, (columns, rows), n, weights, undirected or symmetric, edge_features, self_loops=self_loops,
+        path, (columns, rows), n, weights, None, edge_features, undirected=undirected or symmetric, self_loops=self_loops,
         duplicates=duplicates, tally=tally,
     )  # fmt: skip
     if tally is not None:

@@ -62,7 +62,14 @@ def test_import_edgelist(tmp_path):
     (tmp_path / "e.txt.gz").write_bytes(gzip.compress(b"# head\n5 9\n9 9\n5 9\n"))
     options = ["--undirected", "--self-loops", "drop", "--duplicates", "max"]
     made = run("import", "edgelist", tmp_path / "e.txt.gz", *options, "-o", tmp_path / "g")
-    assert made["read"] == {"edges_read": 3, "self_loops": 1, "duplicates": 1, "ignored": "", "derived": "", "form": ""}
+    assert made["read"] == {
+        "edges_read": 3,
+        "self_loops": 1,
+        "duplicates": 1,
+        "ignored": "",
+        "derived": "",
+        "form": "source,target separated by blanks",
+    }
     assert (made["vertices"], made["edges"], made["name"]) == (2, 2, "e")
     assert store.load(tmp_path / "g").extra["original_ids"].tolist() == [5, 9]
 
@@ -71,6 +78,17 @@ def test_import_edgelist_with_text_ids_and_titles(tmp_path):
     (tmp_path / "e.csv").write_text("from,to\na,b\n")
     run("import", "edgelist", tmp_path / "e.csv", "--ids", "text", "--skip", 1, "-o", tmp_path / "g")
     assert store.load(tmp_path / "g").extra["original_ids"].tolist() == ["a", "b"]
+
+
+def test_import_edgelist_with_columns_by_name(tmp_path):
+    (tmp_path / "e.csv").write_text("when;user;item;note\n2009-03-29;5;9;x\n2009-03-30 12:00;9;5;y\n")
+    options = ["--columns", "source=user,target=item,time=when", "--separator", ";", "--time-unit", "h", "--duplicates", "keep"]
+    made = run("import", "edgelist", tmp_path / "e.csv", *options, "-o", tmp_path / "g")
+    assert made["read"]["form"] == "time,source,target,- separated by ';', header in line 1"
+    assert made["read"]["ignored"] == "column 4 (note)"
+    assert sorted(store.load(tmp_path / "g").relations[0].times.tolist()) == [14332 * 24, 14333 * 24 + 12]
+    with pytest.raises(DataError, match="line 1: 'when' is not an integer"):
+        run("import", "edgelist", tmp_path / "e.csv", "--columns", "source,target,-,-", "--no-header", "-o", tmp_path / "h")
 
 
 def test_import_edgelist_with_isolated_vertices(tmp_path):

@@ -213,8 +213,9 @@ def test_titles_are_skipped(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("source,target\n1,2\n")
     assert set(edges_of(edgelist.read(path, skip=1))) == {(1, 2)}
+    assert set(edges_of(edgelist.read(path))) == {(1, 2)}
     with pytest.raises(DataError, match="line 1: 'source' is not an integer"):
-        edgelist.read(path)
+        edgelist.read(path, header=False)
 
 
 def test_an_empty_list_is_a_graph_of_the_vertices_that_are_given(tmp_path):

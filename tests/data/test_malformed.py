@@ -4,13 +4,16 @@ Bytes are damaged at random: the answer is a `DataError` or a valid graph, never
 The cases with a name are in `test_malformed_stores.py` and `test_malformed_files.py`.
 """
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import test_malformed_files as foreign
@@ -59,6 +62,11 @@ def sources(tmp_path):
     np.savez_compressed(tmp_path / "c.npz", **THIN)
     (tmp_path / "e.txt").write_text("# head\n1\t2\t0.5\n2\t3\t1e2\n\n10\t1\t3\n")
     (tmp_path / "z.txt.gz").write_bytes(gzip.compress(b"1 2\n2 3\n17 4\n" * 5))
+    dated = 'from;to;weight;date\n1;2;0.5;2009-03-29\n2;3;1;2009-03-30T12:00\n"10";1;3;2010-01-01 00:00:00.5\n'
+    (tmp_path / "d.csv.xz").write_bytes(lzma.compress(dated.encode()))
+    (tmp_path / "d.csv").write_text(dated)
+    (tmp_path / "t.tsv").write_text("# made\n1\t2\t-7\n2\t3\t8\n")
+    (tmp_path / "n.csv.bz2").write_bytes(bz2.compress(b"ann,x,bob\nbob,,eve\n" * 3))
     (tmp_path / "m.mtx").write_text(f"{foreign.BANNER} real symmetric\n% made by a test\n4 4 3\n2 1 0.5\n3 1 2\n4 4 1e-3\n")
     np.savez(tmp_path / "h.npz", **HETERO)
     names = {
@@ -67,6 +75,10 @@ def sources(tmp_path):
         "h.npz": npz.read,
         "e.txt": edgelist.read,
         "z.txt.gz": edgelist.read,
+        "d.csv.xz": partial(edgelist.read, time_unit="ms"),
+        "d.csv": partial(edgelist.read, time_unit="ms"),
+        "t.tsv": partial(edgelist.read, columns="source,target,time"),
+        "n.csv.bz2": partial(edgelist.read, columns="source,-,target", ids="text"),
         "m.mtx": matrixmarket.read,
     }
     return [(read, tmp_path / name) for name, read in names.items()]

@@ -97,16 +97,16 @@ def test_graphs_of_other_libraries(make, words):
 
 
 @pytest.mark.parametrize(("lines", "read", "hint"), [
-    ("source target\n0 1\n", edgelist.read, True),
-    ("-1 2\n0 1\n", edgelist.read, False),
-    ("0 1\nsource target\n", edgelist.read, False),
-    ("source,target\n0,1\n", lambda path: ogb_raw.integer_table(path, 2), False),  # which skips no line
+    ("ann bob\nbob eve\n", edgelist.read, True),
+    ("-1 2\n0 1\n", edgelist.read, True),
+    ("0 1\nsource target\n", edgelist.read, True),
+    ("source,target\n0,1\n", lambda path: ogb_raw.integer_table(path, 2), False),  # which has no names
 ])  # fmt: skip
-def test_a_line_of_names_is_to_be_skipped(tmp_path, lines, read, hint):
+def test_names_in_place_of_integers(tmp_path, lines, read, hint):
     (tmp_path / "e.txt").write_text(lines)
     with pytest.raises(bs.DataError, match=r"line [12]: .* is not an integer") as raised:
         read(tmp_path / "e.txt")
-    assert ("skip=1" in str(raised.value)) == hint
+    assert ("ids='text' takes names" in str(raised.value)) == hint
 
 
 def test_lists_and_arrays_serve_as_tensors_do():
