@@ -61,7 +61,7 @@ def find_columns(
     ends = places["source"], places["target"]
     titled = _are_names([names[at] for at in ends]) if header is None else header
     if header is None and ids == "text":
-        later = fields_of(lines[-1][1], mark, where)
+        later = fields_of(lines[-1][1], mark, f"{path.name}: line {lines[-1][0]}")
         if titled and not by_name and (ends == (known.get("source"), known.get("target")) or (
             len(later) == k and all(later[at].isdigit() for at in ends)
         )):  # fmt: skip
@@ -79,7 +79,7 @@ def find_columns(
                 raise DataError(f"{where} calls column {there} {names[there - 1]!r}; columns has column {column[1:]} as the {use}: "
                                 f"use {use}={there} or {use}={column[1:]}")  # fmt: skip
     of = {at: use for use, at in places.items() if at < k}
-    data = fields_of(lines[titled][1], mark, where) if titled < len(lines) else []
+    data = next((fields_of(one, mark, f"{path.name}: line {at}") for at, one in lines[titled:]), [])
     dated = len(data) == k and is_date(data[places.get("time", 0)])
     uses = tuple({"source": "id", "target": "id", "time": "date" if dated else "time"}.get(use := of.get(at, ""), use) for at in range(k))
     form = f"{','.join(of.get(at, '-') for at in range(k))} separated by {shown(mark)}{f', header in line {line}' if titled else ''}"

@@ -179,6 +179,8 @@ REFUSED = {
     "a fraction that wraps": ("1,2,2020-01-01\n1,2,3000-01-01T00:00:00.123456789\n", NANO, "line 2: time .*fits int64"),
     "an early one that wraps": ("1,2,1500-01-01T00:00:00.000000001\n", {**TIMED, "time_unit": "us"}, "line 1: time '1500"),
     "quotes that go on": ('1,2\n"1,2\n', {}, "line 2: its quotes cannot be read"),
+    "quotes that go on below a header": ('source,target\n"1,2\n', {}, "line 2: its quotes cannot be read"),
+    "quotes that go on below names": ('a,b\n"c,d\n', {"ids": "text"}, "line 2: its quotes cannot be read"),
     "bz2 cut short": (bz2.compress(b"1,2\n" * 99)[:-5], {}, "cannot be read beyond line"),
     "xz cut short": (lzma.compress(b"1,2\n" * 99)[:-5], {}, "cannot be read beyond line"),
     "nothing": ("", {}, "lists no edge"), "a header alone": ("source,target\n", {}, "lists no edge"),
