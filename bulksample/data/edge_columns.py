@@ -129,7 +129,9 @@ def _places_by_names(known: dict[str, int], names: list[str], where: str) -> dic
 def _separator_of(row: bytes, ids: str, where: str) -> bytes:
     """Return the only separator in a line, blanks if there is none."""
     found = [mark for mark in SEPARATORS.values() if mark != b" " and mark in row] or [b" "]
-    if ids == "text" and found[0] in b";|" and len(row.split()) > 1:
+    words = row.replace(b",", b" ").split()
+    weighed = len(words) == 3 and row.count(found[0]) == 1 and _is_number(words[2].decode("utf-8", "replace"))  # a,b 5
+    if ids == "text" and found[0] != b" " and (weighed or (found[0] in b";|" and len(words) > 1)):
         found.append(b" ")
     if len(found) > 1:
         listed = " or ".join(map(shown, found))

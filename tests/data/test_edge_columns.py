@@ -108,14 +108,14 @@ def test_whole_times_keep_every_digit(tmp_path, monkeypatch, between, by_hand):
 
 
 def test_fields_that_are_left_out_do_not_shift_the_others(tmp_path):
-    """Empty, quoted, of many words, or letters whose second byte is a blank elsewhere (à in UTF-8 ends in A0)."""
+    """Empty, quoted, of many words, or letters with a byte that is a blank in Latin-1 (à in UTF-8 ends in A0)."""
     notes = ["", "two words", "à", '"a;b"', "#", "%"]
     rows = [(at, note, at + 1, at / 2) for at, note in enumerate(notes)]
     path = write(tmp_path / "e.csv", rows, ";")
     found = edgelist.read(path, columns="source,-,target,weight", vertices=9)
     expected = sp.coo_matrix(([w for *_, w in rows], ([v for _, _, v, _ in rows], [u for u, *_ in rows])), (9, 9)).toarray()
     np.testing.assert_allclose(dense(found), expected)
-    path = write(tmp_path / "b.txt", [(1, "à", 2, 7), (2, "é", 3, 8)], " ")
+    path = write(tmp_path / "b.txt", [(1, "àb", 2, 7), (2, "éa", 3, 8)], " ")
     assert events(edgelist.read(path, columns="source,-,target,time")) == [(1, 2, 7, 1.0), (2, 3, 8, 1.0)]
 
 
@@ -150,6 +150,7 @@ REFUSED = {
     "separators disagree": ("1,2\n3;4\n", {}, r"line 2 has 1 column\(s\); use 2, separated by ','"),
     "a blank in a tabbed file": ("1\t2\n3 4\n", {}, r"line 2 has 1 column\(s\); use 2, separated by tabs"),
     "two separators": ("1,2;3\n", {}, "line 1 may have its columns separated by ',' or ';'"),
+    "a weight behind a blank": ("a,b 5\n", {"ids": "text"}, "line 1 may have its columns separated by ',' or blanks"),
     "names with blanks": ("a b;c\n", {"ids": "text"}, "line 1 may have its columns separated by ';' or blanks"),
     "an empty field": ("1,2\n3,\n", {}, "line 2: column 2 is empty"),
     "an empty weight": ("1,2,1\n3,4,\n", {}, "line 2: column 3 is empty"),
