@@ -26,7 +26,9 @@ _TINY = 1e-6  # as in torch
 def clip_gradients(context: TrainingContext, most: float) -> torch.Tensor:
     """Scale all gradients down to a norm of at most `most`, in place, and return the norm before: float64, shape (), where the model lies.
 
-    A norm that is not finite makes gradients of NaN, and the caller raises. Collective if ranks divide learned rows.
+    A norm that is not finite makes gradients of NaN. The steps of a run raise for it; a correction by the server of `llcg` does not: it
+    makes weights that are not finite. A server whose trainers may fail refuses such an average, and other trainers raise in their next
+    step. Collective if ranks divide learned rows.
     """
     shards = list(context.model.shards.values())
     gradients = [parameter.grad for parameter in context.model.replicated if parameter.grad is not None]

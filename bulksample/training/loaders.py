@@ -67,7 +67,8 @@ def epoch_options(config: TrainOptions) -> dict[str, Any]:
 def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int = 0, **options: Any) -> BulkLoader:
     """Return a loader of the examples of the task, seeds or edges of a view, with the seed of the run plus an offset.
 
-    Options are those of `BulkLoader`, and `balanced`: seeds are drawn with replacement, all classes equally often.
+    Options are those of `BulkLoader`, and `balanced`: seeds are drawn with replacement, all classes equally often. A part whose seeds have
+    no labels, from which nothing is learned, takes each seed once; a graph without labels has been refused (`check_seeds`).
     """
     config = context.config
     if options["bulk_size"] == "auto":  # else a number of mini-batches bounds the bytes of a bulk

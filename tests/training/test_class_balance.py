@@ -1,5 +1,6 @@
 """`balance_classes`: seeds come with replacement, all classes equally often, on any ranks, for every method that trains on mini-batches."""
 
+import json
 import threading
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from launch import run_ranks
 from planted_relations import planted
 from recorder import Crash, CrashesAt, Recorder
 from training_runs import weights_of
@@ -82,6 +84,38 @@ def test_ranks_draw_the_same(p, tmp_path):
             assert all(torch.equal(run[2], one[2]) for run in runs)
 
 
+PROCESSES = """
+import json, sys
+import bulksample as bs
+from recorder import Recorder
+
+recorder, (folder, options) = Recorder(), sys.argv[1:]
+comm = bs.init()
+bs.train(folder, comm=comm, callbacks=[recorder], **json.loads(options))
+if comm.rank == 0:
+    print("losses", json.dumps(recorder.losses))
+"""
+
+
+@pytest.mark.parametrize(("model", "placed"), [
+    ("sage", {"graph": "partitioned"}),
+    ("sage", {"features": "partitioned"}),
+    pytest.param("hetero-sage", {"graph": "partitioned"}, marks=pytest.mark.long),
+    pytest.param("hetero-sage", {"features": "partitioned"}, marks=pytest.mark.long),
+])  # fmt: skip
+def test_processes_with_rows_of_their_own_draw_as_one_rank(tmp_path, model, placed):
+    """The class of each seed is one over its count on all ranks, also where a rank reads the labels of its own rows alone."""
+    source = GRAPH if model == "sage" else planted()
+    store.save(source, tmp_path / "g")
+    asked = {**RUN, "virtual_ranks": 2, "model": model, "batch_size": 10, "steps_per_epoch": 4}
+    ended = run_ranks(2, ["-c", PROCESSES, str(tmp_path / "g"), json.dumps({**asked, **placed})])
+    assert ended.code == 0, ended
+    line = next(line for line in ended.out.splitlines() if line.startswith("losses "))
+    losses = json.loads(line.removeprefix("losses "))
+    assert losses == pytest.approx(trained(source, **asked)[1], rel=1e-5)
+    assert losses != pytest.approx(trained(source, **{**asked, "balance_classes": False})[1], rel=1e-2)
+
+
 @pytest.mark.parametrize("crashed_at", [2, 5])
 def test_a_run_that_goes_on_has_the_same_bits(tmp_path, crashed_at):
     kept = {"checkpoint": str(tmp_path), "checkpoint_every": 1}
@@ -133,6 +167,15 @@ def test_types_of_vertices_are_balanced(seeds_seen):
     graph = planted()
     trained(graph, model="hetero-sage", fanouts=(3, 3), epochs=20)
     check_even(seeds_seen, int(graph.type("paper").labels.max()) + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"graph": "partitioned"}, {"method": "grappa"}, {"method": "llcg"}, {"model": "hetero-sage"}])
+def test_a_graph_without_labels_is_refused(options):
+    """Not trained on seeds of one chance each."""
+    unknown = replace(WHOLE, labels=np.full(WHOLE.n, -1), masks={})
+    for source, told in ((unknown, "none of the 300 seeds of graph .* has a label"), (replace(unknown, labels=None), "has (no )?labels")):
+        with pytest.raises(UsageError, match=told):
+            make_trainer(TrainConfig.of(**RUN, seeds="all", **options), source)
 
 
 @pytest.mark.parametrize(("options", "told"), [

@@ -1,11 +1,13 @@
 """Gradients are clipped by their norm over all parameters, as torch does, and one that is not finite ends the run with its step."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from launch import run_fresh
 from plain_steps import train_plainly
 from test_learned_rows import graph_of, tables
 from training_runs import run_training, weights_of
@@ -115,6 +117,30 @@ def test_a_gradient_that_is_not_finite_is_named_with_its_step(method):
     again = Sharp(graph.features.shape[1], graph.num_classes)
     with pytest.raises(UsageError, match=r"not finite .*in epoch 0, step 3|the loss is nan in epoch 0, step 3"):
         train(graph, model=again, **options)
+
+
+SHARP_ON_RANK_1 = """
+import sys
+import bulksample as bs
+from communities import community_graph
+from test_clipping import Sharp
+
+comm, graph = bs.init(timeout=300), community_graph()
+model = Sharp(graph.features.shape[1], graph.num_classes)
+model.passes = 0 if comm.rank == 1 else -1000
+asked = {"clip_norm": 1.0, "method": sys.argv[1]}
+bs.train(graph, comm=comm, model=model, **asked, fanouts=(4,), batch_size=32, epochs=5, threads=1, evaluate="none")
+"""
+
+
+@pytest.mark.parametrize(("method", "failed"), [("random-tma", "1"), ("sync", "[012]")])
+def test_a_gradient_that_is_not_finite_on_one_rank_ends_all(method, failed):
+    """Trainers share no step, so one finds it alone; nobody waits for the timeout."""
+    ended = run_fresh(3, ["-c", SHARP_ON_RANK_1, method])
+    assert ended.code == 1, ended
+    assert re.search(f"rank {failed} of 3 failed; ending all ranks", ended.err), ended
+    assert "UsageError: the norm of the gradient is nan in epoch " in ended.err, ended
+    assert "and clip_norm scales finite ones; use a lower lr" in ended.err, ended
 
 
 def test_a_loss_that_is_not_finite_is_reported_as_before():
