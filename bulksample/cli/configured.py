@@ -27,7 +27,7 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from ..config.file import Given, read, write
-from ..config.foreign import ours
+from ..config.foreign import difference, ours
 from ..config.options import Options
 from ..config.train import SampleConfig
 from ..data.atomic import is_device, write_file
@@ -270,7 +270,9 @@ def explain(error: Any) -> str:
     if flag := getattr(error, "option_name", None):
         flags = [name for one in context.command.params if not getattr(one, "hidden", False) for name in (*one.opts, *one.secondary_opts)]
         found = ours(flag.lstrip("-"), [one.lstrip("-").replace("-", "_") for one in flags])
-        near = difflib.get_close_matches(flag, flags, 1) if found is None else [f"--{found.replace('_', '-')}"]
+        near = (
+            difflib.get_close_matches(flag, flags, 1) if found is None else [f"--{found.replace('_', '-')}{difference(flag.lstrip('-'))}"]
+        )
         if near:
             return f"No such option: {flag}; did you mean {near[0]}?"
         message = f"No such option: {flag}"

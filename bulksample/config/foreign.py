@@ -54,18 +54,35 @@ FOREIGN = {
     "resume": ("ckpt_path", "resume_from", "resume_from_checkpoint"),
 }  # by our name
 _OURS = {theirs: ours for ours, names in FOREIGN.items() for theirs in names}
+_DIFFERS = {
+    **dict.fromkeys(("eta_min", "lr_end", "lr_min", "min_lr"), "which is a share of lr and not a rate"),
+    **dict.fromkeys(("lr_warmup_epochs", "warmup_epochs"), "which counts steps, or epochs if written as 3epochs"),
+    "warmup_ratio": "which counts steps, or epochs if written as 3epochs, and is no share of the run",
+    "limit_train_batches": "which is a number of steps and no share of them; seeds go on where the epoch before ended",
+    **dict.fromkeys(FOREIGN["virtual_ranks"], "which counts the mini-batches of a step on all ranks, not on each"),
+}  # how ours differs from what another library calls so: in its unit, above all
 
 
 def ours(name: str, known: Iterable[str]) -> str | None:
     """Return our name of an option that another library calls `name`, in any case, if it is among the known ones; else None."""
-    letters = "".join(f"_{one.lower()}" if one.isupper() else one for one in name).strip("_").replace("-", "_")
-    for word in (letters, name.lower().replace("-", "_")):
+    for word in _spellings(name):
         if (found := _OURS.get(word, word)) != name and found in known:
             return found
     return None
 
 
+def difference(name: str) -> str:
+    """Return how our option differs from what another library calls `name`, after a comma; empty if both mean the same."""
+    return next((f", {_DIFFERS[word]}" for word in _spellings(name) if word in _DIFFERS), "")
+
+
 def unknown_option(name: str, known: Iterable[str]) -> str:
     """Return the message for an option that does not exist: our name of it, the nearest that exists, or all of them."""
     found = ours(name, known := list(known))
-    return f"there is no option {name!r}; {f'did you mean {found!r}?' if found else instead_of(name, known)}"
+    return f"there is no option {name!r}; {f'did you mean {found!r}{difference(name)}?' if found else instead_of(name, known)}"
+
+
+def _spellings(name: str) -> tuple[str, str]:
+    """Return a name as one of small letters and underscores, with its capitals as beginnings of words and without."""
+    letters = "".join(f"_{one.lower()}" if one.isupper() else one for one in name).strip("_").replace("-", "_")
+    return letters, name.lower().replace("-", "_")
