@@ -33,6 +33,7 @@ from .allocator import choose_allocator
 from .compute import ComputeContext
 from .context import TrainingContext
 from .method import Method
+from .schedule import warmup_warning
 from .setup import check_scores, make_sampler
 from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of
 from .state import read, restore
@@ -90,16 +91,27 @@ def open_run(
     check_scores(config, view)
 
     context = _make_context(choices, comm, view, virtual, before)
-    if comm.rank == 0 and config.seed_locality and has_batch_norm(context.model):
-        warnings.append(
-            f"batch norm takes its statistics from mini-batches, and seed_locality {config.seed_locality} draws each from a part of "
-            "the graph; use layer_norm"
-        )
-        warn(warnings[-1])
+    if comm.rank == 0:
+        late = _warnings_of(context, method_of_run)
+        warn(*late)
+        warnings += late
     if snapshot is not None:
         restore(context, method_of_run, *snapshot)
     data = {**sizes_of(source), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
     return OpenRun(choices, context, data, store, snapshot is not None, warnings, temporary)
+
+
+def _warnings_of(context: TrainingContext, method: Method) -> list[str]:
+    """Return warnings about options that do not suit the steps or the model of a run."""
+    config, found = context.config, list[str]()
+    if config.seed_locality and has_batch_norm(context.model):
+        found.append(
+            f"batch norm takes its statistics from mini-batches, and seed_locality {config.seed_locality} draws each from a part of "
+            "the graph; use layer_norm"
+        )
+    if warning := warmup_warning(config, context.batches.steps, max(method.stages())):  # each stage has a warm-up of its own
+        found.append(warning)
+    return found
 
 
 def _choose(

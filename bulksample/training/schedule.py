@@ -43,3 +43,14 @@ def warmup_steps(options: OptimizerOptions, steps: int) -> int:
     """Return the steps of the warm-up, w, given the steps of an epoch."""
     epochs = options.warmup.removesuffix("epochs")
     return int(epochs) * (1 if epochs == options.warmup else steps)
+
+
+def warmup_warning(options: OptimizerOptions, steps: int, rounds: int) -> str:
+    """Return a warning of a warm-up that does not end within a run of `rounds` rounds of `steps` steps; else an empty string."""
+    first, run = warmup_steps(options, steps), rounds * steps
+    if not 0 < run <= first:
+        return ""
+    return (
+        f"warmup takes {first} steps and the run has {run}: the learning rate reaches {run / (first + 1):.3g} of lr; use a shorter warmup, "
+        "or more epochs"
+    )

@@ -99,6 +99,33 @@ def test_rates_and_weights_are_those_of_torchs_schedulers(name):
     assert [line["lr"] for line in found.lines] == found.rates[STEPS - 1 :: STEPS]
 
 
+@pytest.mark.parametrize(("asked", "told"), [
+    ({"warmup": 100}, "warmup takes 100 steps and the run has 20: the learning rate reaches 0.198 of lr; use a shorter warmup"),
+    ({"warmup": 20}, "warmup takes 20 steps and the run has 20: the learning rate reaches 0.952 of lr"),
+    ({"warmup": "4epochs"}, "warmup takes 20 steps and the run has 20"),
+    ({"warmup": 19}, ""), ({"warmup": "3epochs"}, ""), ({}, ""),
+    ({"method": "full", "warmup": 4}, "warmup takes 4 steps and the run has 4"),
+    ({"method": "retexo", "warmup": 7}, "warmup takes 7 steps and the run has 4"), ({"method": "retexo", "warmup": 3}, ""),
+])  # fmt: skip
+def test_a_warmup_that_outlasts_the_run_is_warned_of(capsys, asked, told):
+    """On rank 0 and in the report; the rate reached is that of the last step."""
+    report = trained(community_graph(), **asked).report
+    assert capsys.readouterr().err.count("warning: warmup takes") == len(report["warnings"]) == bool(told)
+    for warning in report["warnings"]:
+        assert warning.startswith(told)
+        assert warning.endswith("or more epochs")
+        assert float(warning.split("reaches ")[1].split()[0]) == pytest.approx(report["lr"] / RUN["lr"], rel=1e-2)
+
+
+def test_one_rank_warns_of_a_warmup_that_outlasts_the_run(capsys):
+    graph = community_graph()
+    report = on_threads(2, lambda comm: trained(graph, comm, warmup=12).report)[0]
+    assert report["warnings"] == [
+        "warmup takes 12 steps and the run has 12: the learning rate reaches 0.923 of lr; use a shorter warmup, or more epochs"
+    ]
+    assert capsys.readouterr().err.count("warmup takes") == 1
+
+
 def test_a_constant_rate_is_lr_to_the_bit():
     found = trained(community_graph())
     assert set(found.rates) == {RUN["lr"]} == {found.report["lr"]}
