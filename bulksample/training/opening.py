@@ -32,6 +32,7 @@ from . import checkpoint
 from .allocator import choose_allocator
 from .compute import ComputeContext
 from .context import TrainingContext
+from .link_batches import held_out
 from .method import Method
 from .schedule import warmup_warning
 from .setup import check_scores, make_sampler
@@ -121,6 +122,8 @@ def _choose(
 
     def method_and_place() -> tuple[TrainOptions, Method, Placement, ComputeContext]:
         fits = fitted(config, source)
+        if fits.task == "links" and isinstance(source, Graph):
+            held_out(source)  # before a graph without them is written for ranks to read
         if fits.checkpoint or fits.resume:
             checkpoint.require()
         made = method(fits)

@@ -157,7 +157,7 @@ def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, Tem
         if writer != comm.rank:
             return None
         folder = temporary_folder("graph")
-        store.save(source, f"{folder.name}/graph")
+        source.save(f"{folder.name}/graph")  # with its held-out edges, if it has any
         return folder
 
     folder = together(comm, write)

@@ -267,11 +267,22 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
         trained(stored, **{**LINKS, **options})
 
 
-def test_graphs_without_held_out_edges_are_refused(tmp_path):
+@pytest.mark.parametrize("placed", [{}, {"graph": "partitioned"}, {"features": "machine"}, {"method": "random-tma"}])
+def test_graphs_without_held_out_edges_are_refused(tmp_path, placed):
+    """By the name of the graph that the user gave, also where it would be written to a folder first."""
     store.save(community_graph(), tmp_path / "g")
-    for source in (community_graph(), tmp_path / "g"):
-        with pytest.raises(UsageError, match="split-edges"):
-            trained(source, **LINKS)
+    for source, named in ((community_graph(), "graph 'communities' in memory"), (tmp_path / "g", str(tmp_path / "g"))):
+        with pytest.raises(UsageError, match=f"^{named} has no held-out edges; use .*split-edges"):
+            trained(source, **LINKS, **placed)
+
+
+@pytest.mark.parametrize("placed", [{"graph": "partitioned"}, {"features": "partitioned"}, {"features": "machine"}])
+def test_a_graph_in_memory_keeps_its_held_out_edges_where_ranks_read_a_store(stored, placed):
+    graph = hold_out(community_graph(n=400, degree=12, noise=0.7), "to", 0.1, 0.1, 20, seed=0)
+    asked = {**LINKS, **placed, "epochs": 1}
+    found, expected = (on_threads(2, lambda comm, source=source: trained(source, comm, **asked)[0])[0] for source in (graph, stored))
+    for key in ("train_loss", "val_mrr", "test_mrr"):
+        assert found[key] == expected[key]
 
 
 @pytest.mark.parametrize(("p", "options"), [
