@@ -52,6 +52,7 @@ def test_batch_size_and_drop_last_decide_the_minibatches(drawn):
     result, calls = drawn(*ONE_HOP, "--batch-size", 7, "--drop-last")
     assert result["minibatches"] == 8
     assert {len(seeds.vertices) for seeds in calls.seeds[0]} == {7}
+    assert drawn(*ONE_HOP, "--batch-size", 61, "--drop-last")[0]["minibatches"] == 0
 
 
 def test_steps_per_epoch_counts_the_minibatches(drawn):
