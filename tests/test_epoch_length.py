@@ -74,9 +74,9 @@ def test_states_name_the_steps():
     state = loader(steps_per_epoch=7).state_dict()
     assert state["steps_per_epoch"] == 7
     for other, told in (({}, "7 and is None"), ({"steps_per_epoch": 8}, "7 and is 8")):
-        with pytest.raises(UsageError, match=f"steps_per_epoch was {told} now"):
+        with pytest.raises(UsageError, match=f"steps_per_epoch was {told} now; use steps_per_epoch=7$"):
             loader(**other).load_state_dict(state)
-    with pytest.raises(UsageError, match="steps_per_epoch was None and is 7 now"):
+    with pytest.raises(UsageError, match=r"steps_per_epoch was None and is 7 now; leave it out$"):
         loader(steps_per_epoch=7).load_state_dict(loader().state_dict())
 
 
@@ -89,6 +89,19 @@ def test_steps_are_a_positive_whole_number(steps):
 def test_groups_of_seeds_are_refused():
     with pytest.raises(UsageError, match="steps_per_epoch goes on in the order of all seeds; got seed_locality 2: leave one out"):
         bs.Loader(GRAPH, steps_per_epoch=3, seed_locality=2)
+
+
+@pytest.mark.parametrize(("ranks", "steps", "told"), [
+    (2, 4, "minibatches was 12 and is 8 now"), (1, 4, "minibatches was 12 and is 4 now"), (2, 6, "steps_per_epoch was 4 and is 6 now"),
+])  # fmt: skip
+def test_a_state_of_other_ranks_says_on_how_many_it_goes_on(ranks, steps, told):
+    """Also where as many mini-batches of an epoch would be asked for."""
+    options = {"fanouts": [4], "batch_size": 16, "out": "numpy"}
+    saved = bs.Loader(GRAPH, steps_per_epoch=4, rank=1, ranks=3, **options).state_dict()
+    fits = "use steps_per_epoch=4 on 3 ranks, where it was saved, as a step has a mini-batch of each"
+    with pytest.raises(UsageError, match=f"^the loader's state does not fit: {told}; {fits}$"):
+        bs.Loader(GRAPH, steps_per_epoch=steps, rank=0, ranks=ranks, **options).load_state_dict(saved)
+    bs.Loader(GRAPH, steps_per_epoch=4, rank=0, ranks=3, **options).load_state_dict(saved)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -205,7 +205,7 @@ class Position(CopiedAlong):
             if state.get(key) != value and (key != "graph" or key in state):
                 if key in _REMEDIES:
                     raise UsageError(f"the loader's state does not fit: it was saved with {_REMEDIES[key]}, or start a new one")
-                remedy = f"; use seed={state.get(key)!r}" if key == "random_seed" else ""
+                remedy = _remedy(key, state, self._whole.together)
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {value!r} now{remedy}")
         defaults = {"epoch": -1, "step": -1, "first": 0, "ranks": self._whole.together}
         epoch, step, first, ranks = (state.get(key, default) for key, default in defaults.items())
@@ -233,6 +233,19 @@ class Position(CopiedAlong):
         """Move on to the next epoch if all of the current one is used."""
         if self.step == self.share.steps:
             self._go_to(self._epoch + 1)
+
+
+def _remedy(key: str, state: dict[str, Any], together: int) -> str:
+    """Return the end of the message that a state does not fit: what to use, if that is known; ranks take `together` mini-batches a step."""
+    if key == "random_seed":
+        return f"; use seed={state.get(key)!r}"
+    steps, ranks = state.get("steps_per_epoch"), state.get("ranks", together)
+    if key == "steps_per_epoch" and steps is None:
+        return "; leave it out"
+    if key not in ("steps_per_epoch", "minibatches") or steps is None or (key == "minibatches" and ranks == together):
+        return ""
+    of_ranks = "" if ranks == together else f" on {ranks} ranks, where it was saved, as a step has a mini-batch of each"
+    return f"; use steps_per_epoch={steps!r}{of_ranks}"
 
 
 def _warn_in_worker(epoch: int, again: bool, whole: bool) -> None:
