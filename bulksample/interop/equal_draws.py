@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import warnings
 
+from torch.utils.data import get_worker_info
+
 from ..distributed.comm.launchers import launched, rank_of_torch
 from .default_seed import torch_is_seeded
 
@@ -23,14 +25,16 @@ def warn_of_equal_draws(loader: str, seed: int) -> None:
         rank, ranks = launch.rank or 0, launch.ranks
     if ranks == 1 or loader in _SETTLED:
         return
-    alike = f"all ranks draw with seed {seed}"
-    if torch_is_seeded():
+    alone = not by_torch or get_worker_info() is not None  # a worker that was forked must not use its parent's connection to the store
+    other = -1 if alone else _rank_with_seed(loader, seed, rank, ranks)  # others wait for the seed of a rank that needs no answer, too
+    if not torch_is_seeded():
+        alike = f"it draws with seed {seed}, as all ranks do for which nobody has set torch's seed"
+    elif other is None:
+        return
+    elif other < 0:
         alike = f"it draws as all ranks do whose torch has the seed {seed}"
-        other = _rank_with_seed(loader, seed, rank, ranks) if by_torch else -1
-        if other is None:
-            return
-        if other >= 0:
-            alike = "" if other == rank else f"it draws with torch's seed {seed}, as rank {other} does"
+    else:
+        alike = "" if other == rank else f"it draws with torch's seed {seed}, as rank {other} does"
     _SETTLED.add(loader)
     if alike:
         warnings.warn(

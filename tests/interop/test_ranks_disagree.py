@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from launch import run_ranks
 from pyg_graphs import make_data
 from pyg_typed import typed_data
+from torch.distributed import HashStore
 from torch.utils.data import DistributedSampler
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.interop import equal_draws
 from bulksample.interop.dgl import DataLoader, NeighborSampler
 from bulksample.interop.pyg import (
     ClusterData,
@@ -195,6 +198,32 @@ def test_ranks_that_divide_examples_by_hand_are_told_once_of_equal_draws(launche
     for line in lines if told else []:
         assert f"NeighborLoader: rank {line['rank']} of 2 got neither comm nor seed" in line["told"][0]
         assert told in line["told"][0]
+
+
+@pytest.mark.parametrize(("seed", "told"), [(0, "it draws with torch's seed 0, as rank 0 does"), (3, "")])
+def test_a_rank_that_has_set_no_seed_of_torch_is_heard_by_the_others(monkeypatch, seed, told):
+    """Rank 0 has set none and draws with 0; rank 1 learns of it as soon as both have begun."""
+    met = HashStore()
+    monkeypatch.setattr(equal_draws, "_SETTLED", set())
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: met)
+
+    def heard(rank, seeded, seed):
+        monkeypatch.setattr(equal_draws, "rank_of_torch", lambda: (rank, 2))
+        monkeypatch.setattr(equal_draws, "torch_is_seeded", lambda: seeded)
+        monkeypatch.setattr(equal_draws, "_SETTLED", set())
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            equal_draws.warn_of_equal_draws("Some", seed)
+        return [str(one.message) for one in found], "Some" in equal_draws._SETTLED
+
+    assert heard(1, True, seed) == ([], False)
+    (said,), settled = heard(0, False, 0)
+    assert settled
+    assert "rank 0 of 2 got neither comm nor seed, so it draws with seed 0, as all ranks do for which nobody has set torch's seed" in said
+    messages, settled = heard(1, True, seed)
+    assert settled
+    assert len(messages) == bool(told)
+    assert all(told in message for message in messages)
 
 
 def divided(rank, ranks=2, seed=1, epoch=0, **options):
