@@ -104,10 +104,12 @@ class Options(BaseModel):
 
 
 def _instead(value: Any, annotation: Any, as_text: bool) -> str:
-    """Return the kind of value to use in place of one that pydantic would convert; "" if it converts none.
+    """Return the kind of value to use in place of one that pydantic would convert, or of a text that no file can be called; else "".
 
     Values that flags and files set `as_text` may be numbers and switches in words. A keyword argument has the type of its option.
     """
+    if isinstance(value, str) and "\0" in value:  # which Python refuses where a file is opened, on one rank maybe
+        return "a text without the null character"
     number, switch = _takes(int, annotation) or _takes(float, annotation), _takes(bool, annotation)
     if number == switch or (switch and value is None):  # no number and no switch, or options of a sampler, which are any
         return ""

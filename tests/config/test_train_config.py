@@ -28,6 +28,9 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
     ("options", "message"),
     [
         ({"hiden": 3}, "did you mean 'hidden'"),
+        ({"checkpoint": "a\0b"}, r"^checkpoint: got 'a\\x00b'; use a text without the null character$"),
+        ({"checkpoint": Path("a\0b")}, "^checkpoint: got .*; use a text without the null character$"),
+        ({"metrics": "\0"}, "^metrics: got .*; use a text without the null character$"),
         ({"xyzzy": 3}, "there is no option 'xyzzy'; use method, seed, model"),
         ({"hidden": 0}, r"hidden: input should be greater than or equal to 2; got 0"),
         ({"graph": "partitioned", "cache_bytes": -1}, "cache_bytes: input should be greater than or equal to 0; got -1"),
