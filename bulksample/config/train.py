@@ -16,6 +16,8 @@ from .epochs import EpochLengthOptions, check_locality
 from .metrics import check_suits, is_ranking
 from .options import Options, fanout_list
 
+_TOO_MANY = 65  # layers, which the field itself refuses
+
 
 class TrainOptions(
     groups.SeedOptions, groups.ModelOptions, groups.SamplingOptions, groups.LocalityOptions, EpochLengthOptions, groups.DataOptions,
@@ -36,7 +38,8 @@ class TrainOptions(
             with suppress(UsageError, TypeError):  # the field itself raises it again
                 values["layers"] = len(fanout_list(values["fanouts"]))
         if "layers" in values and "fanouts" not in values and str(values["layers"]).isdigit():
-            values["fanouts"] = (DEFAULT_FANOUTS + DEFAULT_FANOUTS[-1:] * int(values["layers"]))[: int(values["layers"])]
+            layers = min(int(values["layers"]), _TOO_MANY)
+            values["fanouts"] = (DEFAULT_FANOUTS + DEFAULT_FANOUTS[-1:] * layers)[:layers]
         return values
 
     @model_validator(mode="after")

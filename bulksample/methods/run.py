@@ -12,7 +12,7 @@ from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import meet_first
 from ..distributed.matrix.rank_graph import RankGraph
-from ..errors import UsageError
+from ..errors import UsageError, check_switches
 from ..log import warn
 from ..nn.model import Gnn
 from ..training.callbacks import Callback, JsonLines, lines_of, progress_shown
@@ -57,6 +57,7 @@ def train(
     comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
 
     def checked() -> tuple[TrainConfig, list[Callback], nn.Module | None]:
+        check_switches(overwrite=overwrite)
         return _checked(callbacks, options if share is None else _placed_as(share, comm, options))
 
     config, callbacks, module = together(comm, checked)

@@ -243,6 +243,7 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
         ({"model": Gnn("sage", [8, 8, 3]), "hidden": 5}, "hidden: got 5, but the model has 8; leave the option out"),
         ({"model": PlainSage}, r"model: got the class PlainSage; use a torch\.nn\.Module that has been made"),
         ({"callbacks": 5}, "callbacks: got a int; use a list of bulksample.Callback"),
+        ({"overwrite": "no"}, "overwrite must be true or false; got 'no'"),
         ({"comm": 3}, r"comm: got a int; use what bulksample\.init\(\) returns"),
         ({"model": 7}, "model: got a int; use a torch.nn.Module that has been made, the name of a model"),
         ({"model": torch.nn.Identity()}, "model torch.nn.*:Identity: it has no weights, so there is nothing to train"),
