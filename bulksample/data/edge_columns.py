@@ -49,9 +49,9 @@ def find_columns(
         raise UsageError(f"columns names the column {by_name[0]!r}, which needs a header; got header=False: use numbers from 1")
     lines = first_rows(path, skip, 2)
     if not lines:
-        return Found(Layout(("id", "id")), skip)
+        return Found(Layout(("id", "id") + ("time",) * ("time" in chosen)), skip)
     line, row = lines[0]
-    where, row = f"{path.name}: line {line}", row.removeprefix(b"\xef\xbb\xbf")
+    where = f"{path.name}: line {line}"
     mark = SEPARATORS[separator] if separator else _separator_of(row, ids, where)
     names = [field.decode("utf-8", "replace") for field in fields_of(row, mark, where)]
     if (k := len(names)) < 2:

@@ -7,6 +7,7 @@ fields in quotes.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -115,6 +116,7 @@ def _blocks(path: Path, skip: int, separator: bytes) -> Iterator[tuple[int, byte
                 first += 1
             while text := stream.read(_BLOCK):
                 text = (text + _rest_of_line(path, stream, first + text.count(b"\n"))).translate(blanks)
+                text = text.removeprefix(codecs.BOM_UTF8) if first == 1 else text
                 yield first, text if text.endswith(b"\n") else text + b"\n"
                 first += text.count(b"\n")
     except DAMAGED as error:

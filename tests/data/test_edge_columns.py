@@ -140,8 +140,11 @@ def test_features_and_options_of_timed_edges(tmp_path):
             edgelist.read(path, duplicates=rule)
     with pytest.raises(DataError, match="edge 1, from 1 to 2 at time 5, was listed before"):
         edgelist.read(path, duplicates="error")
-    empty = edgelist.read(write(tmp_path / "n.csv", [("source", "target", "time")]), vertices=4)
-    assert (empty.n, empty.relations[0].times.tolist()) == (4, [])
+    for rows in ([("source", "target", "time")], []):
+        empty = edgelist.read(write(tmp_path / "n.csv", rows), vertices=4, columns="source,target,time")
+        assert (empty.n, empty.relations[0].times.tolist()) == (4, [])
+    named = edgelist.read(write(tmp_path / "n.csv", [("source", "target", "time")]), vertices=4)
+    assert (named.n, named.relations[0].times.tolist()) == (4, [])
 
 
 TIMED = {"columns": "source,target,time"}
@@ -208,6 +211,22 @@ def test_columns_that_cannot_be(tmp_path, options, words):
         edgelist.read(write(tmp_path / "e.csv", [(1, 2)]), **options)
 
 
-def test_a_mark_of_byte_order_before_a_header(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "options", "ids"),
+    [
+        ('"target","source"\n1,2\n', {}, ["1", "2"]),
+        ("1,2\n1,4\n", {}, ["1", "2", "4"]),
+        ("ann,bob\nann,eve\n", {"ids": "text"}, ["ann", "bob", "eve"]),
+        ('"ann","bob"\nann,eve\n', {"ids": "text", "header": False}, ["ann", "bob", "eve"]),
+        ("# a comment\nann,bob\n", {"ids": "text"}, ["ann", "bob"]),
+        ("titles\nann,bob\n", {"ids": "text", "skip": 1}, ["ann", "bob"]),
+    ],
+)
+def test_a_mark_of_byte_order_is_no_part_of_a_name(tmp_path, content, options, ids):
+    (tmp_path / "e.csv").write_text(content, encoding="utf-8-sig", newline="\r\n")
+    assert edgelist.read(tmp_path / "e.csv", **options).extra["original_ids"].astype(str).tolist() == ids
+
+
+def test_columns_of_a_file_with_a_mark_of_byte_order_may_be_turned(tmp_path):
     (tmp_path / "e.csv").write_bytes(b'\xef\xbb\xbf"target","source"\r\n1,2\r\n')
     assert edgelist.read(tmp_path / "e.csv", vertices=3).adjacency.row_of_entry().tolist() == [1]
