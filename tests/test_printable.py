@@ -2,11 +2,13 @@
 
 import re
 import unicodedata
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
 from launch import run_alone
+from markdown_it import MarkdownIt
 
 import bulksample as bs
 from bulksample.errors import DataError
@@ -71,6 +73,13 @@ def test_cells_of_markdown_begin_no_code_tag_link_or_cell():
     assert len(re.findall(r"(?<!\\)\|", line)) == 3  # the borders of two cells
     assert not re.search(r"<|(?<!\\)`|(?<!\\)\]\(", line)
     assert "[-0.30, 2.70]" in line
+
+
+@pytest.mark.parametrize("text", [r"[d\](http:e)", r"a\`b\`", r"a\|b", r"a\\|b", r"a\<b>", r"a\\", "a\\", r"C:\data"])
+def test_backslashes_of_a_cell_undo_no_escape(text):
+    """As CommonMark and tables of GitHub read it."""
+    html = MarkdownIt("commonmark").enable("table").render("\n".join(markdown(["one", "two"], [[text, "3"]])))
+    assert [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", html)] == [text, "3"]
 
 
 def test_a_page_and_a_chart_show_a_foreign_name_without_its_commands():

@@ -177,8 +177,11 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Write a text as the cell of a Markdown table; marks that would begin code, a tag, a link or another cell are escaped."""
-    return re.sub(r"[|`]|\](?=\()", r"\\\g<0>", printable(" ".join(text.split()))).replace("<", "&lt;")
+    """Write a text as the cell of a Markdown table; marks that would begin code, a tag, a link or another cell are escaped.
+
+    So are backslashes before a mark, which would otherwise escape the mark, or the backslash that escapes it.
+    """
+    return re.sub(r"\\(?=[!-/:-@\[-`{-~])|[|`]|\](?=\()", r"\\\g<0>", printable(" ".join(text.split()))).replace("<", "&lt;")
 
 
 def plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
