@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -196,6 +196,7 @@ def _words(words: Any) -> Any:
     """Split words joined by commas, or each of a list of such; return anything else unchanged."""
     if isinstance(words, str):
         words = [words]
+    words = list(words) if isinstance(words, Iterator) else words  # which can be read once
     given = isinstance(words, Iterable) and all(isinstance(word, str) for word in words)
     return tuple(one.strip() for word in words for one in word.split(",")) if given else words
 

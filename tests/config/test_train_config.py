@@ -24,6 +24,14 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
     assert TrainConfig.of(sampler="shadow", layers=4, fanouts=(5, 5)).layers == 4
 
 
+@pytest.mark.parametrize("name", ["track", "eval_splits"])
+def test_words_may_come_from_what_can_be_read_once(name):
+    words = ["test", "val"]
+    read = getattr(TrainConfig.of(**{name: iter(words)}), name)
+    assert read == getattr(TrainConfig.of(**{name: words}), name)
+    assert len(read) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
