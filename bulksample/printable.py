@@ -5,6 +5,7 @@ from __future__ import annotations
 from .errors import DataError
 
 _LONGEST_NAME = 1000
+_SHOWN = "\u00a0\u3000\u200c\u200d"  # spaces, and what joins letters and emoji
 _LONGEST_CELL, _LONGEST_MESSAGE = 4000, 20000
 
 
@@ -32,7 +33,7 @@ def printable_message(text: str) -> str:
 def _escaped(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(letter if letter.isprintable() or letter in _SHOWN else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _shortened(text: str, longest: int) -> str:

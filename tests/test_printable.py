@@ -24,7 +24,7 @@ ODD = "a\0b\x1b[31mc\u202ed\r\u2066e"  # NUL, a colour, two marks of direction, 
 
 def commands(text):
     """The characters of a text that a terminal obeys or does not show, other than the ends of lines."""
-    return {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs") and letter != "\n"}
+    return {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs") and letter not in "\n\u200c\u200d"}
 
 
 def test_every_letter_that_is_not_shown_is_spelled_and_read_back_as_itself():
@@ -33,7 +33,7 @@ def test_every_letter_that_is_not_shown_is_spelled_and_read_back_as_itself():
         spelled = printable(letter)
         assert not commands(spelled)
         assert spelled == letter or spelled.encode().decode("unicode_escape") == letter
-    for word in ("Überfall", "作者", "paper → author"):
+    for word in ("Überfall", "作者", "paper → author", "👩\u200d💻", "क्\u200cष", "10\u00a0km", "全\u3000角"):
         assert printable(word) == word
 
 

@@ -1,6 +1,6 @@
 """Find the columns of an edge list: their separator, a header, and which are the ends, weights and times of edges.
 
-What is in doubt is refused with the option that settles it; no line is ever guessed to be an edge or a header.
+With integer ids, a first line of names is a header. With ids of text it is an edge; where it may be a header, an option has to say.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, check_switches
 from ..graph.times import UNITS
 from .text import Layout, fields_of, first_rows, is_date, shown
 
@@ -19,6 +19,10 @@ _NAMES = {  # in a header, in small letters
     "source": ("source", "src", "from", "source_id", "src_id"), "target": ("target", "dst", "to", "destination", "target_id", "dst_id"),
     "weight": ("weight", "weights"), "time": ("time", "timestamp", "date", "datetime"),
 }  # fmt: skip
+_TITLES = (  # of ends of edges; a list of names may begin with such an edge, so these alone make no header
+    "user", "item", "user_id", "item_id", "userid", "itemid", "head", "tail", "node1", "node2", "fromnodeid", "tonodeid",
+    "u", "v", "id1", "id2",
+)  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -38,6 +42,11 @@ def find_columns(
 
     Raises `UsageError` for options out of range, and `DataError`, naming the line, where a file leaves doubt or lacks a column.
     """
+    for option, given in (("separator", separator), ("columns", columns)):
+        if not isinstance(given, str | None):
+            raise UsageError(f"{option} was {given!r}; use a string")
+    if header is not None:
+        check_switches(header=header)
     separator = _ALIASES.get(separator or "", separator)
     if separator is not None and separator not in SEPARATORS:
         raise UsageError(f"separator was {separator!r}; use {_LISTED}")
@@ -56,15 +65,16 @@ def find_columns(
     names = [field.decode("utf-8", "replace") for field in fields_of(row, mark, where)]
     if (k := len(names)) < 2:
         raise DataError(f"{where} has {k} column(s), separated by {shown(mark)}; use 2 or 3, or another separator")
+    if chosen and all(column.startswith("@") for column in chosen.values()) and (said := columns.count(",") + 1) < k:  # type: ignore[union-attr]
+        raise DataError(f"{where} has {k} columns, and columns says what {said} are; use - for each to leave out")
     known = {use: at for at, name in enumerate(names) for use, words in _NAMES.items() if name.lower() in words}
     places = _places(chosen, names, where) if chosen else {"source": 0, "target": 1, **known}
     ends = places["source"], places["target"]
     titled = _are_names([names[at] for at in ends]) if header is None else header
     if header is None and ids == "text":
         later = fields_of(lines[-1][1], mark, f"{path.name}: line {lines[-1][0]}")
-        if titled and not by_name and (ends == (known.get("source"), known.get("target")) or (
-            len(later) == k and all(later[at].isdigit() for at in ends)
-        )):  # fmt: skip
+        titles = all(names[at].lower() in _TITLES for at in ends) or ends == (known.get("source"), known.get("target"))
+        if titled and not by_name and (titles or (len(later) == k and all(later[at].isdigit() for at in ends))):
             raise DataError(f"{where} may name the columns or be an edge; use header=True or header=False")
         titled = False
     titled = titled or bool(by_name)
@@ -128,6 +138,9 @@ def _places_by_names(known: dict[str, int], names: list[str], where: str) -> dic
 
 def _separator_of(row: bytes, ids: str, where: str) -> bytes:
     """Return the only separator in a line, blanks if there is none."""
+    if ids == "integer" and row.endswith(b"\t") and not any(mark in row for mark in b",;|"):
+        return b" "  # a tab at the end of a line separates nothing
+    row = row.rstrip()
     found = [mark for mark in SEPARATORS.values() if mark != b" " and mark in row] or [b" "]
     words = row.replace(b",", b" ").split()
     weighed = len(words) == 3 and row.count(found[0]) == 1 and _is_number(words[2].decode("utf-8", "replace"))  # a,b 5

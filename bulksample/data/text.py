@@ -28,7 +28,7 @@ _BLOCK = 2**20
 _LONGEST_LINE, _LONGEST_TOKEN = 2**26, 2**8
 _MOST = 2**63 - 1
 _BLANK = (b"", b" ")  # separators that may stand side by side
-_NOISE = re.compile(rb"\n *+(?:[#%][^\n]*+)?(?=\n)")  # a line that is blank or a comment, behind the line before
+_NOISE = re.compile(rb"\n[ \t\r\v\f]*+(?:[#%][^\n]*+)?(?=\n)")  # a line that is blank or a comment, behind the line before
 _DATE = rb"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9}+)?+)?+(?:Z|\+00:00)?+)?+"  # of ISO 8601, in UTC
 _TYPES = {"id": np.uint64, "weight": np.float64, "time": np.int64}
 
@@ -108,7 +108,8 @@ def is_date(field: bytes) -> bool:
 
 def _blocks(path: Path, skip: int, separator: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number of the first line and the text of consecutive blocks of whole lines, with blanks for all that separates too."""
-    first, odd = 1, (b"\t\r\v\f" + b"," * (not separator)).replace(separator, b"")
+    blank = separator in _BLANK
+    first, odd = 1, (b"\t\v\f" + b"\r" * blank + b"," * (not separator)).replace(separator, b"")
     blanks = bytes.maketrans(odd, b" " * len(odd))
     try:
         with opened(path) as stream:
@@ -116,6 +117,7 @@ def _blocks(path: Path, skip: int, separator: bytes) -> Iterator[tuple[int, byte
                 first += 1
             while text := stream.read(_BLOCK):
                 text = (text + _rest_of_line(path, stream, first + text.count(b"\n"))).translate(blanks)
+                text = text if blank else text.replace(b"\r\n", b"\n")
                 text = text.removeprefix(codecs.BOM_UTF8) if first == 1 else text
                 yield first, text if text.endswith(b"\n") else text + b"\n"
                 first += text.count(b"\n")
@@ -141,7 +143,7 @@ def _rows(first: int, text: bytes) -> Iterator[tuple[int, bytes]]:
 def _clean(layout: Layout) -> re.Pattern[bytes]:
     """Return the expression of rows that numpy reads."""
     separator, blank = layout.separator, layout.separator in _BLANK
-    text = rb"[^\s\0]" if blank else b'[^\n\0"' + separator + b"]"
+    text = rb"[^\s\0]" if blank else b'[^\r\n\0"' + separator + b"]"
     forms = {
         "id": rb"\d{1,19}+" if layout.ids == "integer" else text + b"{1,256}+",
         "weight": rb"[-+.\deE]{1,256}+", "time": rb"-?+\d{1,18}+", "date": _DATE.replace(b"[T ]", b"T") if blank else _DATE,

@@ -152,6 +152,8 @@ NANO = {**TIMED, "time_unit": "ns"}
 REFUSED = {
     "separators disagree": ("1,2\n3;4\n", {}, r"line 2 has 1 column\(s\); use 2, separated by ','"),
     "a blank in a tabbed file": ("1\t2\n3 4\n", {}, r"line 2 has 1 column\(s\); use 2, separated by tabs"),
+    "a column without a word": ("0 1 2009-03-29 12:00\n", {"columns": "source,target,time"}, "line 1 has 4 columns, and columns says"),
+    "a header of users": ("user,item\nann,tea\n", {"ids": "text"}, "line 1 may name the columns or be an edge"),
     "two separators": ("1,2;3\n", {}, "line 1 may have its columns separated by ',' or ';'"),
     "a weight behind a blank": ("a,b 5\n", {"ids": "text"}, "line 1 may have its columns separated by ',' or blanks"),
     "names with blanks": ("a b;c\n", {"ids": "text"}, "line 1 may have its columns separated by ';' or blanks"),
@@ -205,6 +207,8 @@ def test_what_is_in_doubt_is_refused(tmp_path, case):
     ({"columns": "source,weight"}, "columns: got 'source,weight'; use source and target"),
     ({"columns": "source=1,target=1"}, "gives one column of .* two uses"),
     ({"columns": "source=a,target=b", "header": False}, "needs a header; got header=False"),
+    ({"columns": 5}, "columns was 5; use a string"), ({"separator": [","]}, r"separator was \[','\]; use a string"),
+    ({"header": "no"}, "header must be true or false; got 'no'"),
 ])  # fmt: skip
 def test_columns_that_cannot_be(tmp_path, options, words):
     with pytest.raises(UsageError, match=words):
@@ -230,3 +234,21 @@ def test_a_mark_of_byte_order_is_no_part_of_a_name(tmp_path, content, options, i
 def test_columns_of_a_file_with_a_mark_of_byte_order_may_be_turned(tmp_path):
     (tmp_path / "e.csv").write_bytes(b'\xef\xbb\xbf"target","source"\r\n1,2\r\n')
     assert edgelist.read(tmp_path / "e.csv", vertices=3).adjacency.row_of_entry().tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "ids"),
+    [
+        ("0\t1\t\n1\t2\n", {}, ["0", "1", "2"]),
+        ("0 1\t\n1 2\n", {}, ["0", "1", "2"]),
+        ("2,1\t\n1,3\n", {}, ["1", "2", "3"]),
+        ("ann,bob\reve,5\r", {"ids": "text"}, ["5", "ann", "bob", "eve"]),
+        ("ann,bob\r\neve,dan\r\n", {"ids": "text"}, ["ann", "bob", "dan", "eve"]),
+        ("r\ta\tb\n\t#c\td\n", {"ids": "text", "separator": "tab", "columns": "-,source,target"}, ["a", "b"]),
+        ('r\t"a"\tb\n\t#c\td\n', {"ids": "text", "separator": "tab", "columns": "-,source,target"}, ["a", "b"]),
+    ],
+)
+def test_ends_of_lines_and_comments(tmp_path, content, options, ids):
+    (tmp_path / "e.csv").write_bytes(content.encode())
+    read = edgelist.read(tmp_path / "e.csv", **options)
+    assert read.extra.get("original_ids", np.arange(read.adjacency.shape[0])).astype(str).tolist() == ids

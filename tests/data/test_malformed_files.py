@@ -131,7 +131,7 @@ LISTS = {
     "a comment in another style": ("// x\n1 2\n", {}, "line 1: '//'"),
     "a NUL": ("1 2\n1\0 2\n", {}, "line 2: '1\\\\x00'"),
     "Unicode digits": ("1 ٣\n", {}, "line 1: '٣'"),
-    "a mark of byte order": ("\ufeff1 2\n", {}, r"line 1: '\\ufeff1'"),
+    "a mark of byte order in the middle": ("1 2\n\ufeff1 2\n", {}, r"line 2: '\\ufeff1'"),
     "a word for a weight": ("1 2 heavy\n", {}, "line 1: weight 'heavy'"),
     "a NaN weight": ("1 2 1\n1 2 nan\n", {}, "line 2: weight 'nan'"),
     "an infinite weight": ("1 2 inf\n", {}, "line 1: weight 'inf'"),

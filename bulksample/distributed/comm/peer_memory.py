@@ -1,8 +1,9 @@
-"""Whether the other ranks of this machine still have their memory.
+"""Tell whether the other ranks of this machine still have their memory.
 
 Between ranks of one machine, an MPI library may copy a large message straight from the memory of its sender (process_vm_readv). Once the
 sender has died there is nothing to copy. MPICH 5 then completes a collective as if the message had come, and its buffer keeps what it held
-before. So a collective counts as complete only if, after its end, every rank that took part still has its memory.
+before. So a collective counts as complete only if, after its end, every rank that took part still has its memory. All-to-alls are messages
+of their own, whose failure MPICH reports.
 
 The kernel answers in one read of ``/proc/PID/statm``, the size of a process's memory: 0 from the moment at which a copy would fail, and an
 error once nothing is left of the process.
