@@ -77,7 +77,7 @@ def test_cells_of_markdown_begin_no_code_tag_link_or_cell():
 
 @pytest.mark.parametrize("text", [r"[d\](http:e)", r"a\`b\`", r"a\|b", r"a\\|b", r"a\<b>", r"a\\", "a\\", r"C:\data"])
 def test_backslashes_of_a_cell_undo_no_escape(text):
-    """As CommonMark and tables of GitHub read it."""
+    """CommonMark with the tables of GitHub reads each cell as the text that was given."""
     html = MarkdownIt("commonmark").enable("table").render("\n".join(markdown(["one", "two"], [[text, "3"]])))
     assert [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", html)] == [text, "3"]
 

@@ -10,9 +10,11 @@ from launch import run_fresh
 from bulksample.distributed.comm.peer_memory import PeerMemory
 
 LOST = 75
-# Rank 1 sends its part of a sum, then dies before rank 0 copies it. A parent keeps the launcher from noticing, and no sentinel reports.
+# Rank 1 sends its part of a sum, and dies once rank 2 has the sum, before rank 0 copies it.
+# A parent keeps the launcher from noticing, and no sentinel reports.
 DYING = """
 import os, sys, time
+from pathlib import Path
 child = os.fork()
 if child:
     ended = os.waitpid(child, 0)[1]
@@ -24,31 +26,36 @@ from bulksample.distributed.comm.world import world
 comm = world(30)
 comm.barrier()
 array = np.full(1500, comm.rank + 1)
+summed = Path(os.environ["SUMMED"])  # rank 2 has the sum
 
 def begin():
     request = comm._comm.Iallreduce(comm._mpi.IN_PLACE, array, op=comm._mpi.SUM)
     request.Test()
-    if comm.rank == 0:
-        time.sleep(1)
+    until = time.monotonic() + 20
+    while comm.rank == 0 and not summed.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(comm.rank == 0)
     return request.Test
 
 if comm.rank == 1:
     comm._sentinel.report("reported")
-    done, until = begin(), time.monotonic() + 0.5
-    while time.monotonic() < until:
+    done, until = begin(), time.monotonic() + 20
+    while not summed.exists() and time.monotonic() < until:
         done()
     os._exit(0)
 comm._complete("a sum", begin)
-print("rank", comm.rank, "goes on with", np.unique(array))
+summed.touch()
+print("rank", comm.rank, "goes on with", np.unique(array), flush=True)
 time.sleep(20)
 """
 
 
 @pytest.mark.long
-def test_a_sum_does_not_complete_without_a_rank_that_died():
-    ended = run_fresh(3, DYING)
+def test_a_sum_does_not_complete_without_a_rank_that_died(tmp_path):
+    ended = run_fresh(3, DYING, {"SUMMED": str(tmp_path / "summed")})
     assert ended.code == LOST, ended
-    assert "of 3: rank 1 ended while this rank is in" in ended.err, ended  # of rank 0, or of rank 2 if it was late as well
+    assert "rank 0 of 3: rank 1 ended while this rank is in" in ended.err, ended
+    assert "rank 2 goes on with [6]" in ended.out, ended
     assert "rank 0 goes on" not in ended.out, ended
 
 
