@@ -2,9 +2,9 @@
 // For tests alone. It gives barriers, shuffles, ballots and atomics their meaning and refuses what a device would leave
 // undefined: a barrier or a warp-wide call that some thread never reaches. Blocks run one after the other, or interleaved.
 //
-// `bs_host_schedule(s)` chooses the order: bit 0 runs threads and blocks backwards, bit 1 lets others run at every atomic, bit 2 also
-// runs up to eight blocks at once in a random order of blocks and threads (s >> 4 is its seed), bit 3 lets others run at one access to memory
-// in eight where accesses are recorded (recorder.cpp). A result that depends on it is a race.
+// `bs_host_schedule(s)` chooses the order of the next launch of its thread, 0 where it is not called: bit 0 runs threads and blocks backwards,
+// bit 1 lets others run at every atomic, bit 2 also runs up to eight blocks at once in a random order of blocks and threads (s >> 4 is its
+// seed), bit 3 lets others run at one access to memory in eight where accesses are recorded (recorder.cpp). A result that depends on it is a race.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -99,7 +99,9 @@ static Fiber* now = nullptr;
 static void* scheduler = nullptr;
 static void (*body)(void* const*) = nullptr;
 static void* const* arguments = nullptr;
-static int schedule = 0;
+static int schedule = 0;                 // of the launch that runs
+static thread_local int next_order = 0;  // what its thread asked for
+static unsigned random_state = 1;
 static std::mutex one_launch;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -165,12 +167,11 @@ inline void give_way() {  // lets others run
 }
 
 inline unsigned random_below(unsigned bound) {  // xorshift
-  static unsigned state = 1;
-  if (!bound) return state = 2654435769u * ((unsigned)schedule >> 4) + 1;  // seeds it
-  state ^= state << 13;
-  state ^= state >> 17;
-  state ^= state << 5;
-  return state % bound;
+  if (!bound) return random_state = 2654435769u * ((unsigned)schedule >> 4) + 1;  // seeds it
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 17;
+  random_state ^= random_state << 5;
+  return random_state % bound;
 }
 
 // Tells the recorder that accesses are atomic from here on, or no longer.
@@ -319,6 +320,7 @@ inline long long run_interleaved(unsigned grid) {
 // 0, or 1 + the block in which threads waited for others that never came.
 inline long long launch(unsigned grid, unsigned threads, void* const* values, void (*kernel)(void* const*)) {
   const std::lock_guard<std::mutex> lock(one_launch);
+  schedule = std::exchange(next_order, 0);
   gridDim.x = grid;
   blockDim.x = threads;
   body = kernel;
@@ -372,7 +374,7 @@ T from_lane(T value, unsigned source) {
   extern "C" long long bs_host_##kernel(unsigned grid, unsigned block, void* const* values) {           \
     return bs_host::launch(grid, block, values, &bs_host::Call<decltype(&kernel)>::from<&kernel>);      \
   }
-extern "C" inline __attribute__((used)) void bs_host_schedule(int chosen) { bs_host::schedule = chosen; }
+extern "C" inline __attribute__((used)) void bs_host_schedule(int chosen) { bs_host::next_order = chosen; }
 #if defined(BS_HOST_RECORDED)
 extern "C" void bs_host_record(char*, char*, const std::uintptr_t*, const std::uintptr_t*, long long);
 extern "C" inline __attribute__((used)) void bs_host_watch(const std::uintptr_t* firsts, const std::uintptr_t* sizes, long long count) {

@@ -2,11 +2,13 @@
 
 import ctypes
 import subprocess
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+_ONE_RECORD = threading.Lock()  # the recorder has one
 MOST = 8  # races that are told of one launch
 KINDS = ("read", "written", "changed by an atomic")
 
@@ -32,13 +34,14 @@ def watched(library, name, values):
         (ctypes.c_size_t * len(places))(*numbers)
         for numbers in ((array.ctypes.data for array in places.values()), (array.nbytes for array in places.values()))
     )
-    library.bs_host_watch(firsts, sizes, ctypes.c_longlong(len(places)))
     found = (Conflict * MOST)()
     library.bs_host_conflicts.restype = ctypes.c_longlong
-    try:
-        yield
-    finally:
-        count = library.bs_host_conflicts(found, ctypes.c_longlong(MOST))
+    with _ONE_RECORD:
+        library.bs_host_watch(firsts, sizes, ctypes.c_longlong(len(places)))
+        try:
+            yield
+        finally:
+            count = library.bs_host_conflicts(found, ctypes.c_longlong(MOST))
     if count:
         told = [_told(library, conflict, list(places)) for conflict in found[:count]]
         raise Race("\n".join([f"kernel {name} has {count}{' or more' * (count == MOST)} race{'s' * (count > 1)}", *told]))

@@ -1,15 +1,18 @@
 """The emulation shows the mistakes that a device would keep to itself; and the kernels keep to their arrays."""
 
+import ctypes
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from waiting import PATIENCE
 
-from .host import HostLauncher, arrays, compiler
+from .host import HostLauncher, arrays, compiler, library
 
 FAULTY = Path(__file__).parent / "faulty"
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -33,6 +36,32 @@ def test_a_forgotten_barrier_shows_when_threads_run_in_another_order():
     assert (forwards[5:] == 7).all()
     assert (forwards[:5] == arrays.empty(1, np.int32)[0]).all()  # what shared memory held before: poison
     assert (forwards != backwards).any()
+
+
+def test_what_another_thread_chooses_does_not_change_the_order_of_a_launch():
+    out, words = np.zeros(2, np.int32), np.array([0, 1, 0, 0], np.uint32)
+    launch = HostLauncher(2, directory=FAULTY)  # a thread that waits lets others run
+    running = threading.Thread(target=launch, args=("waits_for_the_host", 1, out, words))
+    running.start()
+    try:
+        ends = time.monotonic() + PATIENCE
+        while not words[0] and time.monotonic() < ends:
+            time.sleep(0.001)
+        library(directory=FAULTY).bs_host_schedule(0)
+    finally:
+        words[1] = 0
+        running.join()
+    assert (out > 0).all()
+
+
+def test_an_order_is_that_of_one_launch():
+    """The CUDA driver's launches, which choose none, run in order whatever was launched before."""
+    run("forgotten_barrier", 1)
+    out = arrays.empty(128, np.int32)
+    address = ctypes.c_void_p(out.ctypes.data)
+    values = (ctypes.c_void_p * 1)(ctypes.addressof(address))
+    assert library(directory=FAULTY).bs_host_forgotten_barrier(1, 128, values) == 0
+    assert (out == run("forgotten_barrier", 0)).all()
 
 
 def test_arguments_are_counted_and_arrays_must_be_contiguous():

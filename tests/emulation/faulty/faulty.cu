@@ -105,3 +105,14 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) told_in_a_chain(bs_i32* o
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) last_block(bs_i32* out) {
   if (threadIdx.x == 0) out[0] = (bs_i32)blockIdx.x;
 }
+
+// Sound: two threads wait for the host and then for each other; leaves how often each looked for the other, 0 if it gave up.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) waits_for_the_host(bs_i32* out, bs_u32* words) {
+  if (threadIdx.x > 1) return;
+  bs_store(&words[0], 1u);  // the launch has begun
+  bs_wait_below(&words[1], 1u);
+  bs_store(&words[2 + threadIdx.x], 1u);
+  bs_i32 looks = 1;
+  while (!bs_load(&words[3 - threadIdx.x]) && looks < 1 << 20) ++looks;
+  out[threadIdx.x] = looks < 1 << 20 ? looks : 0;
+}
