@@ -59,63 +59,65 @@ def test_the_last_seed_with_a_weight_takes_what_rounding_leaves(monkeypatch):
 
 @pytest.mark.parametrize("option", [{"bulk_size": 1}, {"bulk_size": 7}, {"bulk_size": "auto"}, {"prefetch": False}], ids=str)
 def test_bulks_do_not_change_the_draws(option):
-    expected, found = loader(seed_weights=WEIGHTS), loader(seed_weights=WEIGHTS, **option)
+    expected, found = loader(sampling_weights=WEIGHTS), loader(sampling_weights=WEIGHTS, **option)
     for _ in range(2):
         assert digests(found) == digests(expected)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_share_the_draws(ranks):
-    whole = digests(loader(seed_weights=WEIGHTS))
-    shares = [digests(loader(seed_weights=WEIGHTS, rank=rank, ranks=ranks)) for rank in range(ranks)]
+    whole = digests(loader(sampling_weights=WEIGHTS))
+    shares = [digests(loader(sampling_weights=WEIGHTS, rank=rank, ranks=ranks)) for rank in range(ranks)]
     assert [one for together in zip(*shares, strict=True) for one in together][: len(whole)] == whole
 
 
 @pytest.mark.parametrize("steps", [None, 4, 13])
 def test_an_epoch_draws_from_all_seeds_and_a_state_goes_on(steps):
-    made = loader(seed_weights=WEIGHTS, steps_per_epoch=steps)
+    made = loader(sampling_weights=WEIGHTS, steps_per_epoch=steps)
     flat = [one for _ in range(3) for one in made]
     seeds = np.concatenate([one.seeds for one in flat])
     assert set(seeds) <= set(SEEDS[WEIGHTS > 0])
     assert len(np.unique(seeds)) < len(seeds)
-    first = loader(seed_weights=WEIGHTS, steps_per_epoch=steps)
+    first = loader(sampling_weights=WEIGHTS, steps_per_epoch=steps)
     stream = (one for _ in range(3) for one in first)
     for _ in range(3):
         next(stream)
-    again = loader(seed_weights=WEIGHTS, steps_per_epoch=steps, bulk_size=2)
+    again = loader(sampling_weights=WEIGHTS, steps_per_epoch=steps, bulk_size=2)
     again.load_state_dict(json.loads(json.dumps(first.state_dict())), onward=True)
     assert [digest for _ in range(3) for digest in digests(again)][: len(flat) - 3] == digests(flat[3:])
 
 
 def test_states_name_the_weights():
-    state = loader(seed_weights=WEIGHTS).state_dict()
-    for other in ({}, {"seed_weights": WEIGHTS + 1}):
+    state = loader(sampling_weights=WEIGHTS).state_dict()
+    for other in ({}, {"sampling_weights": WEIGHTS + 1}):
         with pytest.raises(UsageError, match="it was saved with other weights of seeds; use those of the run that saved it"):
             loader(**other).load_state_dict(state)
     with pytest.raises(UsageError, match="it was saved with other weights of seeds"):
-        loader(seed_weights=WEIGHTS).load_state_dict(loader().state_dict())
+        loader(sampling_weights=WEIGHTS).load_state_dict(loader().state_dict())
 
 
 @pytest.mark.parametrize(("weights", "told"), [
-    (np.ones(3), r"seed_weights: got the shape \(3,\); use one weight for each of the 147 seeds"),
-    (np.ones((147, 1)), r"seed_weights: got the shape \(147, 1\)"), (np.zeros(147), "seed_weights add up to 0.0; use weights with a"),
-    (np.full(147, 1e308), "seed_weights add up to inf"), (np.arange(147) - 3.0, "finite, and 0 or larger; got -3.0 for seed number 0"),
-    (np.where(np.arange(147) == 9, np.nan, 1), "got nan for seed number 9"), (np.ones(147, bool), "seed_weights: got bool; use numbers"),
-    (["a"] * 147, "seed_weights: got <U1; use numbers, one for each seed, or 'class'"),
+    (np.ones(3), r"sampling_weights: got the shape \(3,\); use one weight for each of the 147 seeds"),
+    (np.ones((147, 1)), r"sampling_weights: got the shape \(147, 1\)"),
+    (np.zeros(147), "sampling_weights add up to 0.0; use weights with a"),
+    (np.full(147, 1e308), "sampling_weights add up to inf"), (np.arange(147) - 3.0, "finite, and 0 or larger; got -3.0 for seed number 0"),
+    (np.where(np.arange(147) == 9, np.nan, 1), "got nan for seed number 9"),
+    (np.ones(147, bool), "sampling_weights: got bool; use numbers"),
+    (["a"] * 147, "sampling_weights: got <U1; use numbers, one for each seed, or 'class'"),
 ])  # fmt: skip
 def test_weights_that_are_none_are_refused(weights, told):
     with pytest.raises(UsageError, match=told):
-        loader(seed_weights=weights)
+        loader(sampling_weights=weights)
 
 
 @pytest.mark.parametrize(("options", "told"), [
     ({"shuffle": False}, "got shuffle False: leave one out"), ({"seed_locality": 2}, "got seed_locality 2: leave one out"),
-    ({"seed_weights": "classes"}, "seed_weights: got 'classes'; use 'class', or numbers, one for each seed"),
+    ({"sampling_weights": "classes"}, "sampling_weights: got 'classes'; use 'class', or numbers, one for each seed"),
     ({"sampler": "saint", "fanouts": [-1, -1], "coverage": 10}, "coverage counts subgraphs whose roots are all seeds alike"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(options, told):
     with pytest.raises(UsageError, match=told):
-        bs.Loader(GRAPH, **{"seed_weights": "class", **options})
+        bs.Loader(GRAPH, **{"sampling_weights": "class", **options})
 
 
 def test_class_weights_are_one_over_the_size_of_a_class():
@@ -135,7 +137,7 @@ def rare(graph, share=0.02):
 
 def test_class_draws_all_classes_equally_often():
     seeds = rare(GRAPH)
-    made = bs.Loader(GRAPH, fanouts=[2], batch_size=50, seeds=seeds, seed_weights="class", steps_per_epoch=200, seed=3, out="numpy")
+    made = bs.Loader(GRAPH, fanouts=[2], batch_size=50, seeds=seeds, sampling_weights="class", steps_per_epoch=200, seed=3, out="numpy")
     counts = np.bincount(GRAPH.labels[np.concatenate([batch.seeds for batch in made])], minlength=3)
     assert counts.sum() > 5000
     assert np.abs(counts - counts.sum() / 3).max() < 5 * np.sqrt(counts.sum() * 2 / 9)
@@ -144,10 +146,12 @@ def test_class_draws_all_classes_equally_often():
 
 def test_class_of_types_draws_all_classes_equally_often():
     graph = planted()
-    made = bs.Loader(graph, fanouts=[2, 2], batch_size=50, seeds=("paper", "all"), seed_weights="class", steps_per_epoch=80, out="numpy")
+    made = bs.Loader(
+        graph, fanouts=[2, 2], batch_size=50, seeds=("paper", "all"), sampling_weights="class", steps_per_epoch=80, out="numpy"
+    )
     seeds = np.concatenate([batch.minibatch.seeds["paper"] for batch in made])
     counts = np.bincount(graph.type("paper").labels[seeds])
     expected = counts.sum() / len(counts)
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
     with pytest.raises(UsageError, match="needs one class a vertex, and type 'author' has none"):
-        bs.Loader(graph, fanouts=[2, 2], seeds={"author": None}, seed_weights="class")
+        bs.Loader(graph, fanouts=[2, 2], seeds={"author": None}, sampling_weights="class")

@@ -73,7 +73,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
         Put the seeds in a new order in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than `batch_size` seeds.
-    seed_weights : numbers of shape (m,), or "class", optional
+    sampling_weights : numbers of shape (m,), or "class", optional
         Draw the m seeds of an epoch with replacement, each with a chance in proportion to its weight, as torch's `WeightedRandomSampler`
         does; "class" gives each seed 1 / (seeds of its class), so that all classes come equally often, and none without a label.
     steps_per_epoch : int, optional
@@ -131,7 +131,7 @@ class Loader(Positioned, Uncached, CopiedAlong):
         sampler: str | Sampler | HGSampler = "sage", fanouts: Fanouts | None = None, *,
         batch_size: int = 1024, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None,
         time: TimeRule | None = None, disjoint: bool | None = None, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
-        seed_weights: Any = None, steps_per_epoch: int | None = None, seed_locality: int | None = None, rank: int = 0, ranks: int = 1,
+        sampling_weights: Any = None, steps_per_epoch: int | None = None, seed_locality: int | None = None, rank: int = 0, ranks: int = 1,
         backend: str = "auto", threads: int | None = None, bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None,
         prefetch: bool = True, fetch_together: int = 1, edge_ids: bool = False, profile: Profile | None = None, as_dicts: bool = False,
         out: Literal["torch", "numpy"] | None = None,
@@ -140,7 +140,12 @@ class Loader(Positioned, Uncached, CopiedAlong):
         self.graph = whole = graph if isinstance(graph, Graph | RankGraph) else load(graph)
         self._profile = profile
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
-        bulk |= {"memory_budget": memory_budget, "prefetch": prefetch, "steps_per_epoch": steps_per_epoch, "seed_weights": seed_weights}
+        bulk |= {
+            "memory_budget": memory_budget,
+            "prefetch": prefetch,
+            "steps_per_epoch": steps_per_epoch,
+            "sampling_weights": sampling_weights,
+        }
 
         def make_request() -> Request:
             check_switches(edge_ids=edge_ids, as_dicts=as_dicts)

@@ -115,10 +115,10 @@ class Request:
 
     def loader(self, adjacency: Adjacency, rank: int, ranks: int, seed_locality: int | None, **options: Any) -> BulkLoader:
         """Return the loader of bulks of mini-batches; collective if seeds are weighed by labels that ranks share."""
-        if isinstance(weights := options.get("seed_weights"), str):
+        if isinstance(weights := options.get("sampling_weights"), str):
             if weights != "class":
-                raise UsageError(f"seed_weights: got {weights!r}; use 'class', or numbers, one for each seed")
-            options["seed_weights"] = class_weights(self._classes())
+                raise UsageError(f"sampling_weights: got {weights!r}; use 'class', or numbers, one for each seed")
+            options["sampling_weights"] = class_weights(self._classes())
         groups = None if seed_locality is None else SeedGroups(seed_locality, self._part_order())
         return BulkLoader(adjacency, self.law, self.seeds, rank=rank, ranks=ranks, even=True, groups=groups, **options)
 
@@ -131,7 +131,7 @@ class Request:
             else:
                 labels = None if graph.labels is None else graph.labels[distinct]
             if labels is None:
-                raise UsageError(f"seed_weights 'class' needs labels, and graph {graph.name!r} has none; give the weight of each seed")
+                raise UsageError(f"sampling_weights 'class' needs labels, and graph {graph.name!r} has none; give the weight of each seed")
             return np.asarray(labels)[at]
         whole, vertices = self._whole, self.seeds.vertices
         classes, before = np.full(len(vertices), -1, np.int64), 0
@@ -140,7 +140,7 @@ class Request:
             kind, of_kind = whole.types[t], kinds == t
             if kind.labels is None or kind.labels.ndim != 1 or kind.labels.dtype.kind not in "iu":
                 what = f"needs one class a vertex, and type {kind.name!r} has none"
-                raise UsageError(f"seed_weights 'class' {what}; give the weight of each seed")
+                raise UsageError(f"sampling_weights 'class' {what}; give the weight of each seed")
             labels = np.asarray(kind.labels)[vertices[of_kind] - whole.offsets[t]].astype(np.int64)
             classes[of_kind] = np.where(labels >= 0, labels + before, -1)
             before += int(labels.max(initial=-1)) + 1

@@ -129,10 +129,10 @@ def shared_steps(
         request = make_request()
         settings, hashes = request.compared()
         more = {"threads": threads, "fetch_together": fetch_together, "edge_ids": edge_ids, "seed_locality": seed_locality}
-        weights = options.get("seed_weights")
+        weights = options.get("sampling_weights")
         hashed = None if weights is None or isinstance(weights, str) else hash_of(np.asarray(weights))
-        plain = {name: _plain(value) for name, value in {**options, **more}.items() if name != "seed_weights" or hashed is None}
-        return request, {**settings, **plain}, {"graph": graph.fingerprint, **hashes, "seed_weights": hashed}
+        plain = {name: _plain(value) for name, value in {**options, **more}.items() if name != "sampling_weights" or hashed is None}
+        return request, {**settings, **plain}, {"graph": graph.fingerprint, **hashes, "sampling_weights": hashed}
 
     comm = graph.comm
     request, cores = made_alike(comm, compared), fair_threads(comm) if threads is None else threads

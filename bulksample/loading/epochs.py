@@ -58,7 +58,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     _shuffle: bool
     _groups: SeedGroups
     _whole: EpochShare  # the share of an epoch that begins at its first mini-batch
-    _seed_weights: WeightedSeeds | None = None  # the law by which examples are drawn; else each comes once
+    _sampling_weights: WeightedSeeds | None = None  # the law by which examples are drawn; else each comes once
     _passes: Passes | None = None  # if an epoch has a fixed number of mini-batches
 
     @abstractmethod
@@ -156,8 +156,8 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     def _order_of_pass(self, number: int) -> Order:
         """Return the order of the examples in a pass over all of them."""
         at = self._groups.shuffled(self._stream, number) if self._shuffle else self._groups.in_order
-        if self._seed_weights is not None:
-            at = self._seed_weights.order(self._stream, number)
+        if self._sampling_weights is not None:
+            at = self._sampling_weights.order(self._stream, number)
         return Order(lambda minibatch: self._groups.span(minibatch, self.batch_size), at)
 
     def _sample_steps(self, steps: list[Step], epoch: int, order: Order) -> list[Any]:

@@ -45,7 +45,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
         Permute the seeds anew in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than b seeds.
-    seed_weights : numbers of shape (m,), optional
+    sampling_weights : numbers of shape (m,), optional
         Draw the m seeds of an epoch with replacement, each with a chance in proportion to its weight, in place of each once; see
         `weighted_seeds`.
     steps_per_epoch : int, optional
@@ -82,7 +82,7 @@ class BulkLoader(Epochs[MiniBatch | None]):
 
     def __init__(
         self, adjacency: Adjacency, sampler: AnySampler, seeds: Any, *, batch_size: int, bulk_size: int | Literal["auto"] = "auto",
-        seed: int = 0, shuffle: bool = True, drop_last: bool = False, seed_weights: Any = None, steps_per_epoch: int | None = None,
+        seed: int = 0, shuffle: bool = True, drop_last: bool = False, sampling_weights: Any = None, steps_per_epoch: int | None = None,
         rank: int = 0, ranks: int = 1, virtual_ranks: int | None = None, even: bool = False, groups: SeedGroups | None = None,
         memory_budget: int | None = None, prefetch: bool = True,
         transform: Callable[[list[MiniBatch]], list[MiniBatch]] = list, seed_types: tuple[str, ...] = (),
@@ -107,11 +107,11 @@ class BulkLoader(Epochs[MiniBatch | None]):
             raise UsageError(f"steps_per_epoch must be a positive whole number; got {steps_per_epoch!r}")
         if steps_per_epoch is not None and groups is not None:
             raise UsageError(f"steps_per_epoch goes on in the order of all seeds; got seed_locality {groups.count}: leave one out")
-        if seed_weights is not None and (groups is not None or not shuffle):
+        if sampling_weights is not None and (groups is not None or not shuffle):
             found = "shuffle False" if groups is None else f"seed_locality {groups.count}"
-            raise UsageError(f"seed_weights draws seeds at random among all; got {found}: leave one out")
-        if seed_weights is not None and sampler.coverage:
-            raise UsageError("coverage counts subgraphs whose roots are all seeds alike; got seed_weights: use coverage=0")
+            raise UsageError(f"sampling_weights draws seeds at random among all; got {found}: leave one out")
+        if sampling_weights is not None and sampler.coverage:
+            raise UsageError("coverage counts subgraphs whose roots are all seeds alike; got sampling_weights: use coverage=0")
         if groups is not None and sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
@@ -125,8 +125,8 @@ class BulkLoader(Epochs[MiniBatch | None]):
         self.batch_size, self.prefetches, self._transform, self._seed_types = batch_size, prefetch, transform, seed_types
         self.grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
-        if seed_weights is not None and len(self._seeds):
-            self._seed_weights = WeightedSeeds(seed_weights, len(self._seeds))
+        if sampling_weights is not None and len(self._seeds):
+            self._sampling_weights = WeightedSeeds(sampling_weights, len(self._seeds))
         self._groups = SeedGroups.whole(len(self._seeds)) if groups is None else groups
         count, virtual = self._groups.minibatches(batch_size, drop_last), virtual_ranks or ranks
         if steps_per_epoch is not None and count:
@@ -198,8 +198,8 @@ class BulkLoader(Epochs[MiniBatch | None]):
     def _identity(self) -> dict[str, Any]:
         seeds = hashlib.sha256(np.ascontiguousarray(self._seeds).data).hexdigest()
         by_type = self._adjacency.by_type
-        weights = None if self._seed_weights is None else self._seed_weights.identity
-        hashes = {"graph": self._adjacency.fingerprint, "seed_locality": self._groups.identity, "seed_weights": weights}
+        weights = None if self._sampling_weights is None else self._sampling_weights.identity
+        hashes = {"graph": self._adjacency.fingerprint, "seed_locality": self._groups.identity, "sampling_weights": weights}
         named = {"seeds": seeds, "sampler": self._sampler.identity_by_type if by_type else self._sampler.identity} | super()._identity
         if self._list is not None:
             named["times"] = self._list.hash_of_times()

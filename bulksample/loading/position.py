@@ -22,13 +22,13 @@ T = TypeVar("T")
 _BEGINNING = process_lock()
 _REMEDIES = {
     "seed_locality": "other groups of seeds; use the seed_locality, the partition or parts, and the seeds of the run that saved it",
-    "seed_weights": "other weights of seeds; use those of the run that saved it",
+    "sampling_weights": "other weights of seeds; use those of the run that saved it",
     "inputs": "other examples; use those of the run that saved it; ranks that divide examples by hand save and load a state each",
     "seeds": "other seeds; use those of the run that saved it",
     "times": "other times of seeds; use those of the run that saved it",
     "graph": "another graph; use that of the run that saved it",
 }  # for what a state names by a hash
-_OPTIONAL = ("graph", "seed_locality", "seed_weights", "steps_per_epoch")  # what a state may lack
+_OPTIONAL = ("graph", "seed_locality", "sampling_weights", "steps_per_epoch")  # what a state may lack
 VERSION = 2  # of states; those of version 1, which name no version, come from epochs that were shuffled in another order
 
 

@@ -38,16 +38,16 @@ class WeightedSeeds:
     def __init__(self, weights: Any, count: int) -> None:
         given = np.asarray(weights)
         if given.dtype.kind not in "iuf":
-            raise UsageError(f"seed_weights: got {given.dtype}; use numbers, one for each seed, or 'class'")
+            raise UsageError(f"sampling_weights: got {given.dtype}; use numbers, one for each seed, or 'class'")
         if given.shape != (count,):
-            raise UsageError(f"seed_weights: got the shape {given.shape}; use one weight for each of the {count} seeds")
+            raise UsageError(f"sampling_weights: got the shape {given.shape}; use one weight for each of the {count} seeds")
         numbers = given.astype(np.float64)
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             at = int(np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))[0])
-            raise UsageError(f"seed_weights must be finite, and 0 or larger; got {numbers[at]} for seed number {at}")
+            raise UsageError(f"sampling_weights must be finite, and 0 or larger; got {numbers[at]} for seed number {at}")
         self._ends = ends = np.cumsum(numbers)
         if not np.isfinite(ends[-1]) or not ends[-1] > 0:
-            raise UsageError(f"seed_weights add up to {ends[-1]}; use weights with a positive, finite sum")
+            raise UsageError(f"sampling_weights add up to {ends[-1]}; use weights with a positive, finite sum")
         self._last = int(np.flatnonzero(numbers)[-1])  # which takes u W = W, a product that was rounded up
 
     def order(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:

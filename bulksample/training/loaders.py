@@ -75,7 +75,7 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
         options["memory_budget"] = config.memory_budget or context.compute.budget()
     options |= {"seed": (config.seed + seed_offset) % 2**64, "transform": view.stream_sync.bulk_sampled}
     if options.pop("balanced", False) and has_label(truth := view.truth(view.seeds)).any():
-        options["seed_weights"] = class_weights(truth)
+        options["sampling_weights"] = class_weights(truth)
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, view.seeds, **options)

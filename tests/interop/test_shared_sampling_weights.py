@@ -6,7 +6,7 @@ from shared_graphs import PLACES, assert_refused, digests, loader, opened, share
 
 from bulksample.distributed.comm.threads import on_threads
 
-OPTIONS = [{"seed_weights": "class"}, {"steps_per_epoch": 3}, {"seed_weights": "class", "steps_per_epoch": 5, "drop_last": True}]
+OPTIONS = [{"sampling_weights": "class"}, {"steps_per_epoch": 3}, {"sampling_weights": "class", "steps_per_epoch": 5, "drop_last": True}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -26,8 +26,8 @@ def test_weights_as_numbers(stored):
     whole = graphs["plain"]
     seeds = whole.seeds("train")
     weights = np.random.default_rng(1).gamma(0.5, size=len(seeds))
-    found = on_threads(2, lambda comm: [digests(loader(opened(folder / "plain", comm, topology="partitioned"), seed_weights=weights))])
-    assert found == shares(whole, 2, seed_weights=weights)
+    found = on_threads(2, lambda comm: [digests(loader(opened(folder / "plain", comm, topology="partitioned"), sampling_weights=weights))])
+    assert found == shares(whole, 2, sampling_weights=weights)
 
 
 def test_ranks_with_other_weights_are_refused(stored):
@@ -37,10 +37,10 @@ def test_ranks_with_other_weights_are_refused(stored):
     def act(comm):
         weights = np.ones(count)
         weights[-1] += comm.rank
-        loader(opened(folder / "plain", comm), seed_weights=weights)
+        loader(opened(folder / "plain", comm), sampling_weights=weights)
 
-    assert_refused(2, act, "do not agree on seed_weights")
+    assert_refused(2, act, "do not agree on sampling_weights")
     assert_refused(
-        2, lambda comm: loader(opened(folder / "plain", comm), seed_weights=np.ones(count + 1)), "use one weight for each of the"
+        2, lambda comm: loader(opened(folder / "plain", comm), sampling_weights=np.ones(count + 1)), "use one weight for each of the"
     )
     assert_refused(2, lambda comm: loader(opened(folder / "plain", comm), steps_per_epoch=2 + comm.rank), "agree on steps_per_epoch: 2 on")
