@@ -50,6 +50,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
     bulk_size: int  # k, the number of mini-batches sampled in one call
     grows: bool  # an epoch begins with bulks of 1, 2, 4, ... mini-batches
     prefetches = True
+    sampling_cores: frozenset[int] | None = None  # those of the thread that samples ahead, where they are not those of its maker
     wait_seconds = 0.0  # spent waiting for samples
     ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
     bulks_left = 0  # of the iteration, after the present one; 2 stands for more
@@ -80,7 +81,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
         return named | {"shuffle": self._shuffle, **fixed, "minibatches": self._whole.minibatches}
 
     def _kept(self) -> dict[str, Any]:
-        return super()._kept() | {"ready": 0, "bulks_left": 0}  # without an iteration that is under way
+        return super()._kept() | {"ready": 0, "bulks_left": 0, "sampling_cores": None}  # without an iteration that is under way
 
     @property
     def _position(self) -> Position:
@@ -129,7 +130,7 @@ class Epochs(Positioned, Uncached, CopiedAlong, ABC, Generic[B]):
         order, slots, steps = self._order(epoch), self._position.share.steps * self.slots, self._steps(epoch)
         sizes = growing(self.bulk_size) if self.grows else repeat(self.bulk_size)
         bulks = ([first, *islice(steps, next(sizes) - 1)] for first in steps)
-        with Prefetcher(int(self.prefetches), "sampler") as thread:
+        with Prefetcher(int(self.prefetches), "sampler", self.sampling_cores) as thread:
             begun = ((bulk, thread.submit(self._sample_steps, bulk, epoch, order)) for bulk in bulks)
             coming = next(begun, None)
             while coming is not None:
@@ -190,17 +191,23 @@ class Prefetcher(AbstractContextManager["Prefetcher"]):
     """Threads for calls whose results are needed later; a context that waits for them at its end.
 
     With 0 threads, a call is made when its result is asked for. A forked process has the object but not the threads, so it makes the calls
-    again.
+    again. Threads run on some `cores`, if they are given, and so do those that they start.
     """
 
-    def __init__(self, threads: int, name: str) -> None:
-        self._threads, self._name = threads, name
+    def __init__(self, threads: int, name: str, cores: frozenset[int] | None = None) -> None:
+        self._threads, self._name, self._cores = threads, name, cores
         self._start()
 
     def _start(self) -> None:
         self._own = started = set[int]()
-        self._process = os.getpid()
-        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, lambda: started.add(threading.get_ident()))
+        cores, self._process = self._cores, os.getpid()
+
+        def begin() -> None:
+            started.add(threading.get_ident())
+            if cores is not None:
+                os.sched_setaffinity(0, cores)
+
+        self._executor = ThreadPoolExecutor(max(1, self._threads), self._name, begin)
 
     def __exit__(self, *_: Any) -> None:
         if self._process == os.getpid():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, cast
+
+import torch
 
 from ... import backends
 from ...distributed.comm.agree import begin_together
@@ -20,6 +23,7 @@ from ..default_seed import seed_or_default
 from ..edge_graph import EdgeSampler
 from ..equal_draws import warn_of_equal_draws
 from ..made_together import OwnComm, made_together
+from .affinity import bound
 from .blocks import INSTALL, Blocks, is_plain, read_graph, typed_sampler
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 
@@ -51,7 +55,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
         loader together, with equal options, and begin epochs together: both are collective, and all ranks raise if they differ.
     backend : {"auto", "native", "reference", "cuda"}
     num_workers, use_prefetch_thread, persistent_workers, pin_prefetcher, use_alternate_streams
-        Ignored: a thread of this process samples ahead.
+        Ignored: a thread of this process samples ahead. `enable_cpu_affinity` takes its default from `num_workers`.
 
     Raises
     ------
@@ -79,6 +83,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
         self._comm, self._seeded = comm, seed is not None
+        self._backend, self._workers = backends.make(backend), not_needed.get("num_workers") or 0
         seed = seed_or_default(seed)
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         options: dict[str, Any] = {
@@ -95,7 +100,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
             if graph_sampler.by_type is not None:
                 raise UsageError("fanouts are dicts by edge type, but the graph has one type; use numbers")
             sampler: Any = EdgeSampler(relations.relations[0], graph_sampler.sampler)
-            adjacency = LocalAdjacency(sampler.edges.matrix, backends.make(backend), entries=True)
+            adjacency = LocalAdjacency(sampler.edges.matrix, self._backend, entries=True)
             self._make = partial(BulkLoader, adjacency, sampler, distinct_vertices(indices, adjacency.n), **options)
             self._loader = self._make()
             return
@@ -106,7 +111,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
         counts = {name: relations.type(name).count for name in indices}
         lists = {name: distinct_vertices(vertices, counts[name], f"indices of type {name!r}") for name, vertices in indices.items()}
         law = typed_sampler(graph, graph_sampler)
-        adjacency = LocalAdjacency(relations, backends.make(backend), by_type=True)
+        adjacency = LocalAdjacency(relations, self._backend, by_type=True)
         self._make = partial(BulkLoader, adjacency, law, SeedList.of(relations, lists), **options)
         self._loader = self._make()
 
@@ -134,15 +139,64 @@ class DataLoader(OwnComm, Positioned, Uncached):
         loader = self._loader
         if not self._seeded and is_whole(seed, 0, 2**64 - 1) and seed != self.seed:
             loader = self._make(seed=seed)
+            loader.sampling_cores = self._loader.sampling_cores
         loader.load_state_dict(state, onward=True)
         self._loader, self._settings = loader, {**self._settings, "seed": loader.state_dict()["random_seed"]}
+
+    @property
+    def _place(self) -> Any:
+        return self.graph.device if self._device is None else self._device
+
+    @contextmanager
+    def enable_cpu_affinity(
+        self, loader_cores: Sequence[int] | None = None, compute_cores: Sequence[int] | None = None, verbose: bool = True
+    ) -> Iterator[None]:
+        """Bind the threads that sample to some cores, and all other threads of this process to others, in a ``with`` around the loop.
+
+        torch computes on a thread for each of its cores. The end of the context, also by an error, restores the cores of all threads and
+        the number of threads. Mini-batches are the same. Where blocks go to a GPU it does nothing, as DGL's.
+
+        Parameters
+        ----------
+        loader_cores : distinct cores, as Linux numbers them, optional
+            By default the first `num_workers` cores, at least one. They need not be as many as `num_workers`: there are no workers.
+        compute_cores : distinct cores, none of `loader_cores`, optional
+            By default the others. Defaults take one thread of each physical core of the first NUMA node; all that the process may use if
+            those are too few.
+        verbose : bool
+            Print the cores.
+
+        Raises
+        ------
+        UsageError
+            If the system is not Linux, a core does not exist or is named twice, none is left to compute, or another thread is in such a
+            context. Nothing has changed then.
+
+        Notes
+        -----
+        An iteration that began before the context samples on the cores to compute. Contexts may be nested. Ranks of one machine should be
+        given different cores, unless their launcher has bound them.
+
+        References
+        ----------
+        The method of this name of ``dgl.dataloading.DataLoader``; https://docs.dgl.ai/tutorials/cpu/cpu_best_practises.html.
+        """
+        if torch.device(self._place).type != "cpu":
+            yield
+            return
+        with bound(self._backend, loader_cores, compute_cores, self._workers, verbose) as cores:
+            before, self._loader.sampling_cores = self._loader.sampling_cores, cores
+            try:
+                yield
+            finally:
+                self._loader.sampling_cores = before
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         if self._comm is not None:
             begin_together(self._comm, self._loader.coming, self.seed)
         elif not self._seeded:
             warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}", self.seed)
-        place = self.graph.device if self._device is None else self._device
+        place = self._place
         for minibatch in self._loader:
             if minibatch is not None:
                 inputs, outputs, blocks = self._blocks.of(cast(Any, minibatch))
