@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import pickle
 import sys
 import traceback
@@ -194,6 +196,28 @@ def masks_and_lengths():
 def narrow_ids_stay_narrow():
     for inputs, _, blocks in DataLoader(graph_of().int(), torch.arange(50), NeighborSampler([2]), batch_size=32):
         assert inputs.dtype == blocks[0].edata[dgl.EID].dtype == blocks[0].idtype == torch.int32
+
+
+def bound_to_cores_the_batches_are_the_same():
+    """DGL's own loader of the same version takes these arguments; with one core there is nothing to divide."""
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        return
+    assert list(inspect.signature(dgl.dataloading.DataLoader.enable_cpu_affinity).parameters) == [
+        "self", "loader_cores", "compute_cores", "verbose",
+    ]  # fmt: skip
+
+    def read(loader):
+        return [torch.cat([inputs, blocks[0].edata[dgl.EID]]).tolist() for inputs, _, blocks in loader]
+
+    def made():
+        return DataLoader(graph_of(), torch.arange(300), NeighborSampler([4, 4]), batch_size=32, shuffle=True, seed=3, num_workers=1)
+
+    loader, threads = made(), torch.get_num_threads()
+    with loader.enable_cpu_affinity(usable[:1], usable[1:2], verbose=False):
+        assert (os.sched_getaffinity(0), torch.get_num_threads()) == ({usable[1]}, 1)
+        assert read(loader) == read(made())
+    assert (sorted(os.sched_getaffinity(0)), torch.get_num_threads()) == (usable, threads)
 
 
 def hidden_edges_stay_hidden():
@@ -434,7 +458,7 @@ CHECKS = [
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
     a_pickled_loader_goes_on_where_its_state_stands,
-    masks_and_lengths, narrow_ids_stay_narrow, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
+    masks_and_lengths, narrow_ids_stay_narrow, bound_to_cores_the_batches_are_the_same, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
     layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges, batches_of_a_heterograph_are_blocks,
