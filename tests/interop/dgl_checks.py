@@ -199,7 +199,7 @@ def narrow_ids_stay_narrow():
 
 
 def bound_to_cores_the_batches_are_the_same():
-    """DGL's own loader of the same version takes these arguments; with one core there is nothing to divide."""
+    """DGL's own loader takes the same arguments; with one core there is nothing to divide."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
         return
@@ -458,7 +458,8 @@ CHECKS = [
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
     a_pickled_loader_goes_on_where_its_state_stands,
-    masks_and_lengths, narrow_ids_stay_narrow, bound_to_cores_the_batches_are_the_same, hidden_edges_stay_hidden, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
+    masks_and_lengths, narrow_ids_stay_narrow, bound_to_cores_the_batches_are_the_same, hidden_edges_stay_hidden,
+    what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
     layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges, batches_of_a_heterograph_are_blocks,

@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from waiting import join
 from waiting import until as wait_for
 
 from bulksample import UsageError
@@ -46,12 +47,19 @@ def moved(before):
     return {thread for thread in before if thread in now and now[thread] != before[thread]}
 
 
-def of_new_thread():
-    """The cores of a thread that this one starts."""
+def on_a_thread(call):
+    """What a call returns, or the message of its `UsageError`, on a thread that this one starts."""
     found = []
-    thread = threading.Thread(target=lambda: found.append(cores()))
+
+    def run():
+        try:
+            found.append(call())
+        except UsageError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=run)
     thread.start()
-    thread.join()
+    join(thread)
     return found[0]
 
 
@@ -72,12 +80,15 @@ def parked():
         yield ids[0]
     finally:
         until.set()
-        thread.join()
+        join(thread)
 
 
 @pytest.fixture
 def make(monkeypatch):
-    """A function that makes a loader."""
+    """A function that makes a loader, while torch and native code have two threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setitem(sys.modules, "dgl", ModuleType("dgl"))
     monkeypatch.setattr(
         blocks.Blocks, "of", lambda self, made: (
@@ -93,7 +104,8 @@ def make(monkeypatch):
     def made(device=None, seed=3, **options):
         return DataLoader(graph, torch.arange(N), NeighborSampler([5, 5]), device, batch_size=40, shuffle=True, seed=seed, **options)
 
-    return made
+    yield made
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -103,7 +115,7 @@ def sampled(monkeypatch):
 
     def noted(self, seeds, epoch):
         made = sample(self, seeds, epoch)
-        seen.append((threading.get_native_id(), cores(), of_new_thread(), self._adjacency.backend.threads))
+        seen.append((threading.get_native_id(), cores(), on_a_thread(cores), self._adjacency.backend.threads))
         return made
 
     monkeypatch.setattr(BulkLoader, "_sample_bulk", noted)
@@ -123,7 +135,7 @@ def unchanged():
     finally:
         assert not moved(before)
         assert all(own == cores() for thread, own in all_cores().items() if thread not in before)
-        assert (of_new_thread(), torch.get_num_threads()) == (cores(), threads)
+        assert (on_a_thread(cores), torch.get_num_threads()) == (cores(), threads)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(FIRST, LAST), (LAST, FIRST)])
@@ -134,7 +146,7 @@ def test_threads_that_sample_and_all_others_are_bound_and_restored(make, sampled
     sampled.clear()
     with parked() as other, unchanged():
         with loader.enable_cpu_affinity(list(ours), list(theirs), verbose=False):
-            assert (cores(), of_new_thread(), all_cores()[other], torch.get_num_threads()) == (theirs, theirs, theirs, 1)
+            assert (cores(), on_a_thread(cores), all_cores()[other], torch.get_num_threads()) == (theirs, theirs, theirs, 1)
             assert all(all_cores().get(thread, theirs) == theirs for thread in torch_threads)
             found = []
             for one in loader:
@@ -148,7 +160,7 @@ def test_threads_that_sample_and_all_others_are_bound_and_restored(make, sampled
             assert seen == [ours, ours, 1]
     sampled.clear()
     assert len(read(loader)) == 10
-    assert all(seen[1:] == (cores(), cores(), loader._backend.threads) for seen in sampled)
+    assert all(seen[1:] == (cores(), cores(), 2) for seen in sampled)
 
 
 def test_by_default_the_first_core_samples_and_the_second_computes(make, sampled, monkeypatch, capsys):
@@ -227,21 +239,32 @@ def test_a_thread_that_somebody_has_bound_stays(make):
             os.sched_setaffinity(other, USABLE)
 
 
-def test_a_second_thread_is_refused(make):
-    loader, found = make(), []
+def test_one_thread_at_a_time_is_in_a_context(make):
+    loader = make()
 
     def enter():
-        with pytest.raises(UsageError, match="another thread of this process") as caught, loader.enable_cpu_affinity(verbose=False):
-            pass
-        found.append(caught)
+        with loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
+            return cores()
 
     with loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
         before = all_cores()
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
+        assert "another thread of this process is in such a context" in on_a_thread(enter)
         assert not moved(before)
-    assert found
+    assert on_a_thread(enter) == LAST
+
+
+def test_a_thread_has_the_cores_that_it_was_bound_to(make):
+    """Not those of a context that has ended."""
+    loader = make()
+    with loader.enable_cpu_affinity(verbose=False):
+        pass
+
+    def enter():
+        os.sched_setaffinity(0, FIRST)
+        with loader.enable_cpu_affinity(verbose=False):
+            pass
+
+    assert f"others to compute; got {USABLE[0]};" in on_a_thread(enter)
 
 
 def test_a_state_of_another_seed_keeps_the_cores(make, sampled):
