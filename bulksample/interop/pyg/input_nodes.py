@@ -24,9 +24,7 @@ def node_input(data: Any, sampler: SeedSampler, nodes: Any, time: Any = None, st
     `time` and `start` are dicts by type. An input node of a mask is named by its vertex, one of ids by its position, as in torch_geometric.
     Raises `UsageError` for anything else, and where times and starts do not fit the nodes or the graph.
     """
-    for name, values in (("input_time", time), ("input_start", start)):
-        if values is not None and not sampler.timed:
-            raise UsageError(f"{name} was given without times of the graph; give time_attr too")
+    sampler.check_given("input", time, start)
     lists = _lists(data, sampler, nodes)
     columns = (("input_time", time), ("input_start", start), ("input_id", names))
     times, starts, given_names = (_by_type(name, values, lists) for name, values in columns)

@@ -19,10 +19,11 @@ from ...errors import UsageError, check_switches
 from ..made_together import made_together
 from .attributes import check_attributes, column, vertex_pairs
 from .bulk_drop_in import BulkDropIn, hashed, sampler_for, seeds_of_batch
-from .link_options import check_links, negative_sampling
+from .link_options import check_links, link_starts, negative_sampling
 from .negatives import non_edges
 from .read_graph import compressed, edge_ends, has_types, is_pair
 from .sampler import BulkSampler
+from .seed_input import LinkInput
 from .seed_sampler import Sampled
 from .targets import TargetExclusion
 
@@ -41,6 +42,9 @@ transform_sampler_output, filter_per_worker
     edge_label_time, time_attr, temporal_strategy
         See torch_geometric: both or none of the first two. With times of vertices, a negative is drawn uniformly, or by its weight, among
         the vertices that exist at the time of the link.
+    edge_label_start : int64, shape (m,), optional
+        The beginning of the window of each link, no later than its `edge_label_time`: nothing earlier is drawn, in any hop. Its ends and
+        its negatives may be older themselves.
     bulk_size, memory_budget, comm, seed, grid, backend
         See `NeighborLoader`.
     exclude_targets : {"none", "self", "both"}
@@ -80,7 +84,7 @@ transform_sampler_output, filter_per_worker
         directed: bool = True, *, bulk_size: int | Literal["auto"] = "auto", grid: int | None = None, comm: Comm | None = None,
         seed: int | None = None, memory_budget: int | None = None, backend: str = "auto",
         exclude_targets: Literal["none", "self", "both"] = "none", reverse_etypes: Mapping[Any, Any] | None = None,
-        strict_negatives: bool = False, **options: Any,
+        strict_negatives: bool = False, edge_label_start: torch.Tensor | None = None, **options: Any,
     ) -> None:  # fmt: skip
         for named, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
             if absent is None and (edge_label_time is not None or time_attr is not None):
@@ -99,14 +103,18 @@ transform_sampler_output, filter_per_worker
             time_attr=time_attr, temporal_strategy=temporal_strategy, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
             seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
+        neighbor_sampler.check_given("edge_label", edge_label_time, edge_label_start)
         key, pairs = get_edge_label_index(data, _links(data, neighbor_sampler, edge_label_index))
         check_links(pairs.shape[1], edge_label, edge_label_time, law)
+        start = link_starts(edge_label_start, edge_label_time)
         edge_label = edge_label if pairs.shape[1] else None  # of no labels torch_geometric finds no least one
         self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
         super().__init__(
             data, neighbor_sampler, pairs if isinstance(data, Data) else (key, pairs), edge_label, edge_label_time, neg_sampling=law,
             transform=transform, transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
+        if start is not None:
+            self.input_data = LinkInput(self.input_data, start)
         self._others = non_edges(neighbor_sampler.graph, self.input_data.input_type, law) if law is not None and strict_negatives else None
         if law is not None:
             neighbor_sampler.negatives_of(self.input_data, law, 0, 0, self._others).check_some()

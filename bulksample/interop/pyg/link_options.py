@@ -11,6 +11,8 @@ from torch_geometric.sampler import NegativeSampling
 
 from ...errors import UsageError
 from ...graph.times import given_times
+from .attributes import column
+from .seed_sampler import starts_of
 
 
 def negative_sampling(neg_sampling: Any, ratio: Any) -> NegativeSampling | None:
@@ -44,6 +46,19 @@ def negative_sampling(neg_sampling: Any, ratio: Any) -> NegativeSampling | None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+
+
+def link_starts(starts: Any, times: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the beginning of the window of each link: int64, shape (m,).
+
+    Raises `UsageError` without times of the links, for another number of starts, and for a start later than its time.
+    """
+    if starts is None:
+        return None
+    if times is None:
+        raise UsageError("edge_label_start was given without edge_label_time; give it too, or leave edge_label_start out")
+    given = column("edge_label_start", starts)
+    return torch.from_numpy(starts_of("edge_label_start", given, given_times("edge_label_time", times)))
 
 
 def check_links(links: int, labels: torch.Tensor | None, times: torch.Tensor | None, law: NegativeSampling | None) -> None:

@@ -36,28 +36,39 @@ _ATTEMPTS = 16  # at a pair that is no edge, before the rest of the law is count
 
 
 class LinkSeeds(NamedTuple):
-    """The seeds of a mini-batch of links, their times, and the metadata of torch_geometric's output."""
+    """The seeds of a mini-batch of links, the position of the link of each, and the metadata of torch_geometric's output.
+
+    Positions are by type, int64, and there are none unless trees are disjoint.
+    """
 
     seeds: Seeds
-    times: Times
+    links: Mapping[str, np.ndarray]
     metadata: Any
+
+    def times(self, what: str, of_links: Any) -> Times:
+        """Return for each seed the time of its link, None without times; `what` names the argument in messages."""
+        if of_links is None:
+            return dict.fromkeys(self.seeds)
+        stamps = given_times(what, of_links)
+        return {name: stamps[links] for name, links in self.links.items()}
 
 
 def link_seeds(graph: Graph, index: EdgeSamplerInput, negatives: SeededNegatives | None, typed: bool, disjoint: bool) -> LinkSeeds:
     """Return the ends of links and their negatives as seeds; torch_geometric's code computes them."""
-    ends: list[tuple[Seeds, Times]] = []
+    ends: list[tuple[Seeds, Seeds]] = []
+    numbered = copy.copy(index)  # torch_geometric gives the time of a link to all of its seeds; here the position of the link stands for it
+    numbered.time = torch.arange(len(index.row)) if disjoint else None
 
-    def nothing_yet(seed: Any, time: Any) -> SamplerOutput | HeteroSamplerOutput:
-        seeds, stamps = (seed, time or {}) if isinstance(seed, dict) else ({NODE: seed}, {NODE: time})
-        times = {name: None if stamps.get(name) is None else given_times("edge_label_time", stamps[name]) for name in seeds}
-        ends.append(({name: ids.numpy() for name, ids in seeds.items()}, times))
+    def nothing_yet(seed: Any, links: Any) -> SamplerOutput | HeteroSamplerOutput:
+        seeds, places = (seed, links or {}) if isinstance(seed, dict) else ({NODE: seed}, {} if links is None else {NODE: links})
+        ends.append(({name: ids.numpy() for name, ids in seeds.items()}, {name: at.numpy() for name, at in places.items()}))
         if isinstance(seed, dict):
             return HeteroSamplerOutput(dict(seed), {}, {}, {}, batch=dict(seed))
         return SamplerOutput(seed, seed, seed, None, batch=seed)
 
     counts: Any = {kind.name: kind.count for kind in graph.types} if typed else graph.n
-    metadata = edge_sample(index, nothing_yet, counts, disjoint, None, negatives).metadata
-    return LinkSeeds(*ends[0], metadata)
+    *metadata, links = edge_sample(numbered, nothing_yet, counts, disjoint, None, negatives).metadata
+    return LinkSeeds(*ends[0], (*metadata, None if index.time is None else index.time[links]))
 
 
 class SeededNegatives(NegativeSampling):

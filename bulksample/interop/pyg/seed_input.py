@@ -1,4 +1,4 @@
-"""Input nodes with more than torch_geometric's class holds: the starts of their windows, or several types."""
+"""Input nodes and links with more than torch_geometric's classes hold: the starts of their windows, or several types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
 from ...graph import NODE
 
@@ -63,6 +63,25 @@ class SeedInput(NodeSamplerInput):
             part = self[(self.kinds == place).nonzero().view(-1)]
             parts[name] = SeedInput(part.input_id, part.node, part.time, name, part.start)
         return parts
+
+
+class LinkInput(EdgeSamplerInput):
+    """Links with the starts of their windows.
+
+    Attributes
+    ----------
+    start : int64, shape (m,)
+    """
+
+    start: torch.Tensor
+
+    def __init__(self, links: EdgeSamplerInput, start: torch.Tensor) -> None:
+        super().__init__(links.input_id, links.row, links.col, links.label, links.time, links.input_type)
+        self.start = start
+
+    def __getitem__(self, index: Any) -> LinkInput:
+        at = index if isinstance(index, torch.Tensor) else torch.tensor(index, dtype=torch.long)
+        return LinkInput(super().__getitem__(at), self.start[at])
 
 
 def by_type(index: NodeSamplerInput) -> dict[str, NodeSamplerInput]:

@@ -185,11 +185,18 @@ class SeedSampler(BaseSampler):
             out.metadata = (*(ids_and_times if several else (index.input_id, index.time)), out.metadata)
         return outputs
 
+    def check_given(self, examples: str, time: Any, start: Any = None) -> None:
+        """Raise `UsageError` if the times or the starts of ``input`` or ``edge_label`` do not fit the time rule."""
+        for what, values in ((f"{examples}_time", time), (f"{examples}_start", start)):
+            if values is not None and not self.timed:
+                raise UsageError(f"{what} was given without times of the graph; give time_attr too")
+        if start is not None and self.time_window is not None:
+            raise UsageError(f"{examples}_start: got a window, and starts of the seeds besides; use one of them")
+
     def time_of(self, name: str, index: NodeSamplerInput) -> np.ndarray | None:
         """Return the times at which seeds of a type are asked about, by default their own; None if time does not count."""
+        self.check_given("input", index.time)
         if not self.timed:
-            if index.time is not None:
-                raise UsageError("input_time was given without times of the graph; give time_attr too")
             return None
         if index.time is not None:
             return given_times("input_time", index.time, len(index.node))
@@ -212,17 +219,19 @@ class SeedSampler(BaseSampler):
             raise UsageError(f"links with sampler {base.name!r} would lose its weights; use a node-wise sampler")
         if self.timed and any(index.time is None for index in inputs):
             raise UsageError("the edges need times; give edge_label_time")
-        links = []
-        for index, id in zip(inputs, ids, strict=True):
+        links, starts = [], [getattr(index, "start", None) for index in inputs]
+        for index, id, start in zip(inputs, ids, starts, strict=True):
+            self.check_given("edge_label", index.time, start)
             drawn = negatives and self.negatives_of(index, negatives, id, epoch, others)
             links.append(link_seeds(self.graph, index, drawn, self._typed, self.disjoint))
-        outputs = self.sample_seeds([link.seeds for link in links], ids, epoch, [link.times for link in links])
-        for out, link, index in zip(outputs, links, inputs, strict=True):
+        ends = [link.times("edge_label_time", index.time) for link, index in zip(links, inputs, strict=True)]
+        begins = [link.times("edge_label_start", start) for link, start in zip(links, starts, strict=True)]
+        given = any(start is not None for start in starts)
+        outputs = self.sample_seeds([link.seeds for link in links], ids, epoch, ends, begins if given else ())
+        for out, link in zip(outputs, links, strict=True):
             out.metadata = link.metadata
             if out.batch is not None:  # both ends and the negatives of a link have its number
-                halves = 2 if len(link.seeds) == 1 and negatives is not None and negatives.is_binary() else 1  # sources, then destinations
-                places = [torch.arange(len(seeds) // halves) for seeds in link.seeds.values() for _ in range(halves)]
-                number = torch.cat(places) % max(1, len(index.row))
+                number = torch.from_numpy(np.concatenate(list(link.links.values())))
                 typed = isinstance(out.batch, dict)
                 out.batch = {name: number[trees] for name, trees in out.batch.items()} if typed else number[out.batch]
         return outputs
