@@ -72,6 +72,17 @@ def test_a_loader_can_be_called(data):
     assert same(twin(torch.tensor([2, 5])), batch)
 
 
+def test_a_loader_is_called_with_a_mask_as_with_its_positions(data):
+    loader = NeighborLoader(data, [3, 3], input_nodes=torch.arange(100, 110), batch_size=4)
+    chosen = torch.arange(10) % 3 == 1
+    for mask in (chosen, chosen.tolist()):
+        assert loader(mask).input_id.tolist() == [1, 4, 7]
+        assert_exact(loader(mask), data, torch.tensor([101, 104, 107]))
+    for wrong, told in ((chosen[1:], r"got a mask of shape \(9,\); use one of shape \(10,\)"), ([1.5], "got torch.float32; use positions")):
+        with pytest.raises(UsageError, match=f"index: {told}"):
+            loader(wrong)
+
+
 def test_transforms_see_what_they_should():
     data = make_data()
     seen = []
