@@ -66,8 +66,11 @@ class TrainOptions(
         if self.metric and self.task == "nodes" and is_ranking(self.metric):
             raise ValueError(f"the metric {self.metric!r} does not suit the task 'nodes'; use accuracy, f1 or rocauc")
         check_locality(self.seed_locality, self.steps_per_epoch)
-        if self.balance_classes and self.seed_locality:
-            raise ValueError(f"balance_classes draws seeds among all; got seed_locality {self.seed_locality}: leave one out")
+        if self.balance_classes and self.sampling_weights is not None:
+            raise ValueError(f"balance_classes weighs seeds by their class; got sampling_weights {self.sampling_weights}: leave one out")
+        for name in ("balance_classes", "sampling_weights"):
+            if getattr(self, name) not in (False, None) and self.seed_locality:
+                raise ValueError(f"{name} draws seeds among all; got seed_locality {self.seed_locality}: leave one out")
         if self.task == "links" and self.seed_locality:
             raise ValueError(f"link prediction draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
         if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":

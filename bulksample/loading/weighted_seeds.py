@@ -36,18 +36,8 @@ class WeightedSeeds:
     """
 
     def __init__(self, weights: Any, count: int) -> None:
-        given = np.asarray(weights)
-        if given.dtype.kind not in "iuf":
-            raise UsageError(f"sampling_weights: got {given.dtype}; use numbers, one for each seed, or 'class'")
-        if given.shape != (count,):
-            raise UsageError(f"sampling_weights: got the shape {given.shape}; use one weight for each of the {count} seeds")
-        numbers = given.astype(np.float64)
-        if not np.isfinite(numbers).all() or (numbers < 0).any():
-            at = int(np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))[0])
-            raise UsageError(f"sampling_weights must be finite, and 0 or larger; got {numbers[at]} for seed number {at}")
-        self._ends = ends = np.cumsum(numbers)
-        if not np.isfinite(ends[-1]) or not ends[-1] > 0:
-            raise UsageError(f"sampling_weights add up to {ends[-1]}; use weights with a positive, finite sum")
+        numbers = checked_weights(weights, count)
+        self._ends = np.cumsum(numbers)
         self._last = int(np.flatnonzero(numbers)[-1])  # which takes u W = W, a product that was rounded up
 
     def order(self, stream: Stream, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -65,6 +55,29 @@ class WeightedSeeds:
     def identity(self) -> str:
         """A SHA-256 of the weights."""
         return hashlib.sha256(self._ends.astype("<f8").tobytes()).hexdigest()
+
+
+def checked_weights(weights: Any, count: int, name: str = "sampling_weights", vertices: bool = False) -> np.ndarray:
+    """Return the weights of `count` seeds, or of as many `vertices`: float64, shape (count,).
+
+    Raises `UsageError`, which begins with `name`, unless they are `count` finite numbers, 0 or larger, with a positive, finite sum.
+    """
+    one, many = ("vertex", "vertices") if vertices else ("seed", "seeds")
+    given = np.asarray(weights)
+    if given.dtype.kind not in "iuf":
+        fits = f"numbers, one for each {one}" if vertices else "numbers, one for each seed, or 'class'"
+        raise UsageError(f"{name}: got {given.dtype}; use {fits}")
+    if given.shape != (count,):
+        raise UsageError(f"{name}: got the shape {given.shape}; use one weight for each of the {count} {many}")
+    numbers = given.astype(np.float64)
+    if not np.isfinite(numbers).all() or (numbers < 0).any():
+        at = int(np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))[0])
+        raise UsageError(f"{name} must be finite, and 0 or larger; got {numbers[at]} for {one} number {at}")
+    with np.errstate(over="ignore"):
+        total = float(np.cumsum(numbers)[-1]) if count else 0.0
+    if not 0 < total < np.inf:
+        raise UsageError(f"{name} add up to {total}; use weights with a positive, finite sum")
+    return numbers
 
 
 def class_weights(labels: np.ndarray) -> np.ndarray:

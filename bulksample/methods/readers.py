@@ -36,6 +36,10 @@ _MINIBATCHES = Reader(
     "mini-batches: all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
     lambda run: run.method not in WHOLE_GRAPH and not run.full_graph, ("method", "full_graph"),
 )  # fmt: skip
+_DRAWN_SEEDS = Reader(
+    "mini-batches of vertices: task nodes, all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
+    lambda run: run.task == "nodes" and _MINIBATCHES.reads(run), ("method", "task"),
+)  # fmt: skip
 _ENDS = Reader("rates that fall to the end of a run: lr_schedule linear and cosine", lambda run: run.follows_epochs, ("lr_schedule",))
 _FALLS = Reader("rates that fall every few epochs: lr_schedule step", lambda run: run.lr_schedule == "step", ("lr_schedule",))
 _ROUNDED = Reader("rounded messages: bits below 16", lambda run: run.bits not in ("16", "32"), ("bits",))  # these are not rounded
@@ -61,10 +65,7 @@ READERS = {
         lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
     ),
     "input_layer": _MINIBATCHES,
-    "balance_classes": Reader(
-        "mini-batches of vertices: task nodes, all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
-        lambda run: run.task == "nodes" and _MINIBATCHES.reads(run), ("method", "task"),
-    ),
+    "balance_classes": _DRAWN_SEEDS, "sampling_weights": _DRAWN_SEEDS,
     "drop_last": _MINIBATCHES, "steps_per_epoch": _MINIBATCHES,
     "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
     "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),

@@ -37,7 +37,7 @@ _OF_REPORT = ("ranks", "backend", "threads")  # settings that a report holds bes
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
 _PLANNED = {  # all that `plan` predicts of a run
     "method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1, "seed_locality": None,
-    "input_layer": "auto", "balance_classes": False,
+    "input_layer": "auto", "balance_classes": False, "sampling_weights": None,
 }  # fmt: skip
 # options of `train` that `plan` takes as well
 _SHARED = (

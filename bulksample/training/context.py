@@ -22,6 +22,7 @@ from ..samplers import Sampler
 from ..views.view import View
 from .batches import BatchSource
 from .compute import ComputeContext
+from .sampling_weights import SamplingWeights
 from .tensor_comm import TensorComm
 from .weights import Adam, weights_of_rank_0
 
@@ -62,11 +63,11 @@ class TrainingContext:
 
     def __init__(
         self, config: TrainOptions, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
-        ledger: Ledger, view: View, virtual_ranks: int, place: int | None = None,
+        ledger: Ledger, view: View, virtual_ranks: int, place: int | None = None, sampling_weights: SamplingWeights | None = None,
     ) -> None:  # fmt: skip
         self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm
         self.sampler, self.threads, self.ledger, self.view = sampler, threads, ledger, view
-        self.progress, self.virtual_ranks = Progress(), virtual_ranks
+        self.progress, self.virtual_ranks, self.sampling_weights = Progress(), virtual_ranks, sampling_weights
         self.place = comm.rank if place is None else place
         self.random_rank = own_share(self.place, comm.size, virtual_ranks).start
         self._stream = Stream(config.seed)

@@ -68,17 +68,23 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
     """Return a loader of the examples of the task, seeds or edges of a view, with the seed of the run plus an offset.
 
     Options are those of `BulkLoader`, and `balanced`: seeds are drawn with replacement, all classes equally often. A part whose seeds have
-    no labels, from which nothing is learned, takes each seed once; a graph without labels has been refused (`check_seeds`).
+    no labels, from which nothing is learned, takes each seed once; a graph without labels has been refused (`check_seeds`). With
+    `sampling_weights` seeds are drawn by them; a part whose seeds all weigh 0 has no mini-batches, as one without seeds.
     """
     config = context.config
     if options["bulk_size"] == "auto":  # else a number of mini-batches bounds the bytes of a bulk
         options["memory_budget"] = config.memory_budget or context.compute.budget()
     options |= {"seed": (config.seed + seed_offset) % 2**64, "transform": view.stream_sync.bulk_sampled}
-    if options.pop("balanced", False) and has_label(truth := view.truth(view.seeds)).any():
+    seeds = view.seeds
+    if options.pop("balanced", False) and has_label(truth := view.truth(seeds)).any():
         options["sampling_weights"] = class_weights(truth)
+    if context.sampling_weights is not None:
+        weights = context.sampling_weights.of_seeds(view)
+        seeds = seeds if weights.any() else seeds[:0]
+        options["sampling_weights"] = weights if len(seeds) else None
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
-    return view.loader(sampler, view.seeds, **options)
+    return view.loader(sampler, seeds, **options)
 
 
 def agree_on_input_layer(context: TrainingContext) -> None:

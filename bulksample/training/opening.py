@@ -34,6 +34,7 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .link_batches import held_out
 from .method import Method
+from .sampling_weights import SamplingWeights, read_weights
 from .schedule import warmup_warning
 from .setup import check_scores, make_sampler
 from .source import Source, ViewRequest, fitted, gaps, open_source, preferred, readable, shared_fingerprint, sizes_of
@@ -74,6 +75,7 @@ def open_run(
     before = sent_by(comm)
     agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
     source = open_source(graph, config, comm, method.maps_relations)
+    weights_file = read_weights(config, source, comm)
     choices = _choose(config, source, comm, compute, method, module)
     config, method_of_run, placement = choices.config, choices.method, choices.placement
 
@@ -90,8 +92,9 @@ def open_run(
     warnings = gaps(source, config) if comm.rank == 0 else []
     warn(*warnings)
     check_scores(config, view)
+    weights = None if weights_file is None else weights_file.of_run(view, comm)
 
-    context = _make_context(choices, comm, view, virtual, before)
+    context = _make_context(choices, comm, view, virtual, before, weights)
     if comm.rank == 0:
         late = _warnings_of(context, method_of_run)
         warn(*late)
@@ -166,12 +169,14 @@ def virtual_ranks(config: TrainOptions, comm: Comm, state: dict[str, Any] | None
     return virtual
 
 
-def _make_context(choices: Choices, comm: Comm, view: View, virtual: int, before: dict[str, Sent]) -> TrainingContext:
+def _make_context(
+    choices: Choices, comm: Comm, view: View, virtual: int, before: dict[str, Sent], weights: SamplingWeights | None
+) -> TrainingContext:  # fmt: skip
     """Make the context of a run, with its moved view, its steps and its first model; `before` is what was sent until now. Collective."""
     config, method, compute = choices.config, choices.method, choices.compute
     ledger, tensor_comm = Ledger(comm, view.sampling, compute.phase, before), method.tensor_comm(compute, comm)
     place = choices.placement.place(comm) if config.seed_locality else comm.rank
-    context = TrainingContext(config, comm, compute, tensor_comm, choices.sampler, choices.threads, ledger, view, virtual, place)
+    context = TrainingContext(config, comm, compute, tensor_comm, choices.sampler, choices.threads, ledger, view, virtual, place, weights)
     context.module = method.module
     method.view(context)
     context.batches = method.batches(context)

@@ -114,6 +114,13 @@ def sizes_of(source: Source) -> dict[str, str | int]:
     return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
 
 
+def trained_vertices(config: TrainOptions, source: Source) -> int:
+    """Return the number of vertices of the type to predict; raises `UsageError` if there is not exactly one."""
+    if isinstance(source, Graph):
+        return target_of_run(source, config.target_type, config.label).count if config.is_relational else source.n
+    return graph_manifest(folder_of(source, "a store")).vertices
+
+
 def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
 

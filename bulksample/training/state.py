@@ -38,6 +38,7 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "features": context.view.num_features,
         "outputs": context.view.num_classes,
         **({"schema": schema.to_json()} if schema is not None else {}),
+        **({} if context.sampling_weights is None else {"sampling_weights": context.sampling_weights.identity}),
         "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
         "progress": dict(vars(context.progress)),
@@ -61,6 +62,11 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             raise UsageError(f"the checkpoint does not fit this run: {name} was {before.get(name)!r} and is {now.get(name)!r} now")
+    given = context.sampling_weights
+    if (saved := state.get("sampling_weights")) != (None if given is None else given.identity):
+        by = "without sampling_weights" if given is None else f"by sampling_weights {context.config.sampling_weights}"
+        was, fits = ("by others", "use those of the run that saved it") if saved else ("without any", "leave them out")
+        raise UsageError(f"the checkpoint does not fit this run: it draws seeds {by}, and the checkpoint's were drawn {was}; {fits}")
     if bool(state.get("shard_tensors")) != bool(context.model.shards):
         was, placed = ("replicated", "partitioned") if context.model.shards else ("partitioned", "replicated")
         raise UsageError(f"the checkpoint does not fit this run: learned rows were {was} and are {placed} now; use features {was}")

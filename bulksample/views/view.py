@@ -24,7 +24,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import GraphBlock
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
-from ..graph import Graph
+from ..graph import NODE, Graph
 from ..graph.labels import as_numbers, without_label
 from ..graph.minibatch import Block, MiniBatch
 from ..loading.loader import BulkLoader
@@ -105,6 +105,15 @@ class View:
     def seeds(self) -> np.ndarray:
         """The vertices to train on."""
         return self.targets.seeds
+
+    @property
+    def seed_ids(self) -> np.ndarray:
+        """The vertices to train on, as vertices of the whole graph, of their type: ascending."""
+        if self.origin is None:
+            return self.seeds
+        schema = self.targets.schema
+        ids: np.ndarray = self.origin[NODE if schema is None else schema.target][self.seeds]
+        return ids
 
     @property
     def labels(self) -> np.ndarray:

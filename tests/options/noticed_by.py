@@ -61,6 +61,7 @@ TRAIN = {
     "decoder": f"{_DATA}::test_decoder_mlp_is_two_linear_layers_and_a_prelu",
     "exclude_targets": f"{_DATA}::test_exclude_targets_leaves_out_the_edges_that_are_asked_for",
     "balance_classes": f"{_DATA}::test_balance_classes_draws_all_classes_equally_often",
+    "sampling_weights": f"{_DATA}::test_sampling_weights_draws_in_proportion_to_the_numbers_of_a_file",
     "label": f"{_DATA}::test_label_is_another_column",
     "target_type": f"{_RELATIONAL}::test_target_type_is_the_type_that_is_predicted",
     "featureless": f"{_RELATIONAL}::test_featureless_constant_learns_one_row_for_all",

@@ -52,6 +52,7 @@ OTHER = {  # another value of every option that a run reads
     "model": "gcn", "layers": 4, "hidden": 8, "heads": 2, "dropout": 0.2, "input_dropout": 0.3, "batch_norm": True, "layer_norm": True,
     "sampler": "labor", "fanouts": (2, 2), "sampler_options": {"replace": True}, "frontier": "new", "batch_size": 3, "bulk_size": 3,
     "memory_budget": 1000, "seeds": "val", "seed_locality": 2, "drop_last": True, "steps_per_epoch": 7, "balance_classes": True,
+    "sampling_weights": "weights.npy",
     "task": "links", "target": "regression", "decoder": "mlp",
     "exclude_targets": "self", "label": "asked", "feature_norm": "l1", "feature_storage": "bf16", "target_type": "author",
     "seed_times": "asked", "time_by": "edges", "strategy": "last", "strict": True, "featureless": "constant", "epochs": 1, "lr": 0.1,
@@ -77,7 +78,7 @@ NO_FIGURE = {  # of effects that these figures do not show; each has a test of i
     "backend", "threads", "sampling_threads", "device", "device_comm", "overlap", "grid_order", "graph", "topology", "features", "check",
     "patience", "checkpoint", "checkpoint_every", "resume", "exchange", "precision", "virtual_ranks", "task", "method", "model", "layers",
     "fanouts", "tolerate_failures", "join", "trainers", "listen", "grace", "redivide_after", "max_update", "token_file", "allocator",
-    "input_layer",
+    "input_layer", "sampling_weights",
 }  # fmt: skip
 ALIKE = {  # other values that change nothing on these graphs, by design or by chance
     "target_type", "time_by", "layer_norm", "vertex_cut", "lost_parts", "message_coding", "eval_every", "evaluate", "metric", "label",
@@ -200,7 +201,8 @@ def _refused():
         **{one: {"method": "adaqp", "bits": "16"} for one in ("message_header", "message_rounding")},
         **{one: {"lr_schedule": "constant"} for one in ("lr_end_factor", "lr_step_size", "lr_gamma")},
         "clusters": {"method": "super-tma", "partition": "parts.npy"}, "input_layer": {"method": "full"},
-        "drop_last": {"method": "full"}, "balance_classes": {"method": "bns"}, "steps_per_epoch": {"method": "grappa", "full_graph": True},
+        "drop_last": {"method": "full"}, "balance_classes": {"method": "bns"}, "sampling_weights": LINKS,
+        "steps_per_epoch": {"method": "grappa", "full_graph": True},
     }  # fmt: skip
     return [pytest.param(where[option], option, id=option) for option in READERS]
 

@@ -29,6 +29,19 @@ def test_balance_classes_draws_all_classes_equally_often():
     assert abs(np.mean(labels == 0) - 1 / 3) < 5 * np.sqrt(2 / 9 / 4000)
 
 
+def test_sampling_weights_draws_in_proportion_to_the_numbers_of_a_file(tmp_path):
+    """A vertex that weighs 3 comes three times as often as one that weighs 1, and one that weighs 0 never."""
+    source = graph()
+    weights = np.array([0, 1, 3])[np.arange(source.n) % 3]
+    np.save(tmp_path / "weights.npy", weights)
+    made = trainer(source, sampling_weights=str(tmp_path / "weights.npy"))
+    drawn = weights[np.concatenate([one.seeds for _ in range(100) for one in minibatches(made)])]
+    ones, threes = (np.count_nonzero(weights[source.masks["train"]] == weight) for weight in (1, 3))
+    share = 3 * threes / (3 * threes + ones)
+    assert set(drawn) == {1, 3}
+    assert abs(np.mean(drawn == 3) - share) < 5 * np.sqrt(share * (1 - share) / len(drawn))
+
+
 def test_task_links_learns_from_edges(links):
     adjacency = store.load(links).adjacency
     row = adjacency.row_of_entry()
