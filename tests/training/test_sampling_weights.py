@@ -53,8 +53,14 @@ def drawn(made, epochs):
     """The seeds of so many epochs of this rank, by their ids in the whole graph."""
     found = [batch.minibatch.seeds for _ in range(epochs) for batch in made.context.batches if batch.minibatch is not None]
     rows = np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
-    origin = made.context.view.origin
-    return rows if origin is None else origin["node"][rows]
+    return ids_of(made.context.view, rows)
+
+
+def ids_of(view, rows):
+    """Ids in the whole graph of rows of a view; papers are the first type."""
+    if view.origin is None:
+        return rows
+    return view.origin["paper" if "paper" in view.origin else "node"][rows]
 
 
 def check_frequencies(seen, weights, seeds):
@@ -147,20 +153,26 @@ def test_processes_draw_as_one_rank(file, tmp_path):
     assert json.loads(line.removeprefix("losses ")) == pytest.approx(trained(GRAPH, **asked)[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["plain", "hetero"])
 @pytest.mark.parametrize(("method", "ranks"), [("random-tma", 3), ("grappa", 2)])
-def test_trainers_weigh_the_seeds_of_their_parts(file, method, ranks):
+def test_trainers_weigh_the_seeds_of_their_parts(file, kind, method, ranks):
     """Rows of a part are no ids of the graph."""
-    path, options = file(), {"partition": "random"} if method == "grappa" else {}
+    source, options = (GRAPH, {}) if kind == "plain" else (planted(), {**HETERO, "featureless": "constant"})
+    table = source if kind == "plain" else source.type("paper")
+    weights = WEIGHTS[: len(table.labels)]
+    path = file(weights)
+    if method == "grappa":
+        options = {**options, "partition": "random", "view": "base"}
 
     def on_rank(comm):
-        made = trainer(GRAPH, comm, method=method, sampling_weights=path, **options)
+        made = trainer(source, comm, method=method, sampling_weights=path, **options)
         view = made.context.view
-        return None if view.origin is None else (drawn(made, 60), view.origin["node"][view.seeds])
+        return None if view.origin is None else (drawn(made, 60), ids_of(view, view.seeds))
 
     found = [one for one in on_threads(ranks, on_rank) if one is not None]
-    assert sorted(np.concatenate([own for _, own in found]).tolist()) == SEEDS.tolist()
+    assert sorted(np.concatenate([own for _, own in found]).tolist()) == np.flatnonzero(table.masks["train"]).tolist()
     for seen, own in found:
-        check_frequencies(seen, WEIGHTS, own)
+        check_frequencies(seen, weights, own)
 
 
 @pytest.mark.parametrize("method", ["grappa", "random-tma"])
