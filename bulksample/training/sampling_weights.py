@@ -30,8 +30,9 @@ class SamplingWeights(NamedTuple):
 
     def of_seeds(self, view: View) -> np.ndarray:
         """Return the weights of the seeds of a view, which are among these vertices: float64."""
-        found: np.ndarray = self.weights[np.searchsorted(self.vertices, view.seed_ids)]
-        return found
+        at = np.searchsorted(self.vertices, seeds := view.seed_ids)
+        assert np.array_equal(self.vertices[at], seeds)
+        return self.weights[at]
 
 
 class WeightsFile(NamedTuple):

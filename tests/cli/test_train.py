@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from communities import community_graph
 from launch import ROOT, run_ranks
@@ -87,6 +88,21 @@ def test_bad_data_exits_65(command, graph, tmp_path):
 
 
 @pytest.mark.long
+def test_a_file_of_sampling_weights_may_stand_in_a_file_of_options(command, graph, tmp_path):
+    np.save(tmp_path / "w.npy", np.arange(300) % 2)
+    (tmp_path / "run.yaml").write_text(f"data:\n  sampling_weights: {tmp_path / 'w.npy'}\n")
+    given = (["--sampling-weights", tmp_path / "w.npy"], ["--config", tmp_path / "run.yaml"], [])
+    by_flag, by_file, plain = (json.loads(command("train", graph, *FLAGS, *more, "--json", "-").out)["train_loss"] for more in given)
+    assert by_flag == by_file != plain
+    code, out, err = command("train", graph, *FLAGS, "--sampling-weights", graph / "labels.npy", "--balance-classes")
+    assert (code, out) == (2, "")
+    assert "--balance-classes weighs seeds by their class; got --sampling-weights" in err
+    np.save(tmp_path / "w.npy", np.ones(299))
+    code, out, err = command("train", graph, *FLAGS, "--config", tmp_path / "run.yaml")
+    assert (code, out) == (65, "")
+    assert "w.npy: got the shape (299,); use one weight for each of the 300 vertices" in err
+
+
 def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
     line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
