@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import UsageError, check_switches
 from ..nn.gather import OwnAndMean
 from ..pickled import Uncached
-from .columns import Columns, read_once
-from .tensors import converted, device_of, tensor_blocks
+from .columns import Columns, each, read_once
+from .tensors import changed_blocks, converted, device_of, tensor_blocks
 
 if TYPE_CHECKING:
+    import torch
+
     from .dialects import EdgeLayout
 
+_OF_GRAPH = ("x", "y", "e_id", "edge_attr")
 _NO_FEATURES = "graph {name!r} has no features; give x to from_edges, or import with `bulksample data import --features`"
 _MISSING = {
     "x": _NO_FEATURES,
@@ -174,8 +178,8 @@ class Batch(Uncached):
     @read_once
     def edge_index_dict(self) -> Any:
         """The edges of the input layer by relation: int64, shape (2, E), sources above destinations."""
-        sampled = self._of_types().minibatch
-        return converted({key: sampled.edge_index(key) for key in sampled.blocks[0]}, self.device)
+        sampled, layer = self._of_types().minibatch, self.blocks[0]
+        return {key: sampled.edge_index(key) if self.device is None else block.edge_index for key, block in layer.items()}
 
     @property
     def e_id_dict(self) -> Any:
@@ -206,12 +210,61 @@ class Batch(Uncached):
         """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
         return str(self.minibatch.digest())
 
-    def to(self, device: Any = "cpu") -> Batch:
+    def to(self, device: Any = "cpu", non_blocking: bool = False) -> Batch:
         """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU.
+
+        Each tensor is copied when it is first read. A batch in pinned memory copies all of its tensors at once. So does any batch with
+        `non_blocking`, which reads them first if need be. Copies from pinned memory to a GPU are then not waited for, as those of
+        ``tensor.to(device, non_blocking=True)``: write to the pinned tensors only after the device is done.
 
         Raises `UsageError` if torch knows no such device, or sees no GPU for it.
         """
-        return Batch(self.columns, self.repeated, device_of(device))
+        check_switches(non_blocking=non_blocking)
+        place = device_of(device)
+        if not (non_blocking or self._pinned):
+            return Batch(self.columns, self.repeated, place)
+        if self.device is not None and device_of(self.device) == place:
+            return self
+        return self._on_host()._changed(lambda tensor: tensor.to(place, non_blocking=non_blocking), place)
+
+    def pin_memory(self) -> Batch:
+        """Return the mini-batch as torch tensors in pinned memory of the host, from which a GPU copies while the host goes on.
+
+        All values that its graph has are read now: `vertices`, `seeds`, `seed_rows`, `seed_weights`, `blocks`, `x`, `y`, `e_id` and
+        `edge_attr`. A batch in pinned memory is returned as it is. A pickle or a copy of it has the same values in other memory.
+        torch's ``DataLoader(pin_memory=True)`` calls this method.
+
+        Raises `UsageError` if torch sees no GPU, or the batch lies on one.
+        """
+        if self._pinned:
+            return self
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError("pin_memory: torch sees no GPU, and pinned memory is for copies to one; leave it out")
+        if self.device is not None and device_of(self.device).type != "cpu":
+            raise UsageError(
+                f"pin_memory: the batch lies on {self.device}, not on the host; call it before batch.to(device), or not at all"
+            )
+        made = self._on_host()._changed(lambda tensor: tensor.pin_memory(), "cpu")
+        made.columns, made._pinned = self.columns.holding(**{name: vars(made)[name] for name in _OF_GRAPH if name in vars(made)}), True
+        return made
+
+    @read_once
+    def _pinned(self) -> bool:
+        """True if all tensors lie in pinned memory; unknown to pickles and copies, as the tensors are."""
+        return False
+
+    def _on_host(self) -> Batch:
+        """Return the mini-batch as tensors on the host."""
+        return self if self.device is not None and device_of(self.device).type == "cpu" else self.to("cpu")
+
+    def _changed(self, change: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Batch:
+        """Return the mini-batch on a device, with tensors that `change` makes of all of this one."""
+        made, held = Batch(self.columns, self.repeated, device), [name for name in _OF_GRAPH if self.has(name)]
+        vars(made).update({name: each(getattr(self, name), change) for name in ("vertices", "seeds", "seed_rows", "seed_weights", *held)})
+        made.blocks = changed_blocks(self.blocks, change, device)
+        return made
 
     def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
         """Return the mini-batch in the format of torch_geometric, on its device.
@@ -257,4 +310,4 @@ class Batch(Uncached):
 
     @property
     def _on_device(self) -> Batch:
-        return self.to("cpu" if self.device is None else self.device)
+        return self.to("cpu") if self.device is None else self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from ..backends.base import Backend
 from ..backends.native import processors
 from ..graph import Key, Relation
 from ..graph.labels import as_numbers, without_label
-from ..graph.minibatch import Block, InputHop, MiniBatch
+from ..graph.minibatch import Block, InputHop, MiniBatch, to_host
 from ..graph.vertex_table import VertexTable
 from ..nn.gather import OwnAndMean, RowPool, gather_mean, gather_rows
 from ..profiling import Profile, profiled
@@ -23,6 +24,15 @@ from ..sparse import CSR
 from ..views.edges import EdgeRows
 
 T = TypeVar("T")
+
+
+def each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value of a mini-batch with all of its parts changed, in the tuples and dicts that hold them; None stays."""
+    if isinstance(value, Mapping):
+        return {name: each(part, change) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(each(part, change) for part in value)
+    return None if value is None else change(value)
 
 
 class read_once(cached_property[T]):
@@ -169,9 +179,15 @@ class Columns:
         self.minibatch, self.name, self._tables, self._edges_of, self._profile = minibatch, name, tables, edges, profile
 
     def __getstate__(self) -> dict[str, Any]:
-        values = {column: getattr(self, column) for column in ("x", "y", "e_id", "edge_attr")}
+        values = {column: each(getattr(self, column), to_host) for column in ("x", "y", "e_id", "edge_attr")}
         here = self.minibatch if self.minibatch.by_type else self.minibatch.on_host()
         return {"minibatch": here, "name": self.name, **values}  # found there before they are computed
+
+    def holding(self, **values: Any) -> Columns:
+        """Return the columns with some values as tensors on the host; the others are read now, as for a pickle."""
+        made = copy.copy(self)
+        vars(made).update(values)
+        return made
 
     @read_once
     def x(self) -> Any:
@@ -197,7 +213,7 @@ class Columns:
         if name in self._tables:
             return self._tables[name].located(part)
         x = self.x.get(name) if self.minibatch.by_type else self.x
-        return None if x is None else Located.in_order(x, on_host(processors()))
+        return None if x is None else Located.in_order(to_host(x), on_host(processors()))
 
     @read_once
     def y(self) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ..backends import on_host
 from ..errors import UsageError, instead_of
 from ..graph.minibatch import MiniBatch
 from ..nn.gather import RowPool, gather_rows
+from .columns import each
 
 if TYPE_CHECKING:
     import torch
@@ -49,17 +51,17 @@ def device_of(name: Any) -> torch.device:
 def converted(value: Any, device: Any) -> Any:
     """Return arrays as tensors on a device, in the tuples and dicts that hold them; None keeps arrays.
 
-    Integers become int64. A writable array on the CPU shares its memory with the tensor; a read-only one is copied.
+    Integers become int64. A writable array on the CPU shares its memory with the tensor; a read-only one is copied. A tensor is moved.
     """
-    if device is None or value is None:
-        return value
-    if isinstance(value, Mapping):
-        return {name: converted(part, device) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(converted(part, device) for part in value)
+    return value if device is None else each(value, lambda array: _converted(array, device))
+
+
+def _converted(array: Any, device: Any) -> torch.Tensor:
     import torch
 
-    wide = value.astype(np.int64, copy=False) if value.dtype.kind in "iu" else value
+    if isinstance(array, torch.Tensor):
+        return array.to(device)
+    wide = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else array
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
 
 
@@ -76,6 +78,14 @@ def tensor_blocks(minibatch: MiniBatch, device: Any) -> Any:
         calls = {key[2]: Calls() for key in of_layer}
         made.append({key: TensorBlock(block, device, names, number, key[2], calls[key[2]]) for key, block in of_layer.items()})
     return tuple(made)
+
+
+def changed_blocks(blocks: Any, change: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Any:
+    """Return tensor blocks on a device whose tensors `change` makes of those of others; their dropouts are counted from 0."""
+    from ..nn.tensor_block import Calls
+
+    calls: dict[Calls, Calls] = defaultdict(Calls)  # one for all that shared one
+    return each(blocks, lambda block: block.changed(change, device, calls))
 
 
 class _Unlocked:

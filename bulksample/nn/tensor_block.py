@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,12 @@ class TensorBlock(Uncached):
         """Return the same edges as the block of another layer or pass; tensors are made once for both."""
         made = TensorBlock(self.block, self.device, names, layer, self._kind)
         made._edges = self._edges
+        return made
+
+    def changed(self, change: Callable[[torch.Tensor], torch.Tensor], device: Any, calls: Mapping[Calls, Calls]) -> TensorBlock:
+        """Return the block on a device, with tensors that `change` makes of those of this one, and the other counter of dropouts."""
+        made = TensorBlock(self.block, device, self._names, self._layer, self._kind, calls[self._calls])
+        made._edges = self._edges.changed(change, device)
         return made
 
     def sources(self, h: torch.Tensor) -> torch.Tensor:
@@ -191,12 +197,18 @@ class _Edges(Uncached):
     @cached_property
     def index(self) -> torch.Tensor:
         counts = _tensor(self._block.indptr, self._device).diff()
-        destination = torch.repeat_interleave(torch.arange(self._block.num_destinations, device=self._device), counts)
+        rows = torch.arange(self._block.num_destinations, device=self._device)
+        destination = torch.repeat_interleave(rows, counts, output_size=self._block.num_edges)  # a GPU would be asked for it
         return torch.stack([_tensor(self._block.indices, self._device).long(), destination])
 
     @cached_property
     def weights(self) -> torch.Tensor | None:
         return None if self._block.weights is None else _tensor(self._block.weights, self._device)
+
+    def changed(self, change: Callable[[torch.Tensor], torch.Tensor], device: Any) -> _Edges:
+        made = _Edges(self._block, device)
+        made.index, made.weights = change(self.index), None if self.weights is None else change(self.weights)
+        return made
 
 
 def _tensor(array: Any, device: Any) -> torch.Tensor:
