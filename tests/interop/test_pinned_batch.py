@@ -172,10 +172,9 @@ def test_features_are_read_once(gpu, kind, monkeypatch):
         here, there = leaves(own), leaves(pinned.own_and_mean())
         assert here.keys() == there.keys()
         assert all(torch.equal(here[place], there[place]) for place in here)
-    data = pinned.to_pyg()
-    assert not pinned.has("x") or all(
-        (data[place[0]] if place else data).x.data_ptr() == x.data_ptr() for place, x in leaves(pinned.x).items()
-    )
+    for batch in (pinned, pinned.to("cuda", non_blocking=True)):
+        data = batch.to_pyg()
+        assert not batch.has("x") or all((data[place[0]] if place else data).x is x for place, x in leaves(batch.x).items())
 
 
 @pytest.mark.parametrize("non_blocking", [True, False])
