@@ -113,7 +113,7 @@ def test_weights_that_are_none_are_refused(weights, told):
 @pytest.mark.parametrize(("options", "told"), [
     ({"shuffle": False}, "got shuffle False: leave one out"), ({"seed_locality": 2}, "got seed_locality 2: leave one out"),
     ({"sampling_weights": "classes"}, "sampling_weights: got 'classes'; use 'class', or numbers, one for each seed"),
-    ({"sampler": "saint", "fanouts": [-1, -1], "coverage": 10}, "coverage counts subgraphs whose roots are all seeds alike"),
+    ({"sampler": "saint", "fanouts": [-1, -1]}, "seeds are drawn by weight, and saint adds seeds of its own"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(options, told):
     with pytest.raises(UsageError, match=told):

@@ -95,7 +95,7 @@ class DataOptions(Options):
     """The task, the labels and the features."""
 
     group, title = "data", "Data"
-    free: ClassVar[tuple[str, ...]] = ("sampling_weights",)  # a path; a checkpoint names what the file holds
+    free: ClassVar[tuple[str, ...]] = ("sampling_weights",)  # a path; a checkpoint holds a hash of the numbers
     task: Literal["nodes", "links"] = Field("nodes", description="Prediction of labels of vertices (nodes), or of links.")
     target: Literal["class", "multilabel", "regression"] | None = Field(
         None, description="Labels as one class, several classes at once, or numbers; by default what the graph holds (nodes).",
@@ -108,8 +108,8 @@ class DataOptions(Options):
         False, description="Draw the seeds of an epoch with replacement, all classes equally often, in place of each seed once (class).",
     )  # fmt: skip
     sampling_weights: str | None = Field(
-        None, description="File .npy with a weight for each vertex of the type that is trained: draw the seeds of an epoch with "
-        "replacement, in proportion to it.",
+        None, description="File .npy with a weight for each vertex of the trained type; the seeds of an epoch are drawn with replacement, "
+        "in proportion to it.",
     )  # fmt: skip
     label: str | None = Field(None, description="Another column of the graph as the label.")
     feature_norm: Literal["none", "l1", "l2"] = Field("none", description="Norm by which each row of the features is divided.")
@@ -119,7 +119,7 @@ class DataOptions(Options):
 
     @field_validator("sampling_weights", mode="before")
     @classmethod
-    def _is_a_file(cls, weights: Any) -> Any:
+    def _is_a_path(cls, weights: Any) -> Any:
         if not isinstance(weights, str):
             raise ValueError(f"sampling_weights: got a {type(weights).__name__}; write the numbers to a file with numpy.save, and name it")
         if weights == "class":

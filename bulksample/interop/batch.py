@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Batch(Uncached):
     Parameters
     ----------
     columns : Columns
-        The mini-batch, and its features, labels and edges as numpy arrays.
+        The mini-batch, and its features, labels and edges as numpy arrays, or as tensors in pinned memory.
     repeated : bool
         The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
     device : torch.device or str, optional
@@ -214,16 +215,16 @@ class Batch(Uncached):
         """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU.
 
         Each tensor is copied when it is first read. A batch in pinned memory copies all of its tensors at once. So does any batch with
-        `non_blocking`, which reads them first if need be. Copies from pinned memory to a GPU are then not waited for, as those of
-        ``tensor.to(device, non_blocking=True)``: write to the pinned tensors only after the device is done.
+        `non_blocking`, which reads them first if need be, as they stand here. Copies from pinned memory to a GPU are then not waited for,
+        as those of ``tensor.to(device, non_blocking=True)``: write to the pinned tensors only after the device is done.
 
         Raises `UsageError` if torch knows no such device, or sees no GPU for it.
         """
         check_switches(non_blocking=non_blocking)
         place = device_of(device)
         if not (non_blocking or self._pinned):
-            return Batch(self.columns, self.repeated, place)
-        if self.device is not None and device_of(self.device) == place:
+            return self._at(place)
+        if self._place == place:
             return self
         return self._on_host()._changed(lambda tensor: tensor.to(place, non_blocking=non_blocking), place)
 
@@ -231,7 +232,8 @@ class Batch(Uncached):
         """Return the mini-batch as torch tensors in pinned memory of the host, from which a GPU copies while the host goes on.
 
         All values that its graph has are read now: `vertices`, `seeds`, `seed_rows`, `seed_weights`, `blocks`, `x`, `y`, `e_id` and
-        `edge_attr`. A batch in pinned memory is returned as it is. A pickle or a copy of it has the same values in other memory.
+        `edge_attr`, with what you have written to them. A batch in pinned memory is returned as it is. A pickle or a deep copy of it has
+        the same values in other memory; a shallow copy shares `x`, `y`, `e_id` and `edge_attr`.
         torch's ``DataLoader(pin_memory=True)`` calls this method.
 
         Raises `UsageError` if torch sees no GPU, or the batch lies on one.
@@ -242,12 +244,13 @@ class Batch(Uncached):
 
         if not torch.cuda.is_available():
             raise UsageError("pin_memory: torch sees no GPU, and pinned memory is for copies to one; leave it out")
-        if self.device is not None and device_of(self.device).type != "cpu":
+        if self._place is not None and self._place.type != "cpu":
             raise UsageError(
                 f"pin_memory: the batch lies on {self.device}, not on the host; call it before batch.to(device), or not at all"
             )
         made = self._on_host()._changed(lambda tensor: tensor.pin_memory(), "cpu")
-        made.columns, made._pinned = self.columns.holding(**{name: vars(made)[name] for name in _OF_GRAPH if name in vars(made)}), True
+        held = {name: each(vars(made)[name], lambda tensor: tensor.detach()) for name in _OF_GRAPH if name in vars(made)}
+        made.columns, made._pinned = self.columns.holding(**held), True
         return made
 
     @read_once
@@ -257,12 +260,28 @@ class Batch(Uncached):
 
     def _on_host(self) -> Batch:
         """Return the mini-batch as tensors on the host."""
-        return self if self.device is not None and device_of(self.device).type == "cpu" else self.to("cpu")
+        return self if self._place is not None and self._place.type == "cpu" else self.to("cpu")
+
+    @property
+    def _place(self) -> torch.device | None:
+        """The device of the tensors; None for numpy arrays. An unpickled batch may name one that is not here."""
+        import torch
+
+        return None if self.device is None else torch.device(self.device)
+
+    def _at(self, device: Any) -> Batch:
+        """Return the mini-batch on a device, with the attributes that a user has added; nothing is read."""
+        made = copy.copy(self)
+        made.device = device
+        return made
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor], device: Any) -> Batch:
         """Return the mini-batch on a device, with tensors that `change` makes of all of this one."""
-        made, held = Batch(self.columns, self.repeated, device), [name for name in _OF_GRAPH if self.has(name)]
-        vars(made).update({name: each(getattr(self, name), change) for name in ("vertices", "seeds", "seed_rows", "seed_weights", *held)})
+        made, held = self._at(device), [name for name in _OF_GRAPH if self.has(name)]
+        values = {name: getattr(self, name) for name in ("vertices", "seeds", "seed_rows", "seed_weights", *held)}
+        vars(made).update(
+            {name: each(value, lambda one: change(one.detach() if one.requires_grad else one)) for name, value in values.items()}
+        )
         made.blocks = changed_blocks(self.blocks, change, device)
         return made
 
@@ -283,7 +302,8 @@ class Batch(Uncached):
             ``num_sampled_edges``. With the frontier ``new`` each has one set of edges, ``edge_index`` or ``adj_t``, and where they are
             known ``e_id``, ``edge_attr`` and ``edge_weight``. Else every layer has edges of its own: ``adjs`` lists from the input layer on
             ``(edges, e_id, size)``, for ``conv((x, x[:size[1]]), edges)``, or dicts of such by relation; ``layer_edge_attr`` and
-            ``layer_edge_weight`` list theirs. Of HGSampling there are no numbers by hop.
+            ``layer_edge_weight`` list theirs. Of HGSampling there are no numbers by hop. Tensors may be those of the batch: what is written
+            to them is written to it.
 
         Raises
         ------

@@ -110,8 +110,8 @@ class BulkLoader(Epochs[MiniBatch | None]):
         if sampling_weights is not None and (groups is not None or not shuffle):
             found = "shuffle False" if groups is None else f"seed_locality {groups.count}"
             raise UsageError(f"sampling_weights draws seeds at random among all; got {found}: leave one out")
-        if sampling_weights is not None and sampler.coverage:
-            raise UsageError("coverage counts subgraphs whose roots are all seeds alike; got sampling_weights: use coverage=0")
+        if sampling_weights is not None and sampler.adds_seeds:
+            raise UsageError(f"seeds are drawn by weight, and {sampler.name} adds seeds of its own, which are not; use another sampler")
         if groups is not None and sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)

@@ -37,6 +37,8 @@ class WeightedSeeds:
 
     def __init__(self, weights: Any, count: int) -> None:
         numbers = checked_weights(weights, count)
+        if numbers.sum() < 2.0**-900:
+            numbers *= 2.0**100  # exact, and u W has all of its bits
         self._ends = np.cumsum(numbers)
         self._last = int(np.flatnonzero(numbers)[-1])  # which takes u W = W, a product that was rounded up
 
@@ -74,7 +76,7 @@ def checked_weights(weights: Any, count: int, name: str = "sampling_weights", ve
         at = int(np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))[0])
         raise UsageError(f"{name} must be finite, and 0 or larger; got {numbers[at]} for {one} number {at}")
     with np.errstate(over="ignore"):
-        total = float(np.cumsum(numbers)[-1]) if count else 0.0
+        total = float(np.cumsum(numbers)[-1]) + 0.0 if count else 0.0  # no -0.0
     if not 0 < total < np.inf:
         raise UsageError(f"{name} add up to {total}; use weights with a positive, finite sum")
     return numbers

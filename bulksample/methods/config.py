@@ -69,7 +69,9 @@ class TrainConfig(
             raise ValueError(f"{name} counts steps of a run, which trainers that may fail do not know; got {name} {found}: leave it out")
         if (self.tolerate_failures or self.join) and self.sampling_weights is not None:
             found = f"sampling_weights {self.sampling_weights}"
-            raise ValueError(f"sampling_weights is a file of the ranks of a job, not of trainers that may fail; got {found}: leave it out")
+            raise ValueError(
+                f"sampling_weights is a file of the ranks of a job, not of trainers that may fail or join; got {found}: leave it out"
+            )
         if self.seed_locality and self.method != "sync":
             raise ValueError(f"seed_locality groups the seeds that all ranks share, by method 'sync'; got {self.method!r}: leave it out")
         if self.task == "links" and self.method not in _LINKS:

@@ -29,8 +29,8 @@ class SamplingWeights(NamedTuple):
     identity: str  # a SHA-256 of the weights of all vertices
 
     def of_seeds(self, view: View) -> np.ndarray:
-        """Return the weights of the seeds of a view, which are among these vertices: float64."""
-        at = np.searchsorted(self.vertices, seeds := view.seed_ids)
+        """Return the weights of the seeds of a view, whose seeds are among `vertices`: float64."""
+        at = np.searchsorted(self.vertices, seeds := view.original_seeds)
         assert np.array_equal(self.vertices[at], seeds)
         return self.weights[at]
 
@@ -44,7 +44,7 @@ class WeightsFile(NamedTuple):
 
     def of_run(self, view: View, comm: Comm) -> SamplingWeights:
         """Return the weights of the seeds of a view; collective. Raises `UsageError` on every rank if the seeds of all ranks weigh 0."""
-        seeds = view.seed_ids
+        seeds = view.original_seeds
         made = SamplingWeights(seeds, self.weights[seeds], self.identity)
         if not any(comm.gather_control(bool(made.weights.any()))):
             raise UsageError(f"{self.name}: all seeds of graph {view.name!r} weigh 0; use weights with a positive sum over the seeds")

@@ -65,7 +65,8 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     given = context.sampling_weights
     if (saved := state.get("sampling_weights")) != (None if given is None else given.identity):
         by = "without sampling_weights" if given is None else f"by sampling_weights {context.config.sampling_weights}"
-        was, fits = ("by others", "use those of the run that saved it") if saved else ("without any", "leave them out")
+        was = "without any" if saved is None else "by others" if given is not None else "by some"
+        fits = "leave them out" if saved is None else "use those of the run that saved it"
         raise UsageError(f"the checkpoint does not fit this run: it draws seeds {by}, and the checkpoint's were drawn {was}; {fits}")
     if bool(state.get("shard_tensors")) != bool(context.model.shards):
         was, placed = ("replicated", "partitioned") if context.model.shards else ("partitioned", "replicated")

@@ -107,7 +107,7 @@ class View:
         return self.targets.seeds
 
     @property
-    def seed_ids(self) -> np.ndarray:
+    def original_seeds(self) -> np.ndarray:
         """The vertices to train on, as vertices of the whole graph, of their type: ascending."""
         if self.origin is None:
             return self.seeds

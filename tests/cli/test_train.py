@@ -103,6 +103,7 @@ def test_a_file_of_sampling_weights_may_stand_in_a_file_of_options(command, grap
     assert "w.npy: got the shape (299,); use one weight for each of the 300 vertices" in err
 
 
+@pytest.mark.long
 def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
     line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)

@@ -47,6 +47,7 @@ def test_what_another_thread_chooses_does_not_change_the_order_of_a_launch():
         ends = time.monotonic() + PATIENCE
         while not words[0] and time.monotonic() < ends:
             time.sleep(0.001)
+        assert words[0]
         library(directory=FAULTY).bs_host_schedule(0)
     finally:
         words[1] = 0

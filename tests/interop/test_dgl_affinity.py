@@ -5,6 +5,7 @@ DGL is a stand-in: the loader reads a small graph, and in place of a block it re
 
 import copy
 import os
+import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from waiting import join
+from waiting import PATIENCE, join
 from waiting import until as wait_for
 
 from bulksample import UsageError
@@ -229,6 +230,67 @@ def test_contexts_nest(make, sampled):
         sampled.clear()
         read(batches)
         assert all(seen[1] == FIRST for seen in sampled)
+
+
+def test_contexts_that_end_in_another_order_restore_all_when_the_last_ends(make, sampled):
+    outer, inner = make(), make()
+    with unchanged():
+        first, second = outer.enable_cpu_affinity(USABLE[:1], USABLE[-1:], False), inner.enable_cpu_affinity(USABLE[-1:], USABLE[:1], False)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert cores() == FIRST
+        second.__exit__(None, None, None)
+    sampled.clear()
+    read(outer)
+    assert all(seen[1] == cores() for seen in sampled)
+
+
+def test_a_context_may_end_on_another_thread(make):
+    loader = make()
+
+    def loop():
+        with loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
+            yield from loader
+
+    batches, before = loop(), all_cores()
+    thread = threading.Thread(target=next, args=(batches,))
+    thread.start()
+    thread.join()
+    batches.close()
+    assert not moved(before)
+    with unchanged(), loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
+        assert cores() == LAST
+
+
+def test_a_forked_process_has_no_open_context(make):
+    """A process that forks while another thread is in a context."""
+    program = f"""
+import os, threading
+from bulksample.backends import make
+from bulksample.interop.dgl.affinity import bound
+
+def context():
+    return bound(make("reference"), lambda cores: None, {USABLE[:1]}, {USABLE[-1:]}, 0, False)
+
+entered, left = threading.Event(), threading.Event()
+def hold():
+    with context():
+        entered.set()
+        left.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+entered.wait()
+if (child := os.fork()) == 0:
+    os.sched_setaffinity(0, {USABLE})
+    with context():
+        os._exit(len(os.sched_getaffinity(0)))
+print("cores of the child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+left.set()
+thread.join()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.stdout == "cores of the child: 1\n", ended.stderr
 
 
 def test_a_thread_that_somebody_has_bound_stays(make):

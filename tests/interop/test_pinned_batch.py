@@ -218,6 +218,33 @@ def test_the_pinning_of_torch_calls_it(gpu):
         assert all(gpu.has(tensor) for tensor in tensors(pinned).values())
 
 
+@pytest.mark.parametrize("out", ["torch", "numpy"])
+def test_attributes_of_the_user_stay(gpu, out):
+    batch = batch_of("sage", out)
+    batch.note = "mine"
+    moved = [pin_memory(batch), batch.to("cpu"), batch.to("cuda", non_blocking=True), batch.pin_memory().to("cuda")]
+    assert [one.note for one in moved] == ["mine"] * 4
+
+
+@pytest.mark.parametrize("first", [lambda batch: batch, lambda batch: batch.pin_memory()])
+def test_features_that_take_a_gradient_can_be_pinned_moved_and_pickled(gpu, first):
+    batch = first(batch_of("sage"))
+    batch.x.requires_grad_()
+    pinned = batch.pin_memory()
+    for one in (pickle.loads(pickle.dumps(pinned)), copy.deepcopy(pinned)):
+        assert_values(one, "sage")
+    moved = pinned.to("cuda", non_blocking=True)
+    assert moved.x.is_leaf
+    assert_values(moved, "sage")
+    assert torch.equal(pinned.own_and_mean().mean, batch_of("sage").own_and_mean().mean)
+
+
+def test_a_pickle_from_a_gpu_comes_to_a_host_without_one(gpu, monkeypatch):
+    raw = pickle.dumps(batch_of("sage").to("cuda"))
+    monkeypatch.undo()
+    assert_values(pickle.loads(raw).to("cpu", non_blocking=True), "sage")
+
+
 @pytest.mark.parametrize("how", [lambda batch: pickle.loads(pickle.dumps(batch)), copy.deepcopy, copy.copy])
 def test_a_copy_of_a_pinned_batch_has_its_values(gpu, kind, how):
     pinned = batch_of(kind).pin_memory()

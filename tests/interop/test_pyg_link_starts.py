@@ -211,7 +211,6 @@ def test_indexed_links_keep_their_starts():
         assert part.input_type == CITES
         assert part[[1]].start.tolist() == [-9]
     assert links[[]].start.tolist() == []
-    assert links[[True, False, True, False]].start.tolist() == [-9, -7]
 
 
 def test_states_ranks_pickles_and_calls_keep_starts():

@@ -72,15 +72,32 @@ def test_a_loader_can_be_called(data):
     assert same(twin(torch.tensor([2, 5])), batch)
 
 
-def test_a_loader_is_called_with_a_mask_as_with_its_positions(data):
-    loader = NeighborLoader(data, [3, 3], input_nodes=torch.arange(100, 110), batch_size=4)
-    chosen = torch.arange(10) % 3 == 1
-    for mask in (chosen, chosen.tolist()):
-        assert loader(mask).input_id.tolist() == [1, 4, 7]
-        assert_exact(loader(mask), data, torch.tensor([101, 104, 107]))
-    for wrong, told in ((chosen[1:], r"got a mask of shape \(9,\); use one of shape \(10,\)"), ([1.5], "got torch.float32; use positions")):
-        with pytest.raises(UsageError, match=f"index: {told}"):
-            loader(wrong)
+CHOSEN = torch.arange(10) % 3 == 1
+MASKS = [CHOSEN, CHOSEN.tolist(), CHOSEN.numpy(), [1, 4, 7], np.array([1, 4, 7], np.uint8)]
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=["tensor", "list", "numpy", "positions", "bytes"])
+def test_a_loader_is_called_with_a_mask_as_with_its_positions(data, mask):
+    nodes = NeighborLoader(data, [3, 3], input_nodes=torch.arange(100, 110), batch_size=4)
+    links = LinkNeighborLoader(data, [3, 3], data.edge_index[:, 50:60], neg_sampling="binary", batch_size=4)
+    assert nodes(mask).input_id.tolist() == links(mask).input_id.tolist() == [1, 4, 7]
+    assert_exact(nodes(mask), data, torch.tensor([101, 104, 107]))
+    batch = links(mask)
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :3]], data.edge_index[:, [51, 54, 57]])
+    assert nodes([]).input_id.tolist() == []
+
+
+@pytest.mark.parametrize(("index", "told"), [
+    (CHOSEN[1:], r"a mask of shape \(9,\); use one of shape \(10,\)"), (CHOSEN[None], r"a mask of shape \(1, 10\)"),
+    ([1.5], r"array\(\[1.5\]\) for a mini-batch; use a list of whole numbers from 0 to 9"), (1, "for a mini-batch; use a list"),
+    (None, "for a mini-batch; use a list"), (slice(3), "for a mini-batch; use a list"), ([1j], "for a mini-batch; use a list"),
+    ([[1]], "for a mini-batch"), ([0, -1], "the position -1, and there are 10 examples; use 0 to 9"), ([10], "the position 10, and"),
+])  # fmt: skip
+def test_what_names_no_examples_is_refused_in_a_call(index, told):
+    data = make_data()
+    for loader in (NeighborLoader(data, [3], torch.arange(10)), LinkNeighborLoader(data, [3], data.edge_index[:, :10])):
+        with pytest.raises(UsageError, match=rf"^loader\(index\) got {told}" if told[0] == "t" else told):
+            loader(index)
 
 
 def test_transforms_see_what_they_should():

@@ -183,7 +183,7 @@ def test_a_graph_without_labels_is_refused(options):
     ({"method": "full"}, "^balance_classes is for mini-batches of vertices.*; got balance_classes True with method 'full' and task nodes"),
     ({"seed_locality": 2}, "^balance_classes draws seeds among all; got seed_locality 2: leave one out$"),
     ({"target": "regression", "label": "number"}, "^balance_classes weighs seeds by their class; got target regression: leave it out$"),
-    ({"sampler": "saint", "sampler_options": {"coverage": 2}}, "coverage counts subgraphs whose roots are all seeds alike; got"),
+    ({"sampler": "saint"}, "seeds are drawn by weight, and saint adds seeds of its own, which are not; use another sampler"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, told):
     source = replace(GRAPH, extra={"number": np.zeros(GRAPH.n, np.float32)})

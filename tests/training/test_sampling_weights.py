@@ -182,7 +182,7 @@ def test_a_part_whose_seeds_weigh_0_trains_along(file, method):
 
     def parts(comm):
         made = trainer(GRAPH, comm, method=method)
-        split[comm.rank] = made.context.view.seed_ids
+        split[comm.rank] = made.context.view.original_seeds
 
     on_threads(ranks, parts)
     weights = np.ones(GRAPH.n)
@@ -192,7 +192,7 @@ def test_a_part_whose_seeds_weigh_0_trains_along(file, method):
     def on_rank(comm):
         made = trainer(GRAPH, comm, [recorder := Recorder()], method=method, sampling_weights=path)
         seen = drawn(made, 1)
-        return seen, made.context.view.seed_ids, recorder
+        return seen, made.context.view.original_seeds, recorder
 
     last = on_threads(ranks, on_rank)[-1]
     assert np.array_equal(last[1], split[ranks - 1])
@@ -228,7 +228,7 @@ def test_a_run_goes_on_with_the_numbers_it_began_with(file, tmp_path, method):
     moved, other = file(name="moved.npy"), np.where(np.arange(GRAPH.n) == SEEDS[3], WEIGHTS + 1, WEIGHTS)
     for options, told in (
         ({"sampling_weights": file(other, "other.npy")}, "draws seeds by sampling_weights .*other.npy, and the .* by others; use those"),
-        ({}, "draws seeds without sampling_weights, and the checkpoint's were drawn by others; use those of the run that saved it"),
+        ({}, "draws seeds without sampling_weights, and the checkpoint's were drawn by some; use those of the run that saved it"),
     ):
         with pytest.raises(UsageError, match=told):
             trained(GRAPH, **kept, **options, resume="auto")
@@ -327,9 +327,9 @@ def test_what_does_not_fit_is_refused(options, told):
         bs.train(GRAPH, **{**RUN, "sampling_weights": "w.npy", **options})
 
 
-def test_coverage_is_refused(file):
-    with pytest.raises(UsageError, match="coverage counts subgraphs whose roots are all seeds alike; got sampling_weights: use coverage=0"):
-        trainer(GRAPH, sampling_weights=file(), sampler="saint", sampler_options={"coverage": 2})
+def test_a_sampler_that_adds_seeds_is_refused(file):
+    with pytest.raises(UsageError, match="seeds are drawn by weight, and saint adds seeds of its own, which are not; use another sampler"):
+        trainer(GRAPH, sampling_weights=file(), sampler="saint")
 
 
 @pytest.mark.parametrize("target", ["multilabel", "regression"])

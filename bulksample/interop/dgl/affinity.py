@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,39 +16,62 @@ import torch
 
 from ...backends.base import Backend
 from ...errors import UsageError, check_switches, is_whole
+from ...process_lock import process_lock
 
 _SYSTEM, _THREADS = Path("/sys/devices/system"), Path("/proc/self/task")
-_TURN = threading.RLock()  # held by the thread whose context is open
-_OUTER: list[Set[int]] = []  # the cores that the thread had before each open context
+_LOCK = process_lock()
+
+
+class _Context:
+    """An open context of a thread, which had some cores before."""
+
+    def __init__(self, own: Set[int]) -> None:
+        self.own, self.thread, self.undo, self.closed = own, threading.get_ident(), ExitStack(), False
+
+
+_OPEN: list[_Context] = []  # of this process, the outermost first
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_OPEN.clear)  # a child leaves its own by itself
 
 
 @contextmanager
-def bound(backend: Backend, loader_cores: Any, compute_cores: Any, workers: Any, verbose: Any) -> Iterator[frozenset[int]]:
-    """Bind the threads of this process to the cores to compute, yield those for threads that sample, and restore all at the end.
+def bound(
+    backend: Backend, assign: Callable[[frozenset[int] | None], Any], loader_cores: Any, compute_cores: Any, workers: Any, verbose: Any
+) -> Iterator[None]:
+    """Bind the threads of this process to the cores to compute, and restore all at the end, of several contexts when the last one ends.
 
-    A thread that has been bound to fewer or other cores than the calling thread stays there. torch gets a thread for each core to compute,
-    and the back end at most one for each core to sample. Raises `UsageError` before anything changes.
+    ``assign(cores)`` takes the cores of threads that sample from now on, and returns those of before. A thread that has been bound to fewer
+    or other cores than the calling thread stays there. torch gets a thread for each core to compute, and the back end at most one for
+    each core to sample. Raises `UsageError` before anything changes.
     """
     if not hasattr(os, "sched_setaffinity") or not _THREADS.is_dir():
         raise UsageError("enable_cpu_affinity binds threads through /proc/self/task of Linux, which is missing here; leave it out")
     check_switches(verbose=verbose)
-    with ExitStack() as undo:
-        if not _TURN.acquire(blocking=False):
+    with _LOCK:
+        context = _Context(own := os.sched_getaffinity(0))
+        if any(other.thread != context.thread for other in _OPEN):
             raise UsageError("enable_cpu_affinity: another thread of this process is in such a context; enter it on one thread at a time")
-        undo.callback(_TURN.release)
-        own = os.sched_getaffinity(0)
-        loaders, compute = divided(next(iter(_OUTER), own), loader_cores, compute_cores, workers)
-        _OUTER.append(own)
-        undo.callback(_OUTER.pop)
-        undo.callback(torch.set_num_threads, torch.get_num_threads())
-        undo.callback(setattr, backend, "threads", backend.threads)
-        undo.callback(_restore, before := _cores_of_threads(), own, (set(loaders), set(compute)))
+        loaders, compute = divided(_OPEN[0].own if _OPEN else own, loader_cores, compute_cores, workers)
+        _OPEN.append(context)
+        undo = context.undo.callback
+        undo(torch.set_num_threads, torch.get_num_threads())
+        undo(setattr, backend, "threads", backend.threads)
+        undo(_restore, before := _cores_of_threads(), own, (set(loaders), set(compute)))
+        undo(assign, assign(frozenset(loaders)))
         _bind({thread: compute for thread, cores in before.items() if cores >= own})
         torch.set_num_threads(len(compute))
         backend.threads = min(backend.threads, len(loaders))
+    try:
         if verbose:
             print(f"bulksample: sampling on cores {_shown(loaders)}; other threads on cores {_shown(compute)}, torch with {len(compute)}")
-        yield frozenset(loaders)
+        yield
+    finally:
+        with _LOCK:
+            context.closed = True
+            if context not in _OPEN:
+                context.undo.close()
+            while _OPEN and _OPEN[-1].closed:
+                _OPEN.pop().undo.close()
 
 
 def divided(usable: Set[int], loader_cores: Any, compute_cores: Any, workers: Any) -> tuple[list[int], list[int]]:
@@ -69,7 +92,10 @@ def divided(usable: Set[int], loader_cores: Any, compute_cores: Any, workers: An
 
 
 def near_cores(usable: Set[int]) -> list[int]:
-    """Return one usable thread of each physical core of the first NUMA node that has usable ones; all where Linux does not tell."""
+    """Return one usable logical processor of each physical core of the first NUMA node that has any.
+
+    Returns all usable ones where Linux does not tell.
+    """
     try:
         nodes = sorted(_SYSTEM.glob("node/node[0-9]*"), key=lambda node: int(node.name[4:]))
         near = next(near for node in nodes if (near := _ids(node / "cpulist") & usable))
@@ -109,7 +135,10 @@ def _cores_of_threads() -> dict[int, set[int]]:
 
 
 def _restore(before: dict[int, set[int]], own: set[int], ours: tuple[set[int], set[int]]) -> None:
-    """Give threads the cores they had before, and those that were started since, and have ours, the cores of this thread."""
+    """Restore the cores of threads that lived before.
+
+    Threads that were started since, and have the cores of the context, get those that its thread had.
+    """
     _bind({thread: before.get(thread, own) for thread, cores in _cores_of_threads().items() if thread in before or cores in ours})
 
 

@@ -153,16 +153,17 @@ class DataLoader(OwnComm, Positioned, Uncached):
     ) -> Iterator[None]:
         """Bind the threads that sample to some cores, and all other threads of this process to others, in a ``with`` around the loop.
 
-        torch computes on a thread for each of its cores. The end of the context, also by an error, restores the cores of all threads and
-        the number of threads. Mini-batches are the same. Where blocks go to a GPU it does nothing, as DGL's.
+        torch computes on a thread for each of its cores, and sampling takes at most one for each of its own: by default one. The end of the
+        context, also by an error, restores the cores of all threads and the numbers of threads. Mini-batches are the same. Where blocks go
+        to a GPU it does nothing, as DGL's.
 
         Parameters
         ----------
         loader_cores : distinct cores, as Linux numbers them, optional
             By default the first `num_workers` cores, at least one. They need not be as many as `num_workers`: there are no workers.
         compute_cores : distinct cores, none of `loader_cores`, optional
-            By default the others. Defaults take one thread of each physical core of the first NUMA node; all that the process may use if
-            those are too few.
+            By default the others. Defaults take one logical processor of each physical core of the first NUMA node; all that the process
+            may use if those are too few.
         verbose : bool
             Print the cores.
 
@@ -175,7 +176,7 @@ class DataLoader(OwnComm, Positioned, Uncached):
         Notes
         -----
         An iteration that began before the context samples on the cores to compute. Contexts may be nested. Ranks of one machine should be
-        given different cores, unless their launcher has bound them.
+        given different cores, unless their launcher has bound them. A copy made within keeps its number of threads that sample.
 
         References
         ----------
@@ -184,12 +185,13 @@ class DataLoader(OwnComm, Positioned, Uncached):
         if torch.device(self._place).type != "cpu":
             yield
             return
-        with bound(self._backend, loader_cores, compute_cores, self._workers, verbose) as cores:
-            before, self._loader.sampling_cores = self._loader.sampling_cores, cores
-            try:
-                yield
-            finally:
-                self._loader.sampling_cores = before
+        with bound(self._backend, self._assigned, loader_cores, compute_cores, self._workers, verbose):
+            yield
+
+    def _assigned(self, cores: frozenset[int] | None) -> frozenset[int] | None:
+        """Sample on some cores in the next iterations, and return those of before."""
+        before, self._loader.sampling_cores = self._loader.sampling_cores, cores
+        return before
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         if self._comm is not None:

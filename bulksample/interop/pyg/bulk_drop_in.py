@@ -19,6 +19,7 @@ from ..tensors import FeatureGather, can_gather
 from .drop_in import DropInLoader
 from .sampler import BulkSampler
 from .seed_sampler import STRIDE, Sampled
+from .user_order import called_positions
 
 
 class BulkDropIn(DropInLoader):
@@ -46,6 +47,10 @@ class BulkDropIn(DropInLoader):
 
     def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[Any]:
         return list(self._sample([self.input_data[torch.as_tensor(index)] for index in indices], ids, epoch))
+
+    def __call__(self, index: Any) -> Any:
+        """Return the batch of some examples, named by their positions or by a mask of shape (m,)."""
+        return super().__call__(called_positions(index, len(self.dataset)))  # type: ignore[misc]  # of torch_geometric's loader
 
     def _finished(self, sampled: Sampled) -> Any:
         return self.filter_fn(sampled)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
-from ...errors import UsageError
 from ...graph import NODE
 
 
@@ -51,7 +50,7 @@ class SeedInput(NodeSamplerInput):
         return SeedInput(torch.cat(named), torch.cat([part.node for part in every]), times, None, starts, kinds, tuple(parts))
 
     def __getitem__(self, index: Any) -> SeedInput:
-        at = _positions(index, len(self.node))
+        at = torch.as_tensor(index, dtype=torch.long)
         time, start, kinds = (None if values is None else values[at] for values in (self.time, self.start, self.kinds))
         return SeedInput(at if self.input_id is None else self.input_id[at], self.node[at], time, self.input_type, start, kinds, self.names)
 
@@ -81,20 +80,8 @@ class LinkInput(EdgeSamplerInput):
         self.start = start
 
     def __getitem__(self, index: Any) -> LinkInput:
-        at = _positions(index, len(self.row))
+        at = torch.as_tensor(index, dtype=torch.long)
         return LinkInput(super().__getitem__(at), self.start[at])
-
-
-def _positions(index: Any, count: int) -> torch.Tensor:
-    """Return the positions that a list, a tensor or a mask names among `count` examples: int64."""
-    at = torch.as_tensor(index)
-    if at.dtype == torch.bool:
-        if at.shape != (count,):
-            raise UsageError(f"index: got a mask of shape {tuple(at.shape)}; use one of shape ({count},), or positions")
-        return at.nonzero().view(-1)
-    if at.is_floating_point() and len(at):
-        raise UsageError(f"index: got {at.dtype}; use positions, or a mask")
-    return at.long()
 
 
 def by_type(index: NodeSamplerInput) -> dict[str, NodeSamplerInput]:

@@ -189,7 +189,7 @@ class SeedSampler(BaseSampler):
         """Raise `UsageError` if the times or the starts of ``input`` or ``edge_label`` do not fit the time rule."""
         for what, values in ((f"{examples}_time", time), (f"{examples}_start", start)):
             if values is not None and not self.timed:
-                raise UsageError(f"{what} was given without times of the graph; give time_attr too")
+                raise UsageError(f"{what} was given without times of the graph; give time_attr too, to the sampler if you made one")
         if start is not None and self.time_window is not None:
             raise UsageError(f"{examples}_start: got a window, and starts of the seeds besides; use one of them")
 

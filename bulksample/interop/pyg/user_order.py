@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from ...distributed.comm.agree import made_alike
@@ -97,14 +98,28 @@ def has_length(sampler: Any) -> bool:
     return True
 
 
-def check_positions(index: Any, count: int) -> None:
-    """Raise `UsageError` unless a mini-batch of the user's sampler is a list of positions in a list of `count` examples."""
+def check_positions(index: Any, count: int, found: str = "your sampler gave") -> None:
+    """Raise `UsageError`, with what `found` them, unless a mini-batch is a list of positions in a list of `count` examples."""
     array = np.asarray(index)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise UsageError(f"your sampler gave {index!r} for a mini-batch; use a list of whole numbers from 0 to {count - 1}")
+        raise UsageError(f"{found} {index!r} for a mini-batch; use a list of whole numbers from 0 to {count - 1}")
     bad = np.flatnonzero((array < 0) | (array >= count))
     if len(bad):
-        raise UsageError(f"your sampler gave the position {array[bad[0]]}, and there are {count} examples; use 0 to {count - 1}")
+        raise UsageError(f"{found} the position {array[bad[0]]}, and there are {count} examples; use 0 to {count - 1}")
+
+
+def called_positions(index: Any, count: int) -> torch.Tensor:
+    """Return the positions that ``loader(index)`` names among `count` examples, by number or by a mask: int64.
+
+    Raises `UsageError` for anything else.
+    """
+    array = np.asarray(index)
+    if array.dtype == bool and array.ndim:
+        if array.shape != (count,):
+            raise UsageError(f"loader(index) got a mask of shape {array.shape}; use one of shape ({count},), or positions")
+        array = np.flatnonzero(array)
+    check_positions(array, count, "loader(index) got")
+    return torch.from_numpy(array.astype(np.int64))
 
 
 def _digest_of_this_rank(batch_sampler: Any, used: int, digest: str, saved: Any) -> str:
