@@ -246,6 +246,22 @@ def test_contexts_that_end_in_another_order_restore_all_when_the_last_ends(make,
     assert all(seen[1] == cores() for seen in sampled)
 
 
+def test_an_error_of_the_system_restores_all(make, monkeypatch):
+    bind, loader = affinity._bind, make()
+
+    def refuse(threads):
+        monkeypatch.setattr(affinity, "_bind", bind)
+        bind(dict([*threads.items()][:1]))
+        raise PermissionError("not these")
+
+    monkeypatch.setattr(affinity, "_bind", refuse)
+    with unchanged(), pytest.raises(PermissionError, match="not these"), loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
+        pass
+    assert loader._loader.sampling_cores is None
+    with unchanged(), loader.enable_cpu_affinity(USABLE[:1], USABLE[-1:], verbose=False):
+        assert cores() == LAST
+
+
 def test_a_context_may_end_on_another_thread(make):
     loader = make()
 

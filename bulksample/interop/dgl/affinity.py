@@ -47,21 +47,23 @@ def bound(
     if not hasattr(os, "sched_setaffinity") or not _THREADS.is_dir():
         raise UsageError("enable_cpu_affinity binds threads through /proc/self/task of Linux, which is missing here; leave it out")
     check_switches(verbose=verbose)
-    with _LOCK:
-        context = _Context(own := os.sched_getaffinity(0))
-        if any(other.thread != context.thread for other in _OPEN):
-            raise UsageError("enable_cpu_affinity: another thread of this process is in such a context; enter it on one thread at a time")
-        loaders, compute = divided(_OPEN[0].own if _OPEN else own, loader_cores, compute_cores, workers)
-        _OPEN.append(context)
-        undo = context.undo.callback
-        undo(torch.set_num_threads, torch.get_num_threads())
-        undo(setattr, backend, "threads", backend.threads)
-        undo(_restore, before := _cores_of_threads(), own, (set(loaders), set(compute)))
-        undo(assign, assign(frozenset(loaders)))
-        _bind({thread: compute for thread, cores in before.items() if cores >= own})
-        torch.set_num_threads(len(compute))
-        backend.threads = min(backend.threads, len(loaders))
+    context = _Context(own := os.sched_getaffinity(0))
     try:
+        with _LOCK:
+            if any(other.thread != context.thread for other in _OPEN):
+                raise UsageError(
+                    "enable_cpu_affinity: another thread of this process is in such a context; enter it on one thread at a time"
+                )
+            loaders, compute = divided(_OPEN[0].own if _OPEN else own, loader_cores, compute_cores, workers)
+            _OPEN.append(context)
+            undo = context.undo.callback
+            undo(torch.set_num_threads, torch.get_num_threads())
+            undo(setattr, backend, "threads", backend.threads)
+            undo(_restore, before := _cores_of_threads(), own, (set(loaders), set(compute)))
+            undo(assign, assign(frozenset(loaders)))
+            _bind({thread: compute for thread, cores in before.items() if cores >= own})
+            torch.set_num_threads(len(compute))
+            backend.threads = min(backend.threads, len(loaders))
         if verbose:
             print(f"bulksample: sampling on cores {_shown(loaders)}; other threads on cores {_shown(compute)}, torch with {len(compute)}")
         yield
