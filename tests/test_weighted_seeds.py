@@ -51,6 +51,15 @@ def test_a_draw_is_that_of_its_words():
     assert drawn(WeightedSeeds(weights, 5), 300, epoch=2, seed=5).tolist() == expected
 
 
+@pytest.mark.parametrize("least", [5e-324, 1e-310, 2.0**-1000])
+def test_weights_near_the_least_number_keep_the_law(least):
+    """Powers of two as factors change no draw."""
+    exact = np.array([3.0, 0.0, 1.0, 7.0])
+    assert drawn(WeightedSeeds(exact * least, 4), 1000).tolist() == drawn(WeightedSeeds((exact * least) * 2.0**200, 4), 1000).tolist()
+    shares = np.bincount(drawn(WeightedSeeds(exact * least, 4), 100_000), minlength=4) / 100_000
+    assert np.abs(shares - exact / 11).max() < 0.01
+
+
 def test_the_last_seed_with_a_weight_takes_what_rounding_leaves(monkeypatch):
     law = WeightedSeeds([1.0, 2.0, 0.0], 3)
     monkeypatch.setattr("bulksample.loading.weighted_seeds.as_u64", lambda words: np.full(len(words), 2**64 - 1, np.uint64))
