@@ -50,7 +50,7 @@ def moved(before):
 
 
 def on_a_thread(call):
-    """What a call returns, or the message of its `UsageError`, on a thread that this one starts."""
+    """Makes a call on a thread of its own, and returns its result, or the message of its `UsageError`."""
     found = []
 
     def run():
@@ -112,7 +112,7 @@ def make(monkeypatch):
 
 @pytest.fixture
 def sampled(monkeypatch):
-    """What each call that samples has seen: the id of its thread, its cores, and those of a thread that it starts."""
+    """Notes of each call that samples: the id of its thread, its cores, and those of a thread that it starts."""
     seen, sample = [], BulkLoader._sample_bulk
 
     def noted(self, seeds, epoch):

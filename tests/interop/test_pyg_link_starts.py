@@ -63,7 +63,7 @@ def loader(data, key=WRITES, fanouts=(-1, -1), law="none", **options):
 
 
 def parts(batch, key):
-    """What a batch holds of the sources, of the links, and of the destinations."""
+    """The parts of a batch: sources, links and destinations."""
     return (batch,) * 3 if key is PLAIN else (batch[key[0]], batch[key], batch[key[2]])
 
 

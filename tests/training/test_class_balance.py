@@ -1,6 +1,5 @@
 """`balance_classes`: seeds come with replacement, all classes equally often, on any ranks, for every method that trains on mini-batches."""
 
-import json
 import threading
 from dataclasses import replace
 
@@ -8,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
-from launch import run_ranks
 from planted_relations import planted
-from recorder import Crash, CrashesAt, Recorder
+from recorder import Crash, CrashesAt, Recorder, losses_of_processes
 from training_runs import weights_of
 
 from bulksample import UsageError
@@ -84,19 +82,6 @@ def test_ranks_draw_the_same(p, tmp_path):
             assert all(torch.equal(run[2], one[2]) for run in runs)
 
 
-PROCESSES = """
-import json, sys
-import bulksample as bs
-from recorder import Recorder
-
-recorder, (folder, options) = Recorder(), sys.argv[1:]
-comm = bs.init()
-bs.train(folder, comm=comm, callbacks=[recorder], **json.loads(options))
-if comm.rank == 0:
-    print("losses", json.dumps(recorder.losses))
-"""
-
-
 @pytest.mark.parametrize(("model", "placed"), [
     ("sage", {"graph": "partitioned"}),
     ("sage", {"features": "partitioned"}),
@@ -108,10 +93,7 @@ def test_processes_with_rows_of_their_own_draw_as_one_rank(tmp_path, model, plac
     source = GRAPH if model == "sage" else planted()
     store.save(source, tmp_path / "g")
     asked = {**RUN, "virtual_ranks": 2, "model": model, "batch_size": 10, "steps_per_epoch": 4}
-    ended = run_ranks(2, ["-c", PROCESSES, str(tmp_path / "g"), json.dumps({**asked, **placed})])
-    assert ended.code == 0, ended
-    line = next(line for line in ended.out.splitlines() if line.startswith("losses "))
-    losses = json.loads(line.removeprefix("losses "))
+    losses = losses_of_processes(2, tmp_path / "g", **asked, **placed)
     assert losses == pytest.approx(trained(source, **asked)[1], rel=1e-5)
     assert losses != pytest.approx(trained(source, **{**asked, "balance_classes": False})[1], rel=1e-2)
 

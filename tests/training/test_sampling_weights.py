@@ -1,15 +1,13 @@
 """`sampling_weights`: a file with a number for each vertex decides how often a seed is drawn, on any ranks, parts and placements."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from communities import community_graph
-from launch import run_ranks
 from planted_relations import planted
-from recorder import Crash, CrashesAt, Recorder
+from recorder import Crash, CrashesAt, Recorder, losses_of_processes
 from scipy.stats import chisquare
 from training_runs import weights_of
 
@@ -131,26 +129,11 @@ def test_ranks_with_rows_in_any_order_draw_as_one(file, tmp_path, p):
     assert one[1] != pytest.approx(plain[1], rel=1e-3)
 
 
-PROCESSES = """
-import json, sys
-import bulksample as bs
-from recorder import Recorder
-
-recorder, (folder, options) = Recorder(), sys.argv[1:]
-comm = bs.init()
-bs.train(folder, comm=comm, callbacks=[recorder], **json.loads(options))
-if comm.rank == 0:
-    print("losses", json.dumps(recorder.losses))
-"""
-
-
 def test_processes_draw_as_one_rank(file, tmp_path):
     store.save(GRAPH, tmp_path / "g")
     asked = {**RUN, "virtual_ranks": 2, "sampling_weights": file()}
-    ended = run_ranks(2, ["-c", PROCESSES, str(tmp_path / "g"), json.dumps({**asked, "graph": "partitioned", "partition": "random"})])
-    assert ended.code == 0, ended
-    line = next(line for line in ended.out.splitlines() if line.startswith("losses "))
-    assert json.loads(line.removeprefix("losses ")) == pytest.approx(trained(GRAPH, **asked)[1], rel=1e-5)
+    losses = losses_of_processes(2, tmp_path / "g", **asked, graph="partitioned", partition="random")
+    assert losses == pytest.approx(trained(GRAPH, **asked)[1], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["plain", "hetero"])

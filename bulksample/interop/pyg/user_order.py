@@ -99,7 +99,7 @@ def has_length(sampler: Any) -> bool:
 
 
 def check_positions(index: Any, count: int, found: str = "your sampler gave") -> None:
-    """Raise `UsageError`, with what `found` them, unless a mini-batch is a list of positions in a list of `count` examples."""
+    """Raise `UsageError`, which begins with `found`, unless a mini-batch is a list of positions in a list of `count` examples."""
     array = np.asarray(index)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise UsageError(f"{found} {index!r} for a mini-batch; use a list of whole numbers from 0 to {count - 1}")
