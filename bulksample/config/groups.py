@@ -95,14 +95,19 @@ class DataOptions(Options):
     """The task, the labels and the features."""
 
     group, title = "data", "Data"
-    free: ClassVar[tuple[str, ...]] = ("sampling_weights",)  # a path; a checkpoint holds a hash of the numbers
-    task: Literal["nodes", "links"] = Field("nodes", description="Prediction of labels of vertices (nodes), or of links.")
+    free: ClassVar[tuple[str, ...]] = ("sampling_weights", "edge_labels")  # paths; a checkpoint holds a hash of the numbers
+    task: Literal["nodes", "links", "edges"] = Field(
+        "nodes", description="Prediction of labels of vertices (nodes), of links, or of labels of edges.",
+    )  # fmt: skip
+    edge_labels: str | None = Field(
+        None, description="File .npz, .csv or .parquet of labelled edges: source, destination, label, split, time, feature_* (edges).",
+    )  # fmt: skip
     target: Literal["class", "multilabel", "regression"] | None = Field(
-        None, description="Labels as one class, several classes at once, or numbers; by default what the graph holds (nodes).",
+        None, description="Labels as one class, several classes at once, or numbers; by default what the graph holds (nodes, edges).",
     )  # fmt: skip
     decoder: Literal["dot", "mlp"] = Field("dot", description="Score of a pair of vertices (links).")
     exclude_targets: Literal["none", "self", "both"] = Field(
-        "none", description="Edges left out of a mini-batch: its own examples (self), or also their reverse (both) (links).",
+        "none", description="Edges left out of a mini-batch: its own examples (self), or also their reverse (both) (links, edges).",
     )  # fmt: skip
     balance_classes: bool = Field(
         False, description="Draw the seeds of an epoch with replacement, all classes equally often, in place of each seed once (class).",
@@ -111,7 +116,7 @@ class DataOptions(Options):
         None, description="File .npy with a weight for each vertex of the trained type; the seeds of an epoch are drawn with replacement, "
         "in proportion to it.",
     )  # fmt: skip
-    label: str | None = Field(None, description="Another column of the graph as the label.")
+    label: str | None = Field(None, description="Another column of the graph, or of edge_labels, as the label.")
     feature_norm: Literal["none", "l1", "l2"] = Field("none", description="Norm by which each row of the features is divided.")
     feature_storage: Literal["given", "fp16", "bf16"] = Field(
         "given", description="Storage type of replicated features: that of the graph (given), fp16 or bf16.",
@@ -132,6 +137,9 @@ class TimeOptions(Options):
 
     group, title = "relations", "Heterogeneous graphs"
     target_type: str | None = Field(None, description="Vertex type of the seeds, which is predicted; by default the only one with labels.")
+    target_relation: str | None = Field(
+        None, description="Relation SOURCE:NAME:DESTINATION whose ends edge_labels joins; by default the only one (edges).",
+    )  # fmt: skip
     seed_times: str | None = Field(
         None, description="Column of the target type with the time of each seed; by default the times of its vertices.",
     )  # fmt: skip

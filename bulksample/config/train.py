@@ -49,8 +49,8 @@ class TrainOptions(
             raise ValueError(f"{self.layers} layers need as many fanouts; got {','.join(map(str, self.fanouts))}")
         if self.eval_fanouts and len(self.eval_fanouts) != self.layers:
             raise ValueError(f"{self.layers} layers need as many eval_fanouts; got {','.join(map(str, self.eval_fanouts))}")
-        if self.task == "links" and self.evaluation == "sampled" and not self.is_relational:
-            raise ValueError("link prediction ranks edges by exact embeddings; got evaluate sampled: use exact or none")
+        if self.task != "nodes" and self.evaluation == "sampled" and not self.is_relational:
+            raise ValueError(f"task {self.task} scores edges by exact embeddings; got evaluate sampled: use exact or none")
         if self.task == "links" and "train" in self.eval_splits:
             raise ValueError("link prediction scores the held-out edges of val and test; got eval_splits train")
         if self.resume and self.resume == "auto" and not self.checkpoint:
@@ -63,19 +63,30 @@ class TrainOptions(
             raise ValueError(f"target is an option of the task nodes; got {self.target!r} with task links: leave it out")
         if self.metric and (self.target or self.task == "links"):
             check_suits(self.metric, self.target or "links")
-        if self.metric and self.task == "nodes" and is_ranking(self.metric):
-            raise ValueError(f"the metric {self.metric!r} does not suit the task 'nodes'; use accuracy, f1 or rocauc")
+        if self.metric and self.task != "links" and is_ranking(self.metric):
+            raise ValueError(f"the metric {self.metric!r} does not suit the task {self.task!r}; use accuracy, f1 or rocauc")
         check_locality(self.seed_locality, self.steps_per_epoch)
         if self.balance_classes and self.sampling_weights is not None:
             raise ValueError(f"balance_classes weighs seeds by their class; got sampling_weights {self.sampling_weights}: leave one out")
         for name in ("balance_classes", "sampling_weights"):
             if getattr(self, name) not in (False, None) and self.seed_locality:
                 raise ValueError(f"{name} draws seeds among all; got seed_locality {self.seed_locality}: leave one out")
-        if self.task == "links" and self.seed_locality:
-            raise ValueError(f"link prediction draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
-        if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
-            raise ValueError(f"decoder and exclude_targets are options of link prediction; got task {self.task!r}: use task links")
+        if self.task != "nodes" and self.seed_locality:
+            raise ValueError(f"task {self.task} draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
+        if self.decoder != "dot" and self.task != "links":
+            raise ValueError(f"decoder is an option of link prediction; got task {self.task!r}: use task links")
+        if self.exclude_targets != "none" and self.task == "nodes":
+            raise ValueError("exclude_targets is an option of edges as examples; got task 'nodes': use task links or edges")
+        self._check_edges()
         return self
+
+    def _check_edges(self) -> None:
+        """Raise `ValueError` unless labelled edges are given for the task edges, and for it alone."""
+        if self.task == "edges" and self.edge_labels is None:
+            raise ValueError("task edges needs edge_labels, a table of labelled edges; give a file .npz, .csv or .parquet")
+        for name in ("edge_labels", "target_relation"):
+            if self.task != "edges" and (value := getattr(self, name)) is not None:
+                raise ValueError(f"{name} is an option of the task edges; got {value} with task {self.task}: leave it out")
 
 
 class EpochOptions(Options):

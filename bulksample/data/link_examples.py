@@ -1,4 +1,6 @@
-"""The links of a relation that training draws: its edges, and for each one a destination that its source has no edge to."""
+"""The pairs of vertices that training draws: the edges of a relation, each with a destination that its source has no edge to; or the rows
+of a table, which have labels.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import numpy as np
 
 from ..graph import Graph, Key, Relation
 from ..graph.links import NonNeighbors, link_times
+from .edge_table import EdgeTable
 from .held_out_links import EdgeEnds
 from .random_words import scaled
 
@@ -17,6 +20,7 @@ class LinkExamples:
     """
 
     edges: np.ndarray
+    labelled = False  # True of pairs with labels, which have no negatives
     _others: NonNeighbors
 
     def __init__(self, graph: Graph, relation: Relation, timed: bool) -> None:
@@ -50,6 +54,25 @@ class LinkExamples:
         none, among all that existed.
         """
         return drawn(self._others, ends.sources, self._others.existing(ends.sources, ends.times), words)
+
+
+class LabelledPairs(LinkExamples):
+    """Rows of a table of labelled pairs, `edges`, which every rank holds; pairs need not be edges of the relation between their types."""
+
+    labelled = True
+
+    def __init__(self, graph: Graph, relation: Relation, timed: bool, table: EdgeTable, rows: np.ndarray) -> None:
+        self.graph, self.relation, self.timed, self.table, self.edges = graph, relation, timed, table, rows
+
+    def prepare(self) -> None:
+        return
+
+    def ends(self, edges: np.ndarray) -> EdgeEnds:
+        table, times = self.table, self.table.times
+        return EdgeEnds(table.sources[edges], table.destinations[edges], times[edges] if self.timed and times is not None else None)
+
+    def negatives(self, ends: EdgeEnds, words: np.ndarray) -> np.ndarray:
+        raise NotImplementedError("labelled pairs have no negatives")
 
 
 def drawn(others: NonNeighbors, sources: np.ndarray, existing: np.ndarray, words: np.ndarray) -> np.ndarray:

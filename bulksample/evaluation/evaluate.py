@@ -103,8 +103,8 @@ def undefined_warnings(scores: dict[str, float]) -> list[str]:
     return [f"{why}: null in the report, and not counted in the choice of the best weights"] if named else []
 
 
-def overlap_warnings(scores: Iterable[str], seeds: str | None) -> list[str]:
-    """Return a warning for each scored split, other than that for training, whose vertices were seeds of the training.
+def overlap_warnings(scores: Iterable[str], seeds: str | None, what: str = "vertices") -> list[str]:
+    """Return a warning for each scored split, other than that for training, whose vertices, or edges, were seeds of the training.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def overlap_warnings(scores: Iterable[str], seeds: str | None) -> list[str]:
     scored = {name.partition("_")[0] for name in scores}
     seen = [split for split in ("val", "test") if split in scored and seeds in (split, "all")]
     return [
-        f"the {split} scores are of vertices that the model was trained on: the seeds were {seeds}, the {split} split among them; "
-        "use seeds train for scores of unseen vertices"
+        f"the {split} scores are of {what} that the model was trained on: the seeds were {seeds}, the {split} split among them; "
+        f"use seeds train for scores of unseen {what}"
         for split in seen
     ]

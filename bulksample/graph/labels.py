@@ -156,13 +156,13 @@ def unused_classes(labels: Array, num_classes: int) -> int:
     return 0 if labels.ndim == 2 else int(num_classes - np.count_nonzero(np.bincount(labels[labels >= 0], minlength=num_classes)))
 
 
-def gap_warning(labels: Array | None, num_classes: int) -> str | None:
-    """Return a warning that names the number of classes without a vertex; None if there is no such class."""
+def gap_warning(labels: Array | None, num_classes: int, what: str = "vertex") -> str | None:
+    """Return a warning that names the number of classes without a vertex, or another example; None if there is no such class."""
     unused = 0 if labels is None else unused_classes(labels, num_classes)
     if not unused:
         return None
     return (
-        f"{unused} of the {num_classes} classes have no vertex, because the class numbers have gaps, and a model has an output for each: "
+        f"{unused} of the {num_classes} classes have no {what}, because the class numbers have gaps, and a model has an output for each: "
         "number the classes from 0 without gaps"
     )
 

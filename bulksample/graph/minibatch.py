@@ -151,6 +151,8 @@ class MiniBatch:
         Types, each once, whose seeds a model of one output reads as one list: seeds of one type, or ends of links. With them `seeds` and
         `seed_rows` are arrays over these types, whose distinct seeds get the rows of the last layer, type after type; `blocks` are a
         `LayerBlocks` each.
+    examples : int64, shape (e,), optional
+        Of a loader of edges: the position of each edge among those that it was made of.
     """
 
     id: int
@@ -166,6 +168,7 @@ class MiniBatch:
     subgraph: bool = field(default=False, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     seed_types: tuple[str, ...] = field(default=(), kw_only=True)
+    examples: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, dict):

@@ -184,12 +184,12 @@ def check_finite(name: str, first: int, rows: np.ndarray) -> None:
         raise DataError(f"{name}: row {first + bad[0]} is not finite")
 
 
-def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:
+def default_split(name: str, masks: Mapping[str, bool], training: bool = False, one: str = "vertex", several: str = "vertices") -> str:
     """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
 
-    `name` is what the masks belong to, for messages: ``graph 'web'``. The mask of ``train`` is True if it holds a vertex. Seeds that
-    are trained on need a mask, so `training` refuses a graph without. Raises `UsageError` if no vertex is in the training split though
-    the graph has masks: all vertices would include those of the test split.
+    `name` is what the masks belong to, for messages: ``graph 'web'``. The mask of ``train`` is True if it holds a vertex, or `one` of
+    `several` other rows. Seeds that are trained on need a mask, so `training` refuses a graph without. Raises `UsageError` if no vertex is
+    in the training split though the graph has masks: all vertices would include those of the test split.
     """
     if masks.get("train"):
         return "train"
@@ -197,5 +197,5 @@ def default_split(name: str, masks: Mapping[str, bool], training: bool = False) 
         return "all"
     others = [split for split in masks if split != "train"]
     present = f"only the masks {', '.join(others)}" if others else "no masks"
-    choice = f"all, which includes their vertices, or {' or '.join(others)}" if others else "all"
-    raise UsageError(f"no vertex is in the training split: {name} has {present}; name the seeds, use seeds {choice}")
+    choice = f"all, which includes their {several}, or {' or '.join(others)}" if others else "all"
+    raise UsageError(f"no {one} is in the training split: {name} has {present}; name the seeds, use seeds {choice}")

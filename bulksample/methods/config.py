@@ -76,6 +76,8 @@ class TrainConfig(
             raise ValueError(f"seed_locality groups the seeds that all ranks share, by method 'sync'; got {self.method!r}: leave it out")
         if self.task == "links" and self.method not in _LINKS:
             raise ValueError(f"link prediction is possible with the methods {', '.join(_LINKS)}; got {self.method!r}")
+        if self.task == "edges" and self.method != "sync":
+            raise ValueError(f"labelled edges are predicted with method sync; got {self.method!r}: use sync")
         return self
 
     def _check_relational(self) -> None:
@@ -89,16 +91,17 @@ class TrainConfig(
             if why := refused.get(found := getattr(self, name)):
                 fits = " or ".join(one for one in _CHOICES[name] if one not in refused)
                 raise ValueError(f"{name} {found} {why}; got model {self.model}, of several types: use {fits}")
-        for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
+        of_nodes = {"links": ("target_type", "seed_times", "label", "seeds"), "edges": ("target_type", "seed_times")}
+        for name in of_nodes.get(self.task, ()):
             if value := getattr(self, name):
-                raise ValueError(f"{name} is an option of the task nodes; got {value} with task links: leave it out")
+                raise ValueError(f"{name} is an option of the task nodes; got {value} with task {self.task}: leave it out")
         divided = "partitioned" in (self.graph, self.topology, self.features)
         if self.partition != "block" and not divided and self.method == "sync":  # the other methods divide the graph
             raise ValueError(
                 f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
                 "partitioned"
             )
-        if self.task == "links" and (self.sampler in UNION or self.sampler_options.get("weighted")):
-            raise ValueError(f"ends of links draw node by node, and without weights; got sampler {self.sampler}: use sage, labor or full")
+        if self.task != "nodes" and (self.sampler in UNION or self.sampler_options.get("weighted")):
+            raise ValueError(f"ends of edges draw node by node, and without weights; got sampler {self.sampler}: use sage, labor or full")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):
             raise ValueError("strategy last takes the newest neighbors; use it with sampler sage, without replace")

@@ -65,10 +65,14 @@ READERS = {
         lambda run: run.bulk_size == "auto" or (run.method == "llcg" and run.server_steps > 0), ("bulk_size",),
     ),
     "input_layer": _MINIBATCHES,
-    "balance_classes": _DRAWN_SEEDS, "sampling_weights": _DRAWN_SEEDS,
+    "balance_classes": Reader(
+        "mini-batches of classes: tasks nodes and edges, all methods but " + ", ".join(WHOLE_GRAPH) + ", and grappa without full_graph",
+        lambda run: run.task != "links" and _MINIBATCHES.reads(run), ("method", "task"),
+    ),
+    "sampling_weights": _DRAWN_SEEDS,
     "drop_last": _MINIBATCHES, "steps_per_epoch": _MINIBATCHES,
-    "seeds": Reader("vertices as examples: task nodes", lambda run: run.task == "nodes", ("task",)),
-    "label": Reader("labels of vertices: task nodes", lambda run: run.task == "nodes", ("task",)),
+    "seeds": Reader("splits of examples: tasks nodes and edges", lambda run: run.task != "links", ("task",)),
+    "label": Reader("labels: tasks nodes and edges", lambda run: run.task != "links", ("task",)),
     "eval_memory": Reader(
         "passes over the whole graph that score vertices: task nodes, all methods but retexo and retexo-federated",
         lambda run: run.task == "nodes" and not run.method.startswith("retexo"), ("method", "task"),

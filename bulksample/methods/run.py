@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,13 +26,15 @@ from . import load
 from .config import TrainConfig
 from .readers import unread_warning
 
+IN_MEMORY = "(in memory)"  # stands for the path of a table that was given itself
+
 
 def make_trainer(
     config: TrainConfig, graph: Source, comm: Comm | None = None, callbacks: Sequence[Callback] = (), compute: ComputeContext | None = None,
-    module: nn.Module | None = None,
+    module: nn.Module | None = None, edge_labels: Any = None,
 ) -> Trainer:  # fmt: skip
     """Return a trainer of the method that the configuration names; see `Trainer` for the parameters."""
-    return Trainer(config, graph, comm, callbacks, compute, method=load(config.method), module=module)
+    return Trainer(config, graph, comm, callbacks, compute, method=load(config.method), module=module, edge_labels=edge_labels)
 
 
 def train(
@@ -48,13 +51,16 @@ def train(
     ``track``. Nothing is printed but warnings, unless ``quiet=False``. With `overwrite` the run replaces what another one has left there.
     Without `comm`, the ranks that a launcher started train together, also those that `bulksample.init` connected; a rank that is to
     train alone passes ``SerialComm()``. `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best
-    validation score afterwards.
+    validation score afterwards. `edge_labels` may be a table in memory, the same on every rank: a dict of arrays, a pandas.DataFrame or a
+    pyarrow.Table; see `bulksample.data.edge_table`.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
     if comm is not None and not isinstance(comm, Comm):
         raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
     share, source = (graph, graph.opened.directory) if isinstance(graph, RankGraph) else (None, graph)
     comm = comm or (meet_first(options.get("timeout")) if share is None else share.comm)
+
+    options, table = _table_apart(options)
 
     def checked() -> tuple[TrainConfig, list[Callback], nn.Module | None]:
         check_switches(overwrite=overwrite)
@@ -72,20 +78,30 @@ def train(
 
     with owned(config, overwrite, comm, lines, None, kept) as outputs:
         written = [JsonLines(lines, outputs)] if lines else []
-        return train_tracked(config, source, comm, [*callbacks, *written, *shown], begun, module)
+        return train_tracked(config, source, comm, [*callbacks, *written, *shown], begun, module, table)
 
 
 def train_tracked(
     config: TrainConfig, graph: Source, comm: Comm, callbacks: Sequence[Callback], begun: Callable[[Trainer], None],
-    module: nn.Module | None = None,
+    module: nn.Module | None = None, edge_labels: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train with the trackers of the configuration, and return the report; rank 0 calls `begun` with the trainer before the first step."""
     tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-    trainer = make_trainer(config, graph, comm, [*callbacks, tracking], module=module)
+    trainer = make_trainer(config, graph, comm, [*callbacks, tracking], module=module, edge_labels=edge_labels)
     if comm.rank == 0:
         begun(trainer)
     with tracking:
         return tracking.finish(trainer.run())
+
+
+def _table_apart(options: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Return the options with a path for the table of labelled edges, and the table itself if it was given in memory."""
+    table = options.get("edge_labels")
+    if table is None or isinstance(table, str):
+        return options, None
+    if isinstance(table, os.PathLike):
+        return options | {"edge_labels": os.fspath(table)}, None
+    return options | {"edge_labels": IN_MEMORY}, table
 
 
 def _placed_as(share: RankGraph, comm: Comm, options: dict[str, Any]) -> dict[str, Any]:

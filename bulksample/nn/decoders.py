@@ -1,6 +1,7 @@
-"""Link prediction models: an encoder of vertices and a decoder of pairs.
+"""Models of pairs of vertices: an encoder of vertices and a decoder of pairs, for links and for edges with labels.
 
-    z = Gnn(x),   score(u, v) = z_u . z_v  (dot)   or   w . act(W (z_u * z_v) + b) + c  (mlp)
+    z = Gnn(x),   score(u, v) = z_u . z_v  (dot)   or   w . act(W (z_u * z_v) + b) + c  (mlp)         links
+                  logits(u, v) = V act(W [z_u, z_v, e_uv] + b) + c,   e_uv the features of the pair   edges
 
 The inner products of pairs are entries of Z Z^T. Let G be the sparse matrix with the gradient of each score at entry (u, v). Then
 dZ = G Z + G^T Z: two sparse products, which never store a row of Z per pair.
@@ -9,6 +10,7 @@ dZ = G Z + G^T Z: two sparse products, which never store a row of Z per pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,26 +28,17 @@ DECODERS = ("dot", "mlp")
 _CHUNK_NUMBERS = 2**18  # of a chunk of gathered rows: they stay in the processor's cache
 
 
-class LinkModel(Model):
-    """A network that embeds vertices (the encoder), and a decoder that scores pairs of their embeddings.
+class PairModel(Model):
+    """A network that embeds vertices (the encoder), and a perceptron on pairs of their embeddings, of the given widths (the decoder)."""
 
-    Parameters
-    ----------
-    encoder : Gnn or RelationalGnn
-        Its output is as wide as its hidden layers.
-    decoder : one of DECODERS
-    width : int
-        Width of the encoder's output.
-    """
-
-    def __init__(self, encoder: Gnn | RelationalGnn, decoder: str, width: int) -> None:
+    def __init__(self, encoder: Gnn | RelationalGnn, sizes: Sequence[int]) -> None:
         super().__init__()
         self.encoder, self.generator, self.input_dropout = encoder, encoder.generator, encoder.input_dropout
-        sizes = [(width, width), (width, 1)] if decoder == "mlp" else []
-        self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in sizes)
+        self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.slope = nn.Parameter(torch.full((1,), 0.25)) if sizes else None  # of PReLU
-        for parameter in self.decoder.parameters():
-            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
+        for linear, width in zip(self.decoder, sizes, strict=False):
+            for parameter in linear.parameters():
+                nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
 
     def describe(self) -> dict[str, int]:
         """Return the encoder's lines of the report."""
@@ -72,6 +65,29 @@ class LinkModel(Model):
         embeddings: torch.Tensor = self.encoder(blocks, x, degrees, names)
         return embeddings
 
+    def decoded(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Return the output of the perceptron: shape (..., sizes[0]) to (..., sizes[-1])."""
+        first, last = self.decoder
+        assert self.slope is not None
+        out: torch.Tensor = last(nn.functional.prelu(first(pairs), self.slope))
+        return out
+
+
+class LinkModel(PairModel):
+    """A network that embeds vertices, and a decoder that scores pairs.
+
+    Parameters
+    ----------
+    encoder : Gnn or RelationalGnn
+        Its output is as wide as its hidden layers.
+    decoder : one of DECODERS
+    width : int
+        Width of the encoder's output.
+    """
+
+    def __init__(self, encoder: Gnn | RelationalGnn, decoder: str, width: int) -> None:
+        super().__init__(encoder, (width, width, 1) if decoder == "mlp" else ())
+
     def scores(self, z: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Score b edges and one negative for each: shape (b,) twice.
 
@@ -90,11 +106,41 @@ class LinkModel(Model):
     def score(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Score pairs of embeddings: shape (..., width) to (...)."""
         product = one * other
-        if self.slope is None:
-            return product.sum(-1)
-        first, last = self.decoder
-        scores: torch.Tensor = last(nn.functional.prelu(first(product), self.slope))
-        return scores.squeeze(-1)
+        return product.sum(-1) if self.slope is None else self.decoded(product).squeeze(-1)
+
+
+class EdgeModel(PairModel):
+    """A network that embeds vertices, and a perceptron on both ends of an edge and its features: logits of classes, or numbers.
+
+    The embedding of the source stands first, so the two directions of a pair may have different logits.
+
+    Parameters
+    ----------
+    encoder : Gnn or RelationalGnn
+        Its output is as wide as its hidden layers.
+    width : int
+        Width of the encoder's output, and of the hidden layer of the perceptron.
+    features : int
+        Number of features of a pair.
+    outputs : int
+    """
+
+    def __init__(self, encoder: Gnn | RelationalGnn, width: int, features: int, outputs: int) -> None:
+        super().__init__(encoder, (2 * width + features, width, outputs))
+        self.outputs = outputs
+
+    def logits(self, z: torch.Tensor, rows: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
+        """Return the outputs of b pairs: shape (b, outputs).
+
+        Parameters
+        ----------
+        z : shape (n, width)
+        rows : int64, shape (2 b,)
+            The rows of z of b sources, then of b destinations.
+        features : shape (b, f), or None if pairs have none
+        """
+        source, destination = z[rows].chunk(2)
+        return self.decoded(torch.cat([source, destination] if features is None else [source, destination, features], dim=1))
 
 
 def inner_products(z: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -88,8 +88,8 @@ def choose_cached(
 
 def check_cache(config: TrainOptions, placement: Placement, sampler: Sampler) -> None:
     """Raise `UsageError` if the rows of a cache cannot be chosen as asked."""
-    if config.cache_bytes and config.task == "links" and config.cache_by != "degree":
-        raise UsageError(f"cache_by {config.cache_by} counts mini-batches of seeds; got task links: use cache_by degree")
+    if config.cache_bytes and config.task != "nodes" and config.cache_by != "degree":
+        raise UsageError(f"cache_by {config.cache_by} counts mini-batches of seeds; got task {config.task}: use cache_by degree")
     if config.cache_bytes and config.cache_by == "inclusion":
         check_inclusion(sampler)
         if placement.partitioned:

@@ -45,7 +45,7 @@ def read_in_place(
     """
     if config.input_layer == "gathered" or why_gathered(config, view, sampler, module):
         return None
-    width_in, width_out = view.num_features, config.hidden if config.layers > 1 or config.task == "links" else view.num_classes
+    width_in, width_out = view.num_features, config.hidden if config.layers > 1 or config.task != "nodes" else view.num_classes
     if config.input_layer == "auto" and not _pays(loader, width_in, width_out):
         return None
     features, gathers = view.features, None

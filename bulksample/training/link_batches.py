@@ -1,4 +1,4 @@
-"""Link prediction: mini-batches of b edges of one relation, with a negative destination for each of them, and their loss.
+"""Mini-batches of b edges: of one relation, with a negative destination for each of them, for link prediction; or of a table with labels.
 
     seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the destinations that u has no edge to, w != u
     loss    sum over edges of  -log s(score(u, v)) - log s(-score(u, w)),   s the logistic function, over 2 b examples
@@ -13,11 +13,15 @@ blocks: ``self`` the examples of the mini-batch, ``both`` also their reverse edg
 removes none, as DGL and PyG do. Of edges with times, those of the same time alone are removed: earlier ones between the same ends are the
 past. Edges are removed after the draws (as GraphBolt's `exclude_seed_edges` does): the others keep their weights, and a row may have fewer
 edges than the fanout.
+
+Labelled edges (task ``edges``) have the seeds u_1 .. u_b, v_1 .. v_b alone, and the loss of their labels, as vertices have; see
+`nn.losses`. They are pairs of a table, and edges of the graph or not.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
@@ -26,17 +30,19 @@ import torch
 import torch.nn.functional as F
 
 from ..data.held_out_links import HeldOutLinks
-from ..data.link_examples import LinkExamples
+from ..data.link_examples import LabelledPairs, LinkExamples
 from ..data.link_split import LinkGraph
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
+from ..graph.labels import as_numbers
 from ..graph.links import among_targets
 from ..graph.minibatch import Block, MiniBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
 from ..loading.loader import BulkLoader
-from ..nn.decoders import LinkModel
+from ..nn.decoders import EdgeModel, LinkModel
 from ..nn.gather import OwnAndMean
+from ..nn.losses import summed_loss, summed_shares
 from ..rng import Substream
 from ..samplers import Sampler
 from ..sparse import frozen, row_pointers
@@ -56,14 +62,19 @@ def links_of(view: View) -> LinkExamples:
 
 
 class EdgeLoader(BulkLoader):
-    """A loader whose examples are the edges of a relation, without loops; `exclude` is described above, and options are `BulkLoader`'s."""
+    """A loader whose examples are the edges of a relation, without loops, or labelled pairs.
+
+    `exclude` is described above, and options are `BulkLoader`'s. `MiniBatch.examples` has the positions of edges in the adjacency, or those
+    of labelled pairs in their table.
+    """
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
         if sampler.coverage:
             raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
         if sampler.adds_seeds:
-            raise UsageError(f"links are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")
+            raise UsageError(f"edges are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")
         self._links = links = links_of(view)
+        self._ends = 2 if links.labelled else 3  # seeds of an example
         targets, edges = view.targets if isinstance(view.targets, LinkTargets) else None, links.edges
         if targets is not None and not len(edges):
             raise UsageError(f"{links.relation} of graph {view.name!r} has no edge to train on; use another relation")
@@ -77,33 +88,47 @@ class EdgeLoader(BulkLoader):
         if targets is not None:
             timed = links.timed and any(relation.times is not None for relation, _ in self._cleared)
             none = np.broadcast_to(np.int64(0), len(edges)) if links.timed else None
-            counted, sampler = SeedList(counted, edges, none, None, links.graph.n), targets.law(sampler, 3 * options["batch_size"], timed)
+            counted = SeedList(counted, edges, none, None, links.graph.n)
+            sampler = targets.law(sampler, self._ends * options["batch_size"], timed)
             options["seed_types"] = targets.schema.targets
         super().__init__(view.adjacency, sampler, counted, **options)
 
     def _examples(self, positions: np.ndarray) -> np.ndarray:
         return np.asarray(self._links.edges[positions])
 
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        table = {"edge_labels": self._links.table.identity} if isinstance(self._links, LabelledPairs) else {}
+        return super()._identity | table
+
+    def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[MiniBatch]:
+        chosen = [self._examples(positions) for positions in examples]
+        sampled = self._sample_bulk(self._selected(chosen, np.array(ids, np.int64), epoch), epoch)
+        return [replace(one, examples=edges) for one, edges in zip(sampled, chosen, strict=True)]
+
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
         """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
         edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self._firsts
         ends = self._links.ends(edges)
-        words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
-        columns = np.stack([ends.sources + first, ends.destinations + other, self._links.negatives(ends, words) + other])
+        lists = [ends.sources + first, ends.destinations + other]
+        if not self._links.labelled:
+            words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
+            lists.append(self._links.negatives(ends, words) + other)
+        columns, count = np.stack(lists), self._ends
         cuts = row_pointers([len(part) for part in examples])
         seeds = [columns[:, begin:end].reshape(-1) for begin, end in pairwise(cuts)]
         vertices = frozen(np.concatenate([np.empty(0, np.int64), *seeds]), np.int32)
         stamps = None
         if ends.times is not None:
             times = ends.times
-            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(times[begin:end], 3) for begin, end in pairwise(cuts))]))
-        return Selection(minibatches, 3 * cuts, vertices, self._links.graph.n, None, None, stamps)
+            stamps = frozen(np.concatenate([np.empty(0, np.int64), *(np.tile(times[begin:end], count) for begin, end in pairwise(cuts))]))
+        return Selection(minibatches, count * cuts, vertices, self._links.graph.n, None, None, stamps)
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         sampled: list[Any] = super()._sample_bulk(seeds, epoch)
         if not self._cleared:
             return sampled
-        return [self._without_targets(one, one.seeds.astype(np.int64).reshape(3, -1)[:2]) for one in sampled]
+        return [self._without_targets(one, one.seeds.astype(np.int64).reshape(self._ends, -1)[:2]) for one in sampled]
 
     def _without_targets(self, minibatch: MiniBatch, pairs: np.ndarray) -> MiniBatch:
         """Return a mini-batch without the sampled edges that are its examples, given their sources and destinations; all vertices stay."""
@@ -170,11 +195,40 @@ def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor 
     minibatch = batch.minibatch
     if minibatch is None or not len(minibatch.seed_rows):
         return None, 0
-    assert batch.x is not None
     model = cast(LinkModel, context.model)
+    true, false = model.scores(_embeddings(context, batch), as_index(minibatch.seed_rows))
+    return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)
+
+
+def edge_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
+    """Return the summed loss of a batch of labelled pairs, whose seeds are sources and destinations, and their number.
+
+    A pair whose labels are known in part counts by the share of them, as vertices do; see `nn.losses`.
+    """
+    minibatch, table = batch.minibatch, labelled_pairs(context.view).table
+    if minibatch is None or minibatch.examples is None or not len(minibatch.examples):
+        return None, 0
+    assert table.labels is not None
+    model, send = cast(EdgeModel, context.model), context.compute.send
+    x = None if table.features is None else send(torch.from_numpy(table.features[minibatch.examples]))
+    logits = model.logits(_embeddings(context, batch), as_index(minibatch.seed_rows), x)
+    truth = torch.from_numpy(as_numbers(table.labels[minibatch.examples]))
+    return summed_loss(context.config.target or "class", logits, send(truth)), summed_shares(truth)
+
+
+def labelled_pairs(view: View) -> LabelledPairs:
+    """Return the labelled pairs that are the examples of a view."""
+    assert isinstance(view.targets.links, LabelledPairs)
+    return view.targets.links
+
+
+def _embeddings(context: TrainingContext, batch: StepBatch) -> torch.Tensor:
+    """Return the rows of the seeds of a batch that has some, by the encoder in training: float32, shape (seeds, width)."""
+    minibatch = batch.minibatch
+    assert minibatch is not None
+    assert batch.x is not None
     with context.compute.arithmetic():
         read = minibatch.inner if isinstance(batch.x, OwnAndMean) else minibatch
         names = context.view.names(read, context.progress.stage)
-        z = model(read.blocks, batch.x, context.view.degrees(read.vertices), names).float()
-    true, false = model.scores(z, as_index(minibatch.seed_rows))
-    return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)
+        z: torch.Tensor = context.model(read.blocks, batch.x, context.view.degrees(read.vertices), names).float()
+    return z

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..config.epochs import EpochLengthOptions
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import together
@@ -22,7 +24,7 @@ from ..views.view import View
 from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 from .context import TrainingContext
 from .input_layer import read_in_place, why_gathered
-from .link_batches import EdgeLoader, links_of
+from .link_batches import EdgeLoader, labelled_pairs, links_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
 _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the round in which it joined
@@ -76,15 +78,24 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
         options["memory_budget"] = config.memory_budget or context.compute.budget()
     options |= {"seed": (config.seed + seed_offset) % 2**64, "transform": view.stream_sync.bulk_sampled}
     seeds = view.seeds
-    if options.pop("balanced", False) and has_label(truth := view.truth(seeds)).any():
+    if options.pop("balanced", False) and has_label(truth := _truth(config, view)).any():
         options["sampling_weights"] = class_weights(truth)
     if context.sampling_weights is not None:
         weights = context.sampling_weights.of_seeds(view)
         seeds = seeds if weights.any() else seeds[:0]
         options["sampling_weights"] = weights if len(seeds) else None
-    if config.task == "links":
+    if config.task != "nodes":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return view.loader(sampler, seeds, **options)
+
+
+def _truth(config: TrainOptions, view: View) -> np.ndarray:
+    """Return the classes of the examples of a view; see `View.truth`."""
+    if config.task != "edges":
+        return view.truth(view.seeds)
+    pairs = labelled_pairs(view)
+    assert pairs.table.labels is not None
+    return np.asarray(pairs.table.labels[pairs.edges])
 
 
 def agree_on_input_layer(context: TrainingContext) -> None:
@@ -102,14 +113,14 @@ def steps_of(context: TrainingContext, loader: BulkLoader, view: View) -> MiniBa
     """Return the training steps of a loader of a view, whose first layer reads its input as `read_in_place` says."""
     config = context.config
     in_place = read_in_place(config, loader, view, context.sampler, context.module)
-    if in_place is not None and in_place.gathers is None and config.task != "links":  # whose targets are removed by numbers
+    if in_place is not None and in_place.gathers is None and config.task == "nodes":  # targets of edges are removed by numbers
         loader.number_late()
     return MiniBatchSource(loader, view, context.ledger, config.fetch_together, in_place=in_place)
 
 
 def examples(task: str, view: View) -> int:
     """Return the number of examples of a rank: its seeds, or its edges."""
-    return len(links_of(view).edges if task == "links" else view.seeds)
+    return len(view.seeds if task == "nodes" else links_of(view).edges)
 
 
 def equal_steps(seeds: list[int], config: TrainOptions) -> tuple[int, list[int]]:

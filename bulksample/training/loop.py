@@ -57,6 +57,8 @@ class Trainer:
         The method that the configuration names; `bulksample.methods.load` returns it.
     module : nn.Module, optional
         A model to train in place; see `bulksample.nn.own_model` for what it takes and returns.
+    edge_labels : dict, pandas.DataFrame or pyarrow.Table, optional
+        The table of labelled edges in memory, in place of the file that the configuration names; see `bulksample.data.edge_table`.
 
     Attributes
     ----------
@@ -75,10 +77,10 @@ class Trainer:
 
     def __init__(
         self, config: TrainOptions, graph: Source, comm: Comm | None = None, callbacks: Sequence[Callback] = (),
-        compute: ComputeContext | None = None, *, method: type[Method], module: nn.Module | None = None,
+        compute: ComputeContext | None = None, *, method: type[Method], module: nn.Module | None = None, edge_labels: Any = None,
     ) -> None:  # fmt: skip
         self.comm = comm or SerialComm()
-        self.opened = opened = open_run(config, graph, self.comm, compute, method, module)
+        self.opened = opened = open_run(config, graph, self.comm, compute, method, module, edge_labels)
         self.config, self.method, self.placement = opened.choices[:3]
         self.backend, self.context, self.data = opened.choices.backend.name, opened.context, opened.data
         self._freed_memory = FreedMemory(opened.choices.allocator)

@@ -32,10 +32,11 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import FEATURES, Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
+from ..evaluation.edges import evaluate_edges
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..graph.labels import has_label
-from ..nn.decoders import LinkModel
+from ..nn.decoders import EdgeModel, LinkModel
 from ..nn.gather import OwnAndMean
 from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model
@@ -47,7 +48,8 @@ from ..views.view import View, as_index
 from .batches import BatchSource, StepBatch
 from .compute import ComputeContext
 from .context import TrainingContext
-from .link_batches import check_ranking, held_out, link_loss
+from .edge_task import EdgeTask
+from .link_batches import check_ranking, edge_loss, held_out, link_loss
 from .loaders import agree_on_input_layer, shared_loader, steps_of
 from .setup import make_model, open_view, sampled_scoring
 from .source import ViewRequest
@@ -95,6 +97,7 @@ class Method:
         if config.balance_classes and self.target != "class":
             raise UsageError(f"balance_classes weighs seeds by their class; got target {self.target}: leave it out")
         self.module: nn.Module | None = None  # the user's, if there is one
+        self.edges: EdgeTask | None = None  # the labelled edges, if they are predicted
         if config.is_own_model:
             self._check_own_model("any")
 
@@ -108,8 +111,10 @@ class Method:
         if self.models not in fits:
             why = "makes its own models" if self.models == "own" else "exchanges rows between the layers of the model"
             raise UsageError(f"method {self.name!r} {why}; got {self.config.model}: use model {', '.join(MODELS)}, or method sync")
-        if self.config.task == "links":
-            raise UsageError(f"link prediction scores embeddings of our layers; got {self.config.model}: use model {', '.join(MODELS)}")
+        if self.config.task != "nodes":
+            raise UsageError(
+                f"task {self.config.task} decodes embeddings of our layers; got {self.config.model}: use model {', '.join(MODELS)}"
+            )
 
     @property
     def target(self) -> str:
@@ -129,6 +134,7 @@ class Method:
 
     def open(self, request: ViewRequest) -> View:
         """Open the graph as this rank sees it; collective."""
+        self.edges = request.edges
         return open_view(self.config, self._with_links(request))
 
     def _with_links(self, request: ViewRequest) -> ViewRequest:
@@ -165,7 +171,8 @@ class Method:
             return self.module.checked(view.num_features, view.num_classes)
         if config.is_own_model:
             return self._own_model(context)
-        return make_model(config, view.targets.schema or view.num_features, view.num_classes, seed, view.features.blocks)
+        width = 0 if self.edges is None else self.edges.num_features
+        return make_model(config, view.targets.schema or view.num_features, view.num_classes, seed, view.features.blocks, width)
 
     def _own_model(self, context: TrainingContext) -> OwnModel:
         """Return the user's module as a model, the same on every rank; collective."""
@@ -200,8 +207,8 @@ class Method:
         The loss is None if there is nothing to differentiate.
         """
         batch = batch._replace(x=context.model.look_up(batch.x))
-        if self.config.task == "links":
-            return link_loss(context, batch)
+        if self.config.task != "nodes":
+            return link_loss(context, batch) if self.config.task == "links" else edge_loss(context, batch)
         labelled = labelled_logits(context, batch)
         if labelled is None:
             return None, 0
@@ -264,6 +271,8 @@ class Method:
             _, _, k = self.metric.partition("@")
             at = sorted({10, int(k or 10)})
             return evaluate_links(cast(LinkModel, model), view, self.links, comm, at, self._scoring(view), splits)
+        if self.edges is not None:
+            return evaluate_edges(cast(EdgeModel, model), view, self.edges.table, comm, self.metric, self._scoring(view), splits)
         if config.evaluation == "sampled" or isinstance(model, OwnModel | RelationalGnn):
             return evaluate_by_batches(model, view, comm, self.metric, self._scoring(view), splits)
         share = cast(InferenceShare, view.share)

@@ -32,6 +32,8 @@ from . import checkpoint
 from .allocator import choose_allocator
 from .compute import ComputeContext
 from .context import TrainingContext
+from .edge_labels import read_edge_task
+from .edge_task import EdgeTask
 from .link_batches import held_out
 from .method import Method
 from .sampling_weights import SamplingWeights, read_weights
@@ -69,14 +71,15 @@ class OpenRun(NamedTuple):
 
 
 def open_run(
-    config: TrainOptions, graph: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None
-) -> OpenRun:
+    config: TrainOptions, graph: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None,
+    edge_labels: Any = None,
+) -> OpenRun:  # fmt: skip
     """Open a run, and restore it if it is to be resumed; collective. See `Trainer` for the parameters and errors."""
     before = sent_by(comm)
     agree(comm, {"version": __version__, **{f"option {key}": value for key, value in config.model_dump(mode="json").items()}})
     source = open_source(graph, config, comm, method.maps_relations)
-    weights_file = read_weights(config, source, comm)
-    choices = _choose(config, source, comm, compute, method, module)
+    weights_file, edges = read_weights(config, source, comm), read_edge_task(config, source, comm, edge_labels)
+    choices = _choose(config, source, comm, compute, method, module, edges)
     config, method_of_run, placement = choices.config, choices.method, choices.placement
 
     mark, check = shared_fingerprint(source, comm), config.check
@@ -88,10 +91,11 @@ def open_run(
     opened, temporary = readable(source, needs_store, comm)
     store = None if isinstance(graph, Graph) else str(graph)
     gather = choices.threads.gather
-    view = method_of_run.open(ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store))
-    warnings = gaps(source, config) if comm.rank == 0 else []
+    asked = ViewRequest(opened, mark, placement, choices.backend, choices.sampler, comm, gather, virtual, store, edges=edges)
+    view = method_of_run.open(asked)
+    warnings = gaps(source, config, edges) if comm.rank == 0 else []
     warn(*warnings)
-    check_scores(config, view)
+    check_scores(config, view, edges)
     weights = None if weights_file is None else weights_file.of_run(view, comm)
 
     context = _make_context(choices, comm, view, virtual, before, weights)
@@ -101,7 +105,12 @@ def open_run(
         warnings += late
     if snapshot is not None:
         restore(context, method_of_run, *snapshot)
-    data = {**sizes_of(source), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
+    data = {
+        **sizes_of(source),
+        "features": view.num_features,
+        "classes": view.num_classes,
+        "seeds": len(view.seeds if edges is None else edges.rows),
+    }
     return OpenRun(choices, context, data, store, snapshot is not None, warnings, temporary)
 
 
@@ -119,12 +128,13 @@ def _warnings_of(context: TrainingContext, method: Method) -> list[str]:
 
 
 def _choose(
-    config: TrainOptions, source: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None
-) -> Choices:
+    config: TrainOptions, source: Source, comm: Comm, compute: ComputeContext | None, method: type[Method], module: nn.Module | None,
+    edges: EdgeTask | None,
+) -> Choices:  # fmt: skip
     """Choose where and with what a run samples and computes; collective."""
 
     def method_and_place() -> tuple[TrainOptions, Method, Placement, ComputeContext]:
-        fits = fitted(config, source)
+        fits = fitted(config, source, edges)
         if fits.task == "links" and isinstance(source, Graph):
             held_out(source)  # before a graph without them is written for ranks to read
         if fits.checkpoint or fits.resume:

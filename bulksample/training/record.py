@@ -156,7 +156,7 @@ def report_of(opened: OpenRun, record: RunRecord, epochs: int, seconds: float, m
     config, comm, progress = context.config, context.comm, context.progress
     warnings = undefined_warnings(progress.best_scores)
     scores = none_for_nan(progress.best_scores)
-    warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
+    warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds, "edges" if config.task == "edges" else "vertices")
     warn(*warnings if comm.rank == 0 else ())
     ledgers, memory = comm.gather_control(context.ledger.total()), comm.gather_control(context.view.held_bytes())
     read, steps = zip(*comm.gather_control([context.view.read_bytes, meter.figures()]), strict=True)

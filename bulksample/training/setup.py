@@ -24,7 +24,7 @@ from ..evaluation.metrics import check_two_classes
 from ..graph import Graph, VertexType
 from ..graph.labels import has_label
 from ..local_adjacency import LocalAdjacency
-from ..nn.decoders import LinkModel
+from ..nn.decoders import EdgeModel, LinkModel, PairModel
 from ..nn.model import Gnn, build
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers import Sage, Sampler
@@ -33,9 +33,10 @@ from ..views.seed_times import SeedTimes
 from ..views.type_features import whole_features
 from ..views.type_view import LinkTargets, TypeTargets, type_view
 from ..views.view import View, as_weighed
+from .edge_task import EdgeTask, link_rule
 from .feature_setup import check_cache, features_by_block, features_by_type, remote_features
 from .link_batches import without_labels
-from .source import ViewRequest, directory_of, link_rule, load_graph, seed_times_of, target_of_run
+from .source import ViewRequest, directory_of, load_graph, seed_times_of, target_of_run
 
 _EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
 _SCORING_SEED = 0xA0761D6478BD642F  # added to the seed of the run: scores draw apart from training
@@ -59,7 +60,7 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
     if config.is_relational:
         return _type_view(config, request)
     view = _block_view(config, request) if request.placement.partitioned else _whole_view(config, request)
-    check_seeds(view.name, view.seeds, None if config.task == "links" else view.labels)
+    check_seeds(view.name, view.seeds, view.labels if request.of_vertices else None)
     return view
 
 
@@ -78,13 +79,15 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
 def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open the whole topology on this rank, and its features where the placement says: in block rows, or for this rank or its machine."""
     comm, backend, mark, sharded = request.comm, request.backend, request.fingerprint, request.placement.shards_features
-    graph = as_weighed(load_graph(request.source, config.label, config.target, features=not sharded), request.weighted)
-    split = "all" if request.links else config.seeds
+    label, target = (config.label, config.target) if request.of_vertices else (None, None)
+    graph = as_weighed(load_graph(request.source, label, target, features=not sharded), request.weighted)
+    split = config.seeds if request.of_vertices else "all"
     if request.links:
         request.links.check_absent(graph)
-        graph = without_labels(graph)
-    else:
+    if request.of_vertices:
         check_labels(graph.name, graph.labels, graph.num_classes)
+    else:
+        graph = without_labels(graph)
     if sharded:
         adjacency, targets = LocalAdjacency(graph.adjacency, backend), targets_of(graph, split)
 
@@ -93,40 +96,54 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
             return np.asarray(counts[members])
 
         grid, features = remote_features(config, request, references, lambda: (adjacency, targets.seeds))
-        return feature_block_view(graph, targets, adjacency, grid, features, mark, request.weighted)
+        return _with_pairs(feature_block_view(graph, targets, adjacency, grid, features, mark, request.weighted), request.edges, graph)
     options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, request.shared_by)
-    places = None if request.links or isinstance(request.source, Graph) else part_places(request.source)
-    return whole_view(graph, comm, backend, mark, split, *options, places)
+    places = None if not request.of_vertices or isinstance(request.source, Graph) else part_places(request.source)
+    return _with_pairs(whole_view(graph, comm, backend, mark, split, *options, places), request.edges, graph)
+
+
+def _with_pairs(view: View, edges: EdgeTask | None, graph: Graph) -> View:
+    """Return a view whose examples are labelled pairs, if there are any, of a graph of one relation."""
+    if edges is not None:
+        view.targets.links, view.targets.num_classes = edges.pairs(graph), edges.table.num_classes
+        view.memory["replicated"] += edges.table.nbytes
+    return view
 
 
 def _block_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open this rank's block row of the topology, and its features where the placement says."""
     source, comm, placement = directory_of(request.source), request.comm, request.placement
     same = placement.same_rows(comm)
-    opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
+    label, target = (config.label, config.target) if request.of_vertices else (None, None)
+    opened = open_block(source, placement, comm.duplicate(), config.seed, same, label, target)
     opened, links = replace(opened, block=as_weighed(opened.block, request.weighted)), request.links
-    if links:
+    if not request.of_vertices:
         none = np.full(len(opened.block.vertices), -1, np.int64)
         opened = replace(opened, block=replace(opened.block, labels=none, num_classes=0, masks={}))
     else:
         check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
-    grid, seeds = placement.topology_grid(comm), "all" if links else config.seeds
+    grid, seeds = placement.topology_grid(comm), config.seeds if request.of_vertices else "all"
     features = features_by_block(config, request, opened, grid)
     uses_degrees = config.model in ("gcn", "gat")
     view = block_view(opened, grid, request.backend, features, request.fingerprint, seeds, request.weighted, uses_degrees)
+    if request.of_vertices:
+        return view
+    rows = PlainRows(opened)
     if links:
-        rows = PlainRows(opened)
         view.targets.links = examples = PartitionedLinks(rows, rows.graph.relations[0], timed=False)
         together(comm, lambda: links.check_absent(rows.graph, examples.rows))
-    return view
+    return _with_pairs(view, request.edges, rows.graph)
 
 
 def _type_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open a graph of relations on this rank: its topology and its features, each whole or in block rows; collective."""
-    graph, comm, links = cast(Graph, request.source), request.comm, request.links
+    graph, comm, links, edges = cast(Graph, request.source), request.comm, request.links, request.edges
     if links:
         rule = together(comm, lambda: link_rule(config, graph, links))
         make: Callable[..., TypeTargets] = partial(LinkTargets, graph, links.relation, rule, links.reverses)
+    elif edges is not None:
+        rule, reverses = together(comm, lambda: (edges.rule(config, graph), edges.reverses(config, graph)))
+        make = partial(LinkTargets, graph, edges.relation, rule, reverses, labelled=edges.examples)
     else:
         kind, times = together(comm, lambda: _target(config, graph, request))
         make = partial(TypeTargets, graph, kind, config.seeds, times, request.weighted)
@@ -143,11 +160,14 @@ def _type_view(config: TrainOptions, request: ViewRequest) -> View:
             targets = together(comm, make)
     else:
         relations, targets = together(comm, lambda: (LocalAdjacency(graph, request.backend, by_type=True), make()))
-    if not links:
+    if request.of_vertices:
         check_labels(targets.kind.name, targets.kind.labels, targets.num_classes)
         check_seeds(targets.kind.name, targets.seeds, targets.labels)
     features = features_by_type(config, request, targets, relations)
-    return _with_embeddings(config, targets.schema, type_view(targets, relations, features, comm, request.fingerprint))
+    view = _with_embeddings(config, targets.schema, type_view(targets, relations, features, comm, request.fingerprint))
+    if edges:
+        view.memory["replicated"] += edges.table.nbytes
+    return view
 
 
 def _target(config: TrainOptions, graph: Graph, request: ViewRequest) -> tuple[VertexType, SeedTimes | None]:
@@ -178,11 +198,13 @@ def _with_embeddings(config: TrainOptions, schema: Schema, view: View) -> View:
 
 
 def make_model(
-    config: TrainOptions, inputs: int | Schema, outputs: int, seed: int, blocks: TypeLayouts | None = None
-) -> Gnn | RelationalGnn | LinkModel:  # fmt: skip
-    """Make the model of a configuration for a number of features or a schema; collective with learned rows in `blocks`."""
-    links = config.task == "links"
-    width = config.hidden if links else outputs
+    config: TrainOptions, inputs: int | Schema, outputs: int, seed: int, blocks: TypeLayouts | None = None, pair_features: int = 0
+) -> Gnn | RelationalGnn | PairModel:  # fmt: skip
+    """Make the model of a configuration for a number of features or a schema; collective with learned rows in `blocks`.
+
+    `pair_features` is the number of features of a labelled edge.
+    """
+    width = outputs if config.task == "nodes" else config.hidden
     if isinstance(inputs, Schema):
         norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
         made: Gnn | RelationalGnn = RelationalGnn(
@@ -191,7 +213,14 @@ def make_model(
         )  # fmt: skip
     else:
         made = build(config, inputs, width, seed)
-    return LinkModel(made, config.decoder, config.hidden) if links else made
+    return paired(config, made, outputs, pair_features)
+
+
+def paired(config: TrainOptions, encoder: Gnn | RelationalGnn, outputs: int, pair_features: int = 0) -> Gnn | RelationalGnn | PairModel:
+    """Return the model of the task of a configuration: the encoder with a decoder of links or of edges, or itself."""
+    if config.task == "links":
+        return LinkModel(encoder, config.decoder, config.hidden)
+    return EdgeModel(encoder, config.hidden, pair_features, outputs) if config.task == "edges" else encoder
 
 
 def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
@@ -201,16 +230,16 @@ def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
     return BatchScoring(Sage(fanouts, weighted=weighted), config.batch_size, (config.seed + _SCORING_SEED) % 2**64, config.eval_seeds)
 
 
-def check_scores(config: TrainOptions, view: View) -> None:
-    """Raise `UsageError` if the graph lacks a split or the classes to score, or to stop by; held-out edges are no splits of the graph."""
+def check_scores(config: TrainOptions, view: View, edges: EdgeTask | None = None) -> None:
+    """Raise `UsageError` if there is no split or too few classes to score, or to stop by; held-out edges are no splits of the graph."""
     if config.metric == "rocauc" and config.target == "class":
         check_two_classes(view.num_classes)
-    has = view.share.masks
-    for split in config.eval_splits if config.task == "nodes" else ():
+    has, what = (view.share.masks, f"graph {view.name!r}") if edges is None else (edges.table.masks, edges.table.name)
+    for split in () if config.task == "links" else config.eval_splits:
         if split not in has:
-            raise UsageError(f"eval_splits: graph {view.name!r} has no {split} split; it has {', '.join(has) or 'none'}")
-    if config.patience and config.task == "nodes" and "val" not in has:
-        raise UsageError(f"patience {config.patience} counts scores of val, and graph {view.name!r} has no val split; use patience 0")
+            raise UsageError(f"eval_splits: {what} has no {split} split; it has {', '.join(has) or 'none'}")
+    if config.patience and config.task != "links" and "val" not in has:
+        raise UsageError(f"patience {config.patience} counts scores of val, and {what} has no val split; use patience 0")
 
 
 def check_seeds(name: str, seeds: np.ndarray, labels: np.ndarray | None) -> None:

@@ -29,9 +29,9 @@ from ..graph import Graph, VertexType
 from ..graph.labels import as_labels, gap_warning, outputs_of, target_of
 from ..graph.vertex_table import fits_label
 from ..samplers import Sampler
-from ..samplers.time_rule import TimeRule
 from ..sparse import CSR, spaced
-from ..views.seed_times import SeedTimes, rule_of, seed_times
+from ..views.seed_times import SeedTimes, seed_times
+from .edge_task import EdgeTask, weighted_relations
 
 Source = Graph | str | os.PathLike[str]
 
@@ -48,7 +48,13 @@ class ViewRequest(NamedTuple):
     gather_threads: int = 0  # threads that gather features ahead; 0: none
     virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
     folder: str | None = None  # of the store that the graph was given as; None for a graph in memory
-    links: HeldOutLinks | None = None  # the held-out edges to predict; None for vertices
+    links: HeldOutLinks | None = None  # the held-out edges to predict; None for vertices and labelled edges
+    edges: EdgeTask | None = None  # the labelled edges to predict; None for vertices and links
+
+    @property
+    def of_vertices(self) -> bool:
+        """True if vertices are the examples, and not edges."""
+        return self.links is None and self.edges is None
 
     @property
     def weighted(self) -> bool:
@@ -172,25 +178,30 @@ def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, Tem
     return paths[writer], folder
 
 
-def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none", features: bool = True) -> Graph:
+def load_graph(source: Source, label: str | None = None, target: str | None = None, check: str = "none", features: bool = True) -> Graph:
     """Return the whole graph with another label column and its target, if named; without `features` those of a store are not opened."""
     graph = source if isinstance(source, Graph) else store.load(source, features, check)
     return graph.with_label(label, target)
 
 
-def fitted(config: TrainOptions, source: Source) -> TrainOptions:
+def fitted(config: TrainOptions, source: Source, edges: EdgeTask | None = None) -> TrainOptions:
     """Return the configuration with its target and metric, by default from the labels; raises `UsageError` if they do not fit together."""
-    target = "links" if config.task == "links" else config.target or _target(source, config) or "class"
+    if edges is not None:
+        target = edges.table.target or "class"
+    else:
+        target = "links" if config.task == "links" else config.target or _target(source, config) or "class"
     metric = config.metric or METRICS[target][0]
     check_suits(metric, target)
     return config.model_copy(update={"metric": metric, "target": None if target == "links" else target})
 
 
-def gaps(source: Source, config: TrainOptions) -> list[str]:
+def gaps(source: Source, config: TrainOptions, edges: EdgeTask | None = None) -> list[str]:
     """Return the warning of `gap_warning` for the classes of a run, if any; none of a folder of parts, where `partition` gave it."""
-    if config.target != "class" or (not isinstance(source, Graph) and is_parts(source)):
+    if config.target != "class" or (edges is None and not isinstance(source, Graph) and is_parts(source)):
         return []
-    if isinstance(source, Graph):
+    if edges is not None:
+        labels, classes = edges.table.labels, edges.table.num_classes
+    elif isinstance(source, Graph):
         graph = _table(source, config).with_label(config.label, config.target)
         labels, classes = graph.labels, graph.num_classes
     else:
@@ -198,7 +209,7 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
         manifest, role = graph_manifest(folder), f"extra.{config.label}" if config.label else "labels"
         labels = as_labels(open_array(folder, manifest.arrays[role]), "class", role)
         classes = outputs_of(labels) if config.label else manifest.num_classes
-    warning = gap_warning(labels, classes)
+    warning = gap_warning(labels, classes, "vertex" if edges is None else "edge")
     return [] if warning is None else [warning]
 
 
@@ -237,25 +248,9 @@ def _target(source: Source, config: TrainOptions) -> str | None:
     return None if entry is None else target_of(entry.dtype, len(entry.shape))
 
 
-def link_rule(config: TrainOptions, graph: Graph, held_out: HeldOutLinks) -> TimeRule | None:
-    """Return the rule of time of a graph whose links are predicted; raises `UsageError` if they do not suit the options."""
-    if (weighted := _weighted(graph)) and config.sampler == "labor":
-        raise UsageError(f"exact ranks take means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
-    rule = rule_of(config, graph)
-    if rule is not None and held_out.times is None:
-        found = f"{graph.relation(held_out.relation)} and its ends have none, so it is unknown when a link was asked about"
-        raise UsageError(f"graph {graph.name!r} has times, but {found}; use a relation with times, or a graph without any")
-    return rule
-
-
-def _weighted(graph: Graph) -> list[str]:
-    """Return the relations with weights."""
-    return [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
-
-
 def seed_times_of(config: TrainOptions, graph: Graph, kind: VertexType, weighted_blocks: bool = False) -> SeedTimes | None:
     """Return the times of the seeds; `weighted_blocks` says that means are by weights that lie in block rows."""
-    if weighted_blocks and config.evaluation == "exact" and (weighted := _weighted(graph)):
+    if weighted_blocks and config.evaluation == "exact" and (weighted := weighted_relations(graph)):
         placed = f"graph partitioned with sampler {config.sampler}: use topology replicated, or evaluate sampled"
         raise UsageError(f"exact scores by edge weight read whole relations, and {weighted[0]} has weights; got {placed}")
     times = seed_times(config, graph, kind)

@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from ..adjacency import Adjacency
-from ..data.link_examples import LinkExamples
+from ..data.edge_table import EdgeTable
+from ..data.link_examples import LabelledPairs, LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks
@@ -76,24 +77,31 @@ class TypeTargets(Targets):
 class LinkTargets(TypeTargets):
     """The edges of one relation, which are the examples; collective if the relations lie in block rows, which are then given.
 
-    Nothing later than each link is drawn if there is a rule of time. `reverses` are the relations that hold the edges turned around.
+    Nothing later than each link is drawn if there is a rule of time. `reverses` are the relations that hold the edges turned around. With
+    `labelled`, a table and the positions of rows in it, these rows are the examples, and nothing is collective.
 
     Attributes
     ----------
     links : LinkExamples
-        The edges to train on, and their negatives.
+        The edges to train on, and their negatives; or the labelled pairs.
     """
 
     def __init__(
-        self, graph: Graph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], relations: PartitionedRelations | None = None
+        self, graph: Graph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], relations: PartitionedRelations | None = None,
+        labelled: tuple[EdgeTable, np.ndarray] | None = None,
     ) -> None:  # fmt: skip
-        source = graph.type(relation[0])
-        super().__init__(graph, replace(source, labels=np.full(source.count, -1), num_classes=0, masks={}), "all")
+        source, outputs = graph.type(relation[0]), 0 if labelled is None else labelled[0].num_classes
+        super().__init__(graph, replace(source, labels=np.full(source.count, -1), num_classes=outputs, masks={}), "all")
         self.relation, self.rule, self.reverses = graph.relation(relation), rule, reverses
         first, other = (int(graph.offsets[graph.place(name)]) for name in (self.relation.source, self.relation.destination))
         self.first_of_ends = first, other
         timed = rule is not None
-        self.links = LinkExamples(graph, self.relation, timed) if relations is None else PartitionedLinks(relations, self.relation, timed)
+        if labelled is not None:
+            self.links: LinkExamples = LabelledPairs(graph, self.relation, timed, *labelled)
+        elif relations is not None:
+            self.links = PartitionedLinks(relations, self.relation, timed)
+        else:
+            self.links = LinkExamples(graph, self.relation, timed)
 
     @property
     def schema(self) -> Schema:

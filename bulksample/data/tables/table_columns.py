@@ -1,4 +1,4 @@
-"""Columns of tables, read alike from pandas, from pyarrow, from Parquet files and from dicts of arrays.
+"""Columns of tables, read alike from pandas, from pyarrow, from Parquet and CSV files and from dicts of arrays.
 
 `PrimaryKeys` finds the row that each foreign key names, and refuses keys that are missing, repeated or dangling.
 """
@@ -24,6 +24,7 @@ _INSTALL = "pip install 'bulksample[tables]'"
 _INDEX = re.compile(r"__index_level_\d+__")  # how pandas stores an index without a name
 _REPEATS = "which is the primary key of row {} too; use distinct keys"
 _EXACT = 2.0**53  # floats count whole numbers up to this
+_LARGEST_BLOCK = 2**31 - 1  # of a CSV file, in bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,51 +60,77 @@ class Column:
         raise DataError(f"{self.where}: row {row} holds {holds or ('nothing' if self.missing[row] else shown)}; {fits}")
 
 
-def columns_of(name: str, table: Any) -> dict[str, Column]:
+def columns_of(name: str, table: Any, what: str = "") -> dict[str, Column]:
     """Return the columns of a table by name, all of one length, from any of the kinds that `bulksample.from_tables` takes.
 
-    Raises `UsageError` if it is none of these, or a package for it is missing; `DataError` if columns differ in length, have more than one
-    dimension or share a name, or the file is damaged.
+    Messages begin with `what`, by default ``table 'NAME'``. Raises `UsageError` if it is none of these, or a package for it is missing;
+    `DataError` if columns differ in length, have more than one dimension or share a name, or the file is damaged.
     """
+    what = what or f"table {name!r}"
     if isinstance(table, str | os.PathLike):
         table = read_parquet(Path(table))
     if hasattr(table, "column_names") and hasattr(table, "column"):
         kept = [at for at, key in enumerate(table.column_names) if not _INDEX.fullmatch(key)]
-        columns = _all(name, [table.column_names[at] for at in kept], map(table.column, kept), _of_arrow)
+        columns = _all(what, [table.column_names[at] for at in kept], map(table.column, kept), _of_arrow)
     elif hasattr(table, "iloc") and hasattr(table, "columns"):
-        columns = _all(name, table.columns, [table.iloc[:, at] for at in range(len(table.columns))], _of_pandas)
+        columns = _all(what, table.columns, [table.iloc[:, at] for at in range(len(table.columns))], _of_pandas)
     elif isinstance(table, Mapping):
-        columns = _all(name, table, table.values(), _of_array)
+        columns = _all(what, table, table.values(), _of_array)
     else:
         kind = type(table).__name__
-        raise UsageError(f"table {name!r}: got a {kind}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file")
+        raise UsageError(f"{what}: got a {kind}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file")
     lengths = {key: len(column) for key, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise DataError(f"table {name!r}: its columns must have one length; got {lengths}")
+        raise DataError(f"{what}: its columns must have one length; got {lengths}")
     return columns
 
 
-def _all(name: str, keys: Iterable[Any], columns: Iterable[Any], convert: Callable[[str, Any], Column]) -> dict[str, Column]:
+def _all(what: str, keys: Iterable[Any], columns: Iterable[Any], convert: Callable[[str, Any], Column]) -> dict[str, Column]:
     made: dict[str, Column] = {}
     for key, column in zip(map(str, keys), columns, strict=True):
         if key in made:
-            raise DataError(f"table {name!r}: two columns are named {key!r}; use one")
-        made[key] = convert(f"table {name!r}: column {key!r}", column)
+            raise DataError(f"{what}: two columns are named {key!r}; use one")
+        made[key] = convert(f"{what}: column {key!r}", column)
     return made
 
 
 def read_parquet(path: Path) -> Any:
     """Read a Parquet file as a `pyarrow.Table`; raises `UsageError` without pyarrow, `DataError` for a damaged file."""
+
+    def read(size: int) -> Any:
+        from pyarrow import parquet
+
+        return parquet.ParquetFile(path).read()
+
+    return _by_pyarrow(path, "Parquet", read)
+
+
+def read_csv(path: Path) -> Any:
+    """Read a CSV file as a `pyarrow.Table`: commas, and a header. A field without text, or with NA, NaN or null, is missing.
+
+    Raises as `read_parquet`.
+    """
+
+    def read(size: int) -> Any:
+        from pyarrow import csv
+
+        one_block = csv.ReadOptions(block_size=min(size + 1, _LARGEST_BLOCK))  # the first block alone tells the types of columns
+        return csv.read_csv(path, one_block, convert_options=csv.ConvertOptions(strings_can_be_null=True))
+
+    return _by_pyarrow(path, "CSV", read)
+
+
+def _by_pyarrow(path: Path, kind: str, read: Callable[[int], Any]) -> Any:
+    """Return what `read` reads from a file, given its size in bytes."""
     try:
         import pyarrow
-        import pyarrow.parquet as parquet
     except ImportError as error:
-        raise UsageError(f"{path.name}: reading Parquet needs pyarrow; {_INSTALL}") from error
-    regular_size(path, path.name)
+        raise UsageError(f"{path.name}: reading {kind} needs pyarrow; {_INSTALL}") from error
+    size = regular_size(path, path.name)
     try:
-        return parquet.ParquetFile(path).read()
+        return read(size)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path.name}: is no Parquet file that can be read: {error}") from error
+        raise DataError(f"{path.name}: is no {kind} file that can be read: {error}") from error
 
 
 def _of_array(where: str, values: Any) -> Column:

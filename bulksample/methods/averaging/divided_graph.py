@@ -18,9 +18,10 @@ from ...graph import NODE, Graph, VertexType
 from ...graph.induced import by_type, induced
 from ...local_adjacency import LocalAdjacency, union_of
 from ...sparse import CSR
+from ...training.edge_task import link_rule
 from ...training.link_batches import without_labels
 from ...training.setup import check_labels, check_seeds, whole_type_view
-from ...training.source import ViewRequest, link_rule, load_graph, seed_times_of, target_of_run
+from ...training.source import ViewRequest, load_graph, seed_times_of, target_of_run
 from ...views.local import local_graph, part_of
 from ...views.plain_view import whole_view
 from ...views.type_view import LinkTargets, TypeTargets, schema_of
