@@ -39,6 +39,8 @@ FOREIGN = {
     "steps_per_epoch": ("epoch_steps", "fixed_steps", "limit_train_batches", "num_steps", "steps_in_epoch"),
     "balance_classes": ("balance", "balanced", "class_balance", "class_balanced", "imbalanced_sampler", "oversample"),
     "sampling_weights": ("sampler_weights", "sampling_probs", "weighted_random_sampler", "weighted_sampler"),
+    "edge_labels": ("edge_label", "edge_label_index"),
+    "target_relation": ("edge_type", "etype", "target_etype", "target_edge_type"),
     "epochs": ("max_epochs", "n_epochs", "num_epochs", "num_train_epochs"),
     "batch_size": ("bs", "batchsize", "train_batch_size", "per_device_train_batch_size"),
     "fanouts": ("fan_out", "fanout", "num_neighbors", "num_neighbours", "sizes", "neighbors"),

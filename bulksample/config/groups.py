@@ -102,6 +102,9 @@ class DataOptions(Options):
     edge_labels: str | None = Field(
         None, description="File .npz, .csv or .parquet of labelled edges: source, destination, label, split, time, feature_* (edges).",
     )  # fmt: skip
+    target_relation: str | None = Field(
+        None, description="Relation SOURCE:NAME:DESTINATION whose ends edge_labels joins; by default the only one (edges).",
+    )  # fmt: skip
     target: Literal["class", "multilabel", "regression"] | None = Field(
         None, description="Labels as one class, several classes at once, or numbers; by default what the graph holds (nodes, edges).",
     )  # fmt: skip
@@ -137,9 +140,6 @@ class TimeOptions(Options):
 
     group, title = "relations", "Heterogeneous graphs"
     target_type: str | None = Field(None, description="Vertex type of the seeds, which is predicted; by default the only one with labels.")
-    target_relation: str | None = Field(
-        None, description="Relation SOURCE:NAME:DESTINATION whose ends edge_labels joins; by default the only one (edges).",
-    )  # fmt: skip
     seed_times: str | None = Field(
         None, description="Column of the target type with the time of each seed; by default the times of its vertices.",
     )  # fmt: skip

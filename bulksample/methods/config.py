@@ -83,8 +83,8 @@ class TrainConfig(
     def _check_relational(self) -> None:
         """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""
         if not self.is_relational:
-            for name, field in (TimeOptions.model_fields | FeaturelessOptions.model_fields).items():
-                if getattr(self, name) != field.default:
+            for name in (*TimeOptions.model_fields, *FeaturelessOptions.model_fields, "target_relation"):
+                if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} is an option of the models {', '.join(RELATIONAL_MODELS)}; got model {self.model}")
             return
         for name, refused in _ONE_TYPE.items():

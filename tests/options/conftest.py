@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from commands import sample
-from plain import graph, trainer
+from plain import graph, labelled_pairs, trainer
 from trainers import RUN_TOKEN
 
 from bulksample.data import store
@@ -36,6 +37,14 @@ def links(tmp_path_factory):
     place = tmp_path_factory.mktemp("tiny") / "links"
     whole = hold_out(graph(), "to", 0.1, 0.1, 5, seed=0)
     whole.save(place)
+    return place
+
+
+@pytest.fixture(scope="session")
+def edge_labels(tmp_path_factory):
+    """A file of 90 labelled pairs of the 60 vertices."""
+    place = tmp_path_factory.mktemp("tiny") / "edges.npz"
+    np.savez(place, **labelled_pairs())
     return place
 
 

@@ -57,6 +57,7 @@ TRAIN = {
     "drop_last": f"{_SAMPLING}::test_drop_last_leaves_out_what_is_not_full",
     "steps_per_epoch": f"{_SAMPLING}::test_steps_per_epoch_go_on_in_the_order_of_the_seeds",
     "task": f"{_DATA}::test_task_links_learns_from_edges",
+    "edge_labels": f"{_DATA}::test_edge_labels_are_the_examples",
     "target": f"{_DATA}::test_target_decides_what_the_outputs_mean",
     "decoder": f"{_DATA}::test_decoder_mlp_is_two_linear_layers_and_a_prelu",
     "exclude_targets": f"{_DATA}::test_exclude_targets_leaves_out_the_edges_that_are_asked_for",
@@ -64,6 +65,7 @@ TRAIN = {
     "sampling_weights": f"{_DATA}::test_sampling_weights_draws_in_proportion_to_the_numbers_of_a_file",
     "label": f"{_DATA}::test_label_is_another_column",
     "target_type": f"{_RELATIONAL}::test_target_type_is_the_type_that_is_predicted",
+    "target_relation": f"{_RELATIONAL}::test_target_relation_names_the_types_of_the_ends",
     "featureless": f"{_RELATIONAL}::test_featureless_constant_learns_one_row_for_all",
     "seed_times": f"{_RELATIONAL}::test_seed_times_is_the_column_of_the_times_of_the_seeds",
     "time_by": f"{_RELATIONAL}::test_time_by_edges_lets_later_vertices_in",
@@ -155,6 +157,8 @@ TRAIN = {
 
 # Options whose default the package refuses beside what their test has to set, and what it says then.
 REFUSED = {
+    "edge_labels": "edge_labels None: got a NoneType",
+    "target_relation": "name the one of the pairs",
     "listen": "got a graph in memory and listen with port 0",
     "lost_parts": "the partition file has 60 vertices in 3 parts; use one of 60 in 2",
 }

@@ -25,6 +25,13 @@ def graph(**kind) -> Graph:
     return community_graph(**{"n": 60, "degree": 4, **kind})
 
 
+def labelled_pairs() -> dict[str, np.ndarray]:
+    """A table of 90 pairs of its vertices, 50 of them for training, with three classes."""
+    at = np.arange(90)
+    split = np.where(at < 50, "train", np.where(at < 70, "val", "test"))
+    return {"source": at * 7 % 60, "destination": at * 11 % 60, "label": at * 13 % 3, "other": at % 2, "split": split}
+
+
 def without_scores(**kind) -> Graph:
     """The same graph without validation and test: a run keeps its newest weights."""
     whole = graph(**kind)

@@ -11,7 +11,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from plain import graph
+from plain import graph, labelled_pairs
 from planted_relations import planted
 from recorder import Recorder
 
@@ -33,6 +33,7 @@ CONTEXTS = {  # name: (ranks, graph, options)
     "fixed bulks": (2, graph, {"bulk_size": 2}), "ladies": (2, graph, {"sampler": "ladies"}), "shadow": (2, graph, {"sampler": "shadow"}),
     "saint": (2, graph, {"sampler": "saint"}), "not scored": (2, graph, {"evaluate": "none"}),
     "sampled scores": (2, graph, {"evaluate": "sampled"}), "links": (2, "links", LINKS),
+    "edges": (2, graph, {"task": "edges", "edge_labels": "edges.npz"}),
     "hetero": (2, planted, RELATIONAL), "times": (2, lambda: planted(times=True), RELATIONAL),
     "hetero-features": (2, planted, {**RELATIONAL, "features": "partitioned"}),
     **{f"hetero-{method}": (4, planted, {**RELATIONAL, "featureless": "constant", "method": method}) for method in ("grappa", "cofree")},
@@ -52,7 +53,7 @@ OTHER = {  # another value of every option that a run reads
     "model": "gcn", "layers": 4, "hidden": 8, "heads": 2, "dropout": 0.2, "input_dropout": 0.3, "batch_norm": True, "layer_norm": True,
     "sampler": "labor", "fanouts": (2, 2), "sampler_options": {"replace": True}, "frontier": "new", "batch_size": 3, "bulk_size": 3,
     "memory_budget": 1000, "seeds": "val", "seed_locality": 2, "drop_last": True, "steps_per_epoch": 7, "balance_classes": True,
-    "sampling_weights": "weights.npy",
+    "sampling_weights": "weights.npy", "edge_labels": "others.npz", "target_relation": "paper:cites:paper",
     "task": "links", "target": "regression", "decoder": "mlp",
     "exclude_targets": "self", "label": "asked", "feature_norm": "l1", "feature_storage": "bf16", "target_type": "author",
     "seed_times": "asked", "time_by": "edges", "strategy": "last", "strict": True, "featureless": "constant", "epochs": 1, "lr": 0.1,
@@ -78,7 +79,7 @@ NO_FIGURE = {  # of effects that these figures do not show; each has a test of i
     "backend", "threads", "sampling_threads", "device", "device_comm", "overlap", "grid_order", "graph", "topology", "features", "check",
     "patience", "checkpoint", "checkpoint_every", "resume", "exchange", "precision", "virtual_ranks", "task", "method", "model", "layers",
     "fanouts", "tolerate_failures", "join", "trainers", "listen", "grace", "redivide_after", "max_update", "token_file", "allocator",
-    "input_layer", "sampling_weights",
+    "input_layer", "sampling_weights", "edge_labels",
 }  # fmt: skip
 ALIKE = {  # other values that change nothing on these graphs, by design or by chance
     "target_type", "time_by", "layer_norm", "vertex_cut", "lost_parts", "message_coding", "eval_every", "evaluate", "metric", "label",
@@ -101,7 +102,7 @@ def run(name, links, more=(), only_make=False):
     config = config_of({**options, **dict(more)})
 
     def on_rank(comm):
-        made = make_trainer(config, source, comm, [seen := Recorder()])
+        made = make_trainer(config, source, comm, [seen := Recorder()], edge_labels=labelled_pairs())
         if only_make:
             return None
         report = made.run()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from plain import WHOLE, copied, graph, minibatches, sage, trainer
+from plain import WHOLE, copied, graph, labelled_pairs, minibatches, sage, trainer
 
 from bulksample.data import store
 
@@ -52,6 +52,18 @@ def test_task_links_learns_from_edges(links):
     examples = [tuple(pair) for triples in seeds for pair in triples.reshape(3, -1)[:2].T.tolist()]
     assert len(examples) == len(edges)
     assert set(examples) == edges
+
+
+def test_edge_labels_are_the_examples(edge_labels):
+    """The pairs of the training split, each once, with their labels."""
+    made, table = trainer(graph(), task="edges", edge_labels=str(edge_labels)), labelled_pairs()
+    found = np.concatenate([np.stack([*one.seeds.reshape(2, -1), one.examples]) for one in minibatches(made)], axis=1)
+    source, destination, rows = found
+    assert sorted(rows) == np.flatnonzero(table["split"] == "train").tolist()
+    assert (source == table["source"][rows]).all()
+    assert (destination == table["destination"][rows]).all()
+    assert made.context.view.num_classes == 3
+    assert trainer(graph(), task="edges", edge_labels=str(edge_labels), label="other").context.view.num_classes == 2
 
 
 def test_decoder_mlp_is_two_linear_layers_and_a_prelu(links):

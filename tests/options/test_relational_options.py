@@ -35,6 +35,21 @@ def test_target_type_is_the_type_that_is_predicted():
     assert (made.model.schema.target, len(made.context.view.seeds), made.context.view.num_classes) == ("venue", 6, 2)
 
 
+def test_target_relation_names_the_types_of_the_ends(tmp_path):
+    """Pairs of one author and one paper each; the seeds of a mini-batch lie in these types."""
+    table = {"source": [0, 1, 2], "destination": [5, 4, 3], "label": [0, 1, 0], "train": [True] * 3}
+    np.savez(tmp_path / "t.npz", **table)
+    asked = {"task": "edges", "edge_labels": str(tmp_path / "t.npz")}
+    for name, (source, destination) in {"paper:cites:paper": ("paper", "paper"), "author:writes:paper": ("author", "paper")}.items():
+        made = trainer(planted(), **asked, target_relation=name)
+        (batch,) = made.context.batches
+        seeds, rows = {kind: part.seeds.tolist() for kind, part in batch.minibatch.rows.items()}, batch.minibatch.examples
+        expected = {kind: [] for kind in seeds}
+        expected[source] += [table["source"][row] for row in rows]
+        expected[destination] += [table["destination"][row] for row in rows]
+        assert seeds == expected, name
+
+
 def test_featureless_constant_learns_one_row_for_all():
     rows = {kind: trainer(planted(), featureless=kind).model.inputs[2].weight.shape for kind in ("embedding", "constant")}
     assert rows == {"embedding": (6, 4), "constant": (1, 4)}

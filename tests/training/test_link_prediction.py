@@ -259,8 +259,8 @@ def test_llcg_corrects_on_all_edges(stored):
     ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr, hits@10"),
     ({"sampler": "saint"}, "saint adds seeds of its own"),
     ({"cache_by": "frequency", "cache_bytes": 9, "graph": "partitioned"}, "cache_by frequency counts mini-batches of seeds"),
-    ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
-    ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "options of link prediction"),
+    ({"task": "nodes", "exclude_targets": "self"}, "an option of edges as examples"),
+    ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "an option of link prediction"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     with pytest.raises(UsageError, match=message):
