@@ -256,15 +256,13 @@ def _plain(column: Column) -> Column:
 
 def _whole(column: Column, fits: str, least: float = -inf) -> Array:
     """Return a column as int64, shape (e,). Floats that are whole numbers are taken, since pandas makes them of integers with gaps."""
-    if column.kind == "date":
-        raise DataError(f"{column.where}: holds dates; use {fits}")
     if len(gaps := np.flatnonzero(column.missing)):
         column.refuse(gaps[0], f"use {fits} in each row")
     values = column.values
     if not len(values):
         return np.empty(0, np.int64)
     if values.dtype.kind not in "iuf":
-        column.refuse(0, f"use {fits}")
+        _no_number(column, f"use {fits}")
     if values.dtype.kind == "f":
         exact = 2.0 ** (np.finfo(values.dtype).nmant + 1)  # from here on floats skip whole numbers
         bad = (values != np.rint(values)) | (np.abs(values) >= min(exact, 2.0**63))
@@ -306,12 +304,15 @@ def _features(columns: list[Column], matrix: Any, table: EdgeTable) -> Array:
 
 
 def _no_number(column: Column, fits: str) -> NoReturn:
-    """Raise `DataError` for the first value of a column that is no number."""
+    """Raise `DataError` for the first value of a column that is no number, or a whole one beyond any integer of numpy."""
     if column.kind == "date":
         raise DataError(f"{column.where}: holds dates; {fits}")
-    numbers = (bool, int, float, np.number, np.bool_)
-    known = [row for row in np.flatnonzero(~column.missing).tolist() if not isinstance(column.values[row], numbers)]
-    column.refuse(known[0] if known else 0, fits)
+    known = np.flatnonzero(~column.missing).tolist()
+    column.refuse(next((row for row in known if not _is_number(column.values[row])), known[0]), fits)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | float | np.number | np.bool_) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _label_columns(columns: list[Column]) -> tuple[Array, Array]:
@@ -349,7 +350,9 @@ def _masks(name: str, columns: list[tuple[str, Column]]) -> dict[str, Array]:
         raise DataError(f"{name}: has columns {', '.join(map(repr, keys))}; use 'split' alone, or columns of booleans")
     if keys == ["split"]:
         column = columns[0][1]
-        empty = column.values == "" if column.values.dtype.kind in "UO" else False  # an array of text has nothing else to say so
+        empty = (
+            np.where(column.missing, np.array(None), column.values) == "" if column.kind == "text" else False
+        )  # arrays of text have no None
         return masks_of(replace(column, missing=column.missing | empty))
     masks: dict[str, Array] = {}
     for key, column in columns:

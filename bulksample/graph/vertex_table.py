@@ -180,7 +180,7 @@ def _check_dense(x: np.ndarray, what: str, values: bool = True) -> None:
 
 def check_finite(name: str, first: int, rows: np.ndarray) -> None:
     """Raise `DataError` if a row, or a number, is not finite; `first` is the number of the first row."""
-    if len(bad := np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))):
+    if len(bad := np.flatnonzero(~np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))):
         raise DataError(f"{name}: row {first + bad[0]} is not finite")
 
 

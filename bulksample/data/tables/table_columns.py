@@ -128,13 +128,17 @@ def _by_pyarrow(path: Path, kind: str, read: Callable[[int], Any]) -> Any:
         raise UsageError(f"{path.name}: reading {kind} needs pyarrow; {_INSTALL}") from error
     size = regular_size(path, path.name)
     try:
-        return read(size)
+        made = read(size)
+        list(made.column_names)  # raises for a name that is not UTF-8
+        return made
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path.name}: is no {kind} file that can be read: {error}") from error
 
 
 def _of_array(where: str, values: Any) -> Column:
-    """Return the column of a list, a numpy array or a tensor; NaN, NaT, None and masked entries are missing."""
+    """Return the column of a list, a numpy array, a tensor or a pandas Series; NaN, NaT, None and masked entries are missing."""
+    if hasattr(values, "isna") and hasattr(values, "iloc"):
+        return _of_pandas(where, values)
     hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     try:
         array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)

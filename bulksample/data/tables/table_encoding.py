@@ -123,7 +123,8 @@ def labels_of(column: Column, target: str | None) -> Array:
 def masks_of(column: Column) -> dict[str, Array]:
     """Return the splits of a column of the words train, val and test."""
     words = column.values if column.categories is None else np.array([*column.categories, None], object)[column.values]
-    named = np.where(column.missing, "", words).astype(str)
+    known = np.where(column.missing, "", words).tolist()
+    named = np.array([*(word if isinstance(word, str) else repr(word) for word in known), ""])[:-1]
     if len(bad := np.flatnonzero(~column.missing & ~np.isin(named, SPLITS))):
         column.refuse(bad[0], f"use {', '.join(SPLITS)}, or a missing value")
     return {split: named == split for split in SPLITS if (named == split).any()}
