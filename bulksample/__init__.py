@@ -138,9 +138,10 @@ def train(graph: Graph | str | os.PathLike[str] | Any, /, **options: Any) -> dic
 
 
 def predict(
-    graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None, at: int | None = None
-) -> Prediction:
-    """Compute class scores and embeddings of all vertices by exact inference. Needs torch.
+    graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None, at: int | None = None,
+    pairs: Any = None,
+) -> Prediction:  # fmt: skip
+    """Compute class scores and embeddings of all vertices, or scores of pairs of them, by exact inference. Needs torch.
 
     Parameters
     ----------
@@ -152,17 +153,21 @@ def predict(
         For a run that trained a model of your own: the module, which takes the weights of the checkpoint in place, or its factory
         ``package.module:factory``.
     at : int, optional
-        The time at which the vertices of a heterogeneous graph with times are asked about; by default that of each vertex. A model of
-        links needs it.
+        The time at which the vertices or pairs of a heterogeneous graph with times are asked about; by default that of each. A model of
+        links needs it, unless there are pairs with times.
+    pairs : path, dict, pandas.DataFrame or pyarrow.Table, optional
+        Pairs to predict, for a run of the task ``edges``, which needs them, or ``links``: `source`, `destination`, `time` of a graph with
+        times, and the features that the run had. They need not be edges of the graph.
 
     Returns
     -------
     Prediction
-        ``logits``, shape (n, classes), and ``embeddings``, shape (n, hidden), as numpy arrays; see `bulksample.methods.predict`.
+        ``logits``, shape (n, classes), and ``embeddings``, shape (n, hidden), as numpy arrays; of pairs, ``logits`` alone, shape
+        (pairs, outputs). See `bulksample.methods.predict`.
     """
     from .methods.predict import predict as run
 
-    return run(graph, checkpoint, model=model, at=at)
+    return run(graph, checkpoint, model=model, at=at, pairs=pairs)
 
 
 def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:

@@ -1,4 +1,4 @@
-"""`bulksample predict`: write class scores and embeddings of all vertices, by the model of a checkpoint."""
+"""`bulksample predict`: write class scores and embeddings of all vertices, or scores of pairs, by the model of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
     memory: Annotated[int | None, typer.Option(min=1, help="Bytes for hidden rows; more lie in files. Default: 1/4 of the free.")] = None,
     at: Annotated[int | None, typer.Option(help="Time at which all vertices are asked about. Default: their own, as in training.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="File .npz, .csv or .parquet of pairs: source, destination, time, feature_*; tasks edges, links.")
+    ] = None,
     overwrite: OverwriteOption = False, check: CheckOption = Check.auto, json_file: JsonOption = None,
 ) -> None:  # fmt: skip
     """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
@@ -40,6 +43,9 @@ def predict(
 
     Of a heterogeneous graph, n counts the vertices of the type that was predicted, and `times` are those at which they were asked about;
     link prediction writes `embeddings.TYPE` of both ends.
+
+    With `--pairs`, which the task edges needs, the rows are those of the pairs in the file, with `source` and `destination` in place of
+    `id`, and no embeddings. Pairs need not be edges. Of the task links a table has the `score` of each pair, and its `probability`.
     """
     check_prediction_file(out)
     hold_outputs(overwrite, out, json_file)
@@ -51,9 +57,9 @@ def predict(
     with gc_paused():
         from ..methods.predict import predict as run
 
-    check_prediction_fits(out, checkpoint)
+    check_prediction_fits(out, checkpoint, pairs is not None)
     began = time.perf_counter()
-    prediction = run(directory, checkpoint, threads, check, model, memory, at)
+    prediction = run(directory, checkpoint, threads, check, model, memory, at, pairs)
     columns = write_predictions(out, prediction)
     emit({
         "file": str(out), "checkpoint": str(prediction.path), "step": prediction.step,

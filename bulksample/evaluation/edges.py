@@ -10,7 +10,7 @@ import torch
 
 from ..data.edge_table import EdgeTable
 from ..distributed.comm.base import Comm
-from ..nn.decoders import EdgeModel
+from ..nn.decoders import EdgeModel, LinkModel
 from ..nn.model import Gnn, evaluation_mode
 from ..rng import Stream
 from ..shuffle import Shuffle
@@ -51,7 +51,7 @@ def _drawn(mask: np.ndarray, number: int, scoring: BatchScoring) -> np.ndarray:
 
 @torch.no_grad()
 def edge_logits(
-    model: EdgeModel, view: View, table: EdgeTable, rows: np.ndarray, comm: Comm, scoring: BatchScoring
+    model: EdgeModel | LinkModel, view: View, table: EdgeTable, rows: np.ndarray, comm: Comm, scoring: BatchScoring
 ) -> tuple[np.ndarray, torch.Tensor]:
     """Return the rows of a table that this rank scores, every p-th of `rows`, and their logits, shape (m, outputs); collective.
 
@@ -73,12 +73,13 @@ def edge_logits(
                 found, places = z, share.places(ends)
             own = slice(comm.rank, None, comm.size)
             scored.append(group[own])
-            parts.append(_logits(model, found, places[own], None if table.features is None else table.features[group[own]]))
+            parts.append(pair_logits(model, found, places[own], None if table.features is None else table.features[group[own]]))
     return np.concatenate(scored), torch.cat(parts)
 
 
-def _logits(model: EdgeModel, z: torch.Tensor, places: np.ndarray, features: np.ndarray | None) -> torch.Tensor:
-    """Return the logits of pairs, given the rows of their ends: float32, shape (m, outputs), on the host."""
+@torch.no_grad()
+def pair_logits(model: EdgeModel | LinkModel, z: torch.Tensor, places: np.ndarray, features: np.ndarray | None) -> torch.Tensor:
+    """Return the logits of pairs, given embeddings and where among them their ends lie: float32, shape (m, outputs), on the host."""
     parts, step = [torch.empty(0, model.outputs)], max(1, _CHUNK_NUMBERS // (2 * z.shape[1] + 1))
     for first in range(0, len(places), step):
         ends = torch.from_numpy(places[first : first + step].astype(np.int64).T.reshape(-1))

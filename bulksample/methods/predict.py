@@ -1,4 +1,4 @@
-"""Class scores and embeddings of all vertices, by the model of a checkpoint; `bulksample predict` writes them."""
+"""Class scores and embeddings of all vertices, or scores of pairs, by the model of a checkpoint; `bulksample predict` writes them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from ..config.metrics import METRICS
 from ..data import store
+from ..data.edge_table import EdgeTable, read_edge_table
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
@@ -23,31 +24,35 @@ from ..training.shards import whole_tables
 from ..training.source import Source, shared_fingerprint
 from ..training.state import check_state
 from .config import TrainConfig
+from .predict_pairs import pair_outputs
 from .predict_rows import Checkpoint, Floats, TypeOutputs, own_outputs, plain_outputs, typed_outputs
 
 _OTHER_ROWS = "the run had another graph, or this one before a change; types without features ({}) take its embedding of each vertex number"
 
 
 class Prediction(NamedTuple):
-    """The output of a model for every vertex of a graph."""
+    """The output of a model for every vertex of a graph, or for pairs of them."""
 
     logits: Floats | None  # float32, shape (n, outputs): softmax of a row gives probabilities of classes, the logistic function those of
-    # several classes at once, and regression predicts them as they are; None for link prediction
-    embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for one layer or your own model
+    # several classes at once and of scored links, and regression predicts them as they are; None for link prediction without pairs
+    embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None of pairs, one layer or your own model
     scores: dict[str, float]  # of each labelled split, by name such as "test_accuracy"
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
-    more: Mapping[str, Floats] = {}  # of a heterogeneous graph: the times of the vertices; the embeddings of both ends of links, by type
+    # of a heterogeneous graph: the times of the vertices or pairs; the embeddings of both ends of links, by type. Both ends of pairs
+    more: Mapping[str, Floats] = {}
     # of splits that the model was trained on, none if the store holds another graph than that of the run; of embeddings of another graph
     warnings: Sequence[str] = ()
 
 
 def predict(
     graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto", model: nn.Module | str | None = None,
-    memory: int | None = None, at: int | None = None,
+    memory: int | None = None, at: int | None = None, pairs: Any = None,
 ) -> Prediction:  # fmt: skip
     """Compute logits and embeddings of all vertices by exact inference, over all neighbors, with the best weights of a checkpoint.
+
+    The logits are those of `pairs`, if given, in their order.
 
     Parameters
     ----------
@@ -66,16 +71,21 @@ def predict(
     memory : int, optional
         Bytes for hidden rows; by default a quarter of the free memory. Rows beyond it, and then the outputs, are maps of unnamed files.
     at : int, optional
-        The time at which every vertex of a heterogeneous graph with times is asked about; by default its own, as in training. Nothing
-        later is read.
+        The time at which every vertex, or pair, of a heterogeneous graph with times is asked about; by default its own, as in training.
+        Nothing later is read.
+    pairs : path, dict, pandas.DataFrame or pyarrow.Table, optional
+        Pairs of vertices, edges or not, whose labels a run of the task ``edges`` predicts, or whose links one of the task ``links`` scores:
+        `source`, `destination`, `time` if the graph has times and `at` is not given, and the features of the run. Labels and splits are not
+        read. See `bulksample.data.edge_table`.
 
     Raises
     ------
     UsageError
         If there is no checkpoint, its method holds no model of the whole graph, the features have another width, or `model` is missing,
-        does not fit the checkpoint, or was given for a model of ours; also if logits are not finite.
+        does not fit the checkpoint, or was given for a model of ours; also if logits are not finite. If `pairs` are missing or do not suit
+        the task, or have other features than those of the run.
     DataError
-        If the checkpoint or the store is damaged.
+        If the checkpoint, the store or the table of pairs is damaged.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -94,8 +104,16 @@ def predict(
         raise UsageError("at is for heterogeneous graphs with times; leave it out")
     if model is not None and not config.is_own_model:
         raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
+    if pairs is None and config.task == "edges":
+        raise UsageError(f"pairs: the checkpoint {folder} predicts labels of edges; give a table of pairs, with source and destination")
+    if pairs is not None and config.task == "nodes":
+        raise UsageError(f"pairs: the checkpoint {folder} predicts labels of vertices, not of pairs; leave it out")
+    label = config.label if config.task == "edges" else None  # a column that is none of the features
+    table = None if pairs is None else read_edge_table(pairs, "pairs", label=label, labelled=False)
     opened = graph if isinstance(graph, Graph) else store.load(graph, check=check)
-    if config.is_relational:
+    if table is not None:
+        outputs = [pair_outputs(kept, opened, table, threads, memory, at)]
+    elif config.is_relational:
         outputs = typed_outputs(kept, opened, threads, at)
     else:
         outputs = [own_outputs(kept, model, opened, threads) if config.is_own_model else plain_outputs(kept, opened, memory)]
@@ -103,22 +121,27 @@ def predict(
         same = isinstance(graph, Graph) or state.get("graph") in (shared_fingerprint(graph, SerialComm()), fingerprint(opened))
     else:
         same = state.get("graph") == shared_fingerprint(opened, SerialComm())
-    return _prediction(kept, opened, outputs, same)
+    return _prediction(kept, opened, outputs, same, table)
 
 
-def _prediction(kept: Checkpoint, graph: Graph, outputs_by_type: list[TypeOutputs], same: bool) -> Prediction:
-    """Return the prediction of the predicted type, or of links the embeddings of both ends; `same` if the graph may be that of the run."""
-    config, first, links = kept.config, outputs_by_type[0], kept.config.task == "links"
+def _prediction(kept: Checkpoint, graph: Graph, outputs_by_type: list[TypeOutputs], same: bool, pairs: EdgeTable | None) -> Prediction:
+    """Return the prediction of the predicted type or of pairs, or of links the embeddings of both ends.
+
+    `same` if the graph may be that of the run.
+    """
+    config, first = kept.config, outputs_by_type[0]
     for outputs in outputs_by_type:
         if bad := int((~torch.isfinite(outputs.logits).all(1)).sum()):
             fits = "use a checkpoint of a run that converged, or mend eval mode of the model"
-            raise UsageError(f"the logits of {bad} vertices are not finite; {fits}")
+            raise UsageError(f"the logits of {bad} {'vertices' if pairs is None else 'pairs'} are not finite; {fits}")
     learned = [kind.name for kind in graph.types if not kind.num_features] if config.featureless == "embedding" else []
     warnings = [] if same or not learned else [_OTHER_ROWS.format(", ".join(learned))]
     logits: Floats | None = first.logits.numpy()
     kind, embeddings, scores = first.kind, first.embeddings, dict[str, float]()
     more: dict[str, Floats] = {} if first.times is None else {"times": first.times}
-    if links:
+    if pairs is not None:
+        more = {"source": pairs.sources, "destination": pairs.destinations, **more}
+    elif config.task == "links":
         logits, embeddings = None, logits if graph.plain else None
         more = {} if graph.plain else {f"embeddings.{outputs.kind.name}": outputs.logits.numpy() for outputs in outputs_by_type}
     elif kind.labels is not None or config.label in kind.extra:
@@ -139,7 +162,9 @@ def _scores(logits: torch.Tensor, kind: VertexType, name: str, metric: str | Non
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
     try:
-        config = TrainConfig.of(**{name: value for name, value in state["config"].items() if name != "form"})  # nothing travels here
+        kept = {name: value for name, value in state["config"].items() if name != "form"}  # nothing travels here
+        table = {"edge_labels": "(of the run)"} if kept.get("task") == "edges" else {}  # a checkpoint does not hold the path
+        config = TrainConfig.of(**kept | table)
         state["progress"]["steps"]
     except (UsageError, KeyError, TypeError) as error:
         raise DataError(f"checkpoint {folder} lacks the configuration of its model, or was written by another version: {error}") from error

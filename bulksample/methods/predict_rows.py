@@ -25,13 +25,14 @@ from ..evaluation.by_batches import BatchScoring, logits_by_batches, with_rows
 from ..evaluation.by_layers import fits_layers, infer_by_layers
 from ..evaluation.inference import exact_rows
 from ..graph import Graph, VertexType
-from ..nn.decoders import LinkModel
+from ..nn.decoders import PairModel
 from ..nn.model import build, evaluation_mode
 from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn, Schema
 from ..samplers.full import Full
+from ..samplers.time_rule import TimeRule
 from ..training.link_batches import without_labels
-from ..training.setup import make_model, make_sampler, whole_type_view
+from ..training.setup import make_model, make_sampler, paired, whole_type_view
 from ..views.features import Features
 from ..views.plain_view import WholeShare, whole_view
 from ..views.seed_times import SeedTimes, rule_of, seed_times
@@ -79,10 +80,21 @@ class TypeOutputs(NamedTuple):
 
 def plain_outputs(kept: Checkpoint, graph: Graph, memory: int | None) -> TypeOutputs:
     """Compute the outputs of all vertices of a plain graph, within some bytes for hidden rows; the classes are those of the weights."""
-    config, links = kept.config, kept.config.task == "links"
+    _, hidden, logits = plain_rows(kept, graph, memory)
+    return TypeOutputs(graph.types[0], logits, None if hidden is None else hidden.numpy())
+
+
+def plain_rows(
+    kept: Checkpoint, graph: Graph, memory: int | None, outputs: int = 0, pair_features: int = 0
+) -> tuple[nn.Module, torch.Tensor | None, torch.Tensor]:
+    """Return the model, and the rows of all vertices that enter the last layer of its encoder and that leave it.
+
+    `outputs` and `pair_features` are those of a decoder of edges.
+    """
+    config, paired_ends = kept.config, kept.config.task != "nodes"
     features = Features(graph, config.feature_norm, config.feature_storage)
     share = WholeShare(graph, features, SerialComm(), kept.weighted)
-    last = kept.weights.get(f"{'encoder.' if links else ''}layers.{config.layers - 1}.bias")
+    last = kept.weights.get(f"{'encoder.' if paired_ends else ''}layers.{config.layers - 1}.bias")
     if last is None:
         raise DataError(f"checkpoint {kept.folder} does not hold the {config.layers} layers of its configuration")
     encoder = build(config, graph.num_features, len(last), 0)
@@ -95,9 +107,9 @@ def plain_outputs(kept: Checkpoint, graph: Graph, memory: int | None) -> TypeOut
             f"use a graph with {stored[0]} features"
         )
 
-    _take_weights(LinkModel(encoder, config.decoder, config.hidden) if links else encoder, kept, misfit)
-    hidden, logits = exact_rows(encoder, share, memory)
-    return TypeOutputs(graph.types[0], logits, None if hidden is None else hidden.numpy())
+    made = paired(config, encoder, outputs, pair_features)
+    _take_weights(made, kept, misfit)
+    return made, *exact_rows(encoder, share, memory)
 
 
 def own_outputs(kept: Checkpoint, source: nn.Module | str | None, graph: Graph, threads: int | None) -> TypeOutputs:
@@ -142,10 +154,7 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
     `DataError` if the checkpoint does not say what it was trained on.
     """
     config, outputs = kept.config, kept.number("outputs", "which relations its model has", least=0)
-    trained = kept.state.get("schema")
-    if not isinstance(trained, dict) or trained.keys() != {"relations", "target", "link_target"}:
-        raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
-    _check_relations(trained, graph, kept.folder)
+    trained = trained_schema(kept, graph)
     backend = backends.make("auto", threads)
     outputs_by_type = []
     for name in dict.fromkeys((trained["target"], trained["link_target"] or trained["target"])):
@@ -155,24 +164,41 @@ def typed_outputs(kept: Checkpoint, graph: Graph, threads: int | None, at: int |
         targets = TypeTargets(graph, bare, "all", times, kept.weighted)
         schema = targets.schema._replace(target=trained["target"], link_target=trained["link_target"])
         view = whole_type_view(config, targets, backend, "", schema)
-        outputs_by_type.append(_outputs_of(_loaded(kept, schema, outputs, graph.name), view, kept)._replace(kind=kind))
+        made = loaded(kept, schema, outputs, graph.name)
+        encoder = cast(RelationalGnn, made.encoder if isinstance(made, PairModel) else made)
+        outputs_by_type.append(_outputs_of(encoder, view, kept)._replace(kind=kind))
     return outputs_by_type
+
+
+def trained_schema(kept: Checkpoint, graph: Graph) -> dict[str, Any]:
+    """Return what the model was trained on, `relations`, `target` and `link_target`; raises as `typed_outputs` does."""
+    trained = kept.state.get("schema")
+    if not isinstance(trained, dict) or trained.keys() != {"relations", "target", "link_target"}:
+        raise DataError(f"checkpoint {kept.folder} does not say which relations its model has, or was written by another version")
+    _check_relations(trained, graph, kept.folder)
+    return trained
 
 
 def _times(config: TrainConfig, graph: Graph, kind: VertexType, at: int | None) -> SeedTimes | None:
     """Return when each vertex of a type is asked about."""
-    if at is not None and not -(2**63) <= at < 2**63:
-        raise UsageError(f"at: got {at}; use a time that fits int64")
     if at is None and config.task == "nodes":
         return seed_times(config, graph, kind)
-    rule = rule_of(config, graph)
-    if rule is None and at is not None:
-        raise UsageError(f"at: graph {graph.name!r} has no times; leave it out")
+    rule = rule_at(config, graph, at)
     if rule is not None and at is None:
         raise UsageError(
             f"graph {graph.name!r} has times, but ends of links have none of their own; give the time of the embeddings with at"
         )
     return None if rule is None else SeedTimes(np.full(kind.count, at, np.int64), rule)
+
+
+def rule_at(config: TrainConfig, graph: Graph, at: int | None) -> TimeRule | None:
+    """Return the rule of time of a graph; raises `UsageError` if `at` is given and the graph has no times, or it does not fit int64."""
+    if at is not None and not -(2**63) <= at < 2**63:
+        raise UsageError(f"at: got {at}; use a time that fits int64")
+    rule = rule_of(config, graph)
+    if rule is None and at is not None:
+        raise UsageError(f"at: graph {graph.name!r} has no times; leave it out")
+    return rule
 
 
 def _check_relations(trained: dict[str, Any], graph: Graph, folder: Path) -> None:
@@ -206,10 +232,10 @@ def _outputs_of(model: RelationalGnn, view: View, kept: Checkpoint) -> TypeOutpu
     return TypeOutputs(kind, torch.cat(logits), torch.cat(hidden).numpy() if deep else None, None if times is None else times.of_vertex)
 
 
-def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> RelationalGnn:
-    """Return the encoder of a model with the weights of a checkpoint; `name` is that of the graph."""
-    made = make_model(kept.config, schema, outputs, 0)
-    model = cast(RelationalGnn, made.encoder if isinstance(made, LinkModel) else made)
+def loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str, pair_features: int = 0) -> nn.Module:
+    """Return the model of a graph of relations with the weights of a checkpoint; `name` is that of the graph."""
+    made = make_model(kept.config, schema, outputs, 0, pair_features=pair_features)
+    model = cast(RelationalGnn, made.encoder if isinstance(made, PairModel) else made)
 
     def misfit(key: str, stored: torch.Size, shape: torch.Size) -> str:
         part, place = key.removeprefix("encoder.").split(".")[:2]
@@ -220,7 +246,7 @@ def _loaded(kept: Checkpoint, schema: Schema, outputs: int, name: str) -> Relati
         )
 
     _take_weights(made, kept, misfit)
-    return model
+    return made
 
 
 def _take_weights(made: nn.Module, kept: Checkpoint, misfit: Callable[[str, torch.Size, torch.Size], str | None]) -> None:

@@ -85,6 +85,8 @@ class LinkModel(PairModel):
         Width of the encoder's output.
     """
 
+    outputs = 1
+
     def __init__(self, encoder: Gnn | RelationalGnn, decoder: str, width: int) -> None:
         super().__init__(encoder, (width, width, 1) if decoder == "mlp" else ())
 
@@ -102,6 +104,11 @@ class LinkModel(PairModel):
             return inner_products(z, source, destination), inner_products(z, source, negative)
         source, destination, negative = z[rows].chunk(3)
         return self.score(source, destination), self.score(source, negative)
+
+    def logits(self, z: torch.Tensor, rows: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
+        """Return the scores of b pairs as `EdgeModel.logits` does, shape (b, 1); features are not read."""
+        source, destination = z[rows].chunk(2)
+        return self.score(source, destination)[:, None]
 
     def score(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Score pairs of embeddings: shape (..., width) to (...)."""
