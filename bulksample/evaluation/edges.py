@@ -36,7 +36,7 @@ def evaluate_edges(
     masks = {split: _drawn(mask, number, scoring) for number, (split, mask) in enumerate(scored_masks(table.masks, splits).items())}
     rows = np.flatnonzero(np.any([np.zeros(len(table), bool), *masks.values()], axis=0))
     mine, logits = edge_logits(model, view, table, rows, comm, scoring)
-    return score_logits(logits, table.labels[mine], {split: mask[mine] for split, mask in masks.items()}, "", comm, metric)
+    return score_logits(logits, table.labels[mine], {split: mask[mine] for split, mask in masks.items()}, "", comm, metric, "edges")
 
 
 def _drawn(mask: np.ndarray, number: int, scoring: BatchScoring) -> np.ndarray:

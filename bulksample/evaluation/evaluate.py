@@ -60,9 +60,12 @@ def scored_masks(masks: dict[str, np.ndarray], splits: Collection[str]) -> dict[
 
 
 def score_logits(
-    logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
+    logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str, what: str = "vertices"
 ) -> dict[str, float]:
-    """Score the logits of this rank's rows, shape (rows, outputs), together with those of the other ranks; see `evaluate`."""
+    """Score the logits of this rank's rows, shape (rows, outputs), together with those of the other ranks; see `evaluate`.
+
+    `what` names the rows in messages.
+    """
     logits, several = logits.cpu(), labels.ndim == 2
     if several:  # columns: float32, NaN where one is missing
         columns = np.stack([as_numbers(labels), logits.numpy()], axis=1)
@@ -79,7 +82,7 @@ def score_logits(
             continue
         if failed := int(np.count_nonzero(~np.isfinite(estimates).all(1) if several else estimates == _NO_CLASS)):  # the same on every rank
             fits = "use a lower lr, or mend eval mode of the model"
-            raise UsageError(f"the logits of {failed} vertices of the {split} split are not finite; {fits}")
+            raise UsageError(f"the logits of {failed} {what} of the {split} split are not finite; {fits}")
         for one in wanted:
             scores[f"{split}_{one}"] = score_columns(one, truth, estimates) if several else score(one, truth, estimates, rows[:, 2])
         by_ogb = ogb_score(name, truth, estimates)

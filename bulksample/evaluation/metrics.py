@@ -84,7 +84,7 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 def check_two_classes(num_classes: int) -> None:
     """Raise `UsageError` unless there are two classes, which rocauc compares."""
     if num_classes != 2:
-        raise UsageError(f"rocauc compares two classes; the graph has {num_classes}: use accuracy or f1")
+        raise UsageError(f"rocauc compares two classes; there are {num_classes}: use accuracy or f1")
 
 
 def score_columns(metric: str, truth: np.ndarray, logits: np.ndarray) -> float:

@@ -21,6 +21,7 @@ from .division import EpochShare
 T = TypeVar("T")
 _BEGINNING = process_lock()
 _REMEDIES = {
+    "edge_labels": "another table edge_labels; use that of the run that saved it",
     "seed_locality": "other groups of seeds; use the seed_locality, the partition or parts, and the seeds of the run that saved it",
     "sampling_weights": "other weights of seeds; use those of the run that saved it",
     "inputs": "other examples; use those of the run that saved it; ranks that divide examples by hand save and load a state each",

@@ -99,7 +99,7 @@ class EdgeLoader(BulkLoader):
     @cached_property
     def _identity(self) -> dict[str, Any]:
         table = {"edge_labels": self._links.table.identity} if isinstance(self._links, LabelledPairs) else {}
-        return super()._identity | table
+        return table | super()._identity
 
     def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[MiniBatch]:
         chosen = [self._examples(positions) for positions in examples]
