@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import goldens
 import numpy as np
@@ -29,6 +30,7 @@ STILL = {**goldens.STILL, "epochs": 1, "batch_size": 16, "hidden": 4}
 RANKS = {"grappa": 4, "random-tma": 3, "super-tma": 3, "psgd-pa": 3, "llcg": 3}
 CUT = {"graph": "partitioned"}
 LINKS = {"task": "links"}
+EDGES = {"task": "edges"}
 ROWS = {
     **{f"`--method {name}`": {"method": name, **({"clusters": 6} if name == "super-tma" else {})} for name in METHODS},
     "`--method grappa --seed-weights none`": {"method": "grappa", "seed_weights": "none"},
@@ -55,6 +57,8 @@ ROWS = {
     "`--task links`": LINKS,
     "`--task links --graph partitioned`": {**LINKS, **CUT},
     "`--task links --method psgd-pa`": {**LINKS, "method": "psgd-pa"},
+    "`--task edges`": EDGES,
+    "`--task edges --graph partitioned`": {**EDGES, **CUT},
 }
 
 
@@ -69,12 +73,25 @@ def without_parallel_edges(graph: bs.Graph, weighted: bool = False) -> bs.Graph:
     return replace(graph, relations=tuple(relations))
 
 
+def labelled_edges(graph: bs.Graph) -> dict[str, Any]:
+    """Return the options that name pairs of vertices with two classes, between papers if there are several types, each at a time."""
+    pairs = np.arange(60)
+    table = {"source": pairs, "destination": pairs[::-1], "label": pairs % 2, "split": np.array(["train", "val", "test"])[pairs % 3]}
+    timed = any(kind.times is not None for kind in graph.types)
+    table |= {"time": pairs} if timed else {}
+    return {"edge_labels": table} | ({} if graph.plain else {"target_relation": "paper:cites:paper"})
+
+
 def outcome(kind: str, row: str, folder: Path) -> str:
     """Return "yes" if a run ends, else what the user is told."""
     graph, links, common = KINDS[kind]
     options = {**STILL, **common, **ROWS[row]}
     whole = goldens.graph_of(graph)
-    source = folder / links if "task" in options else whole if whole.plain else without_parallel_edges(whole, "weighted" in row)
+    source = (
+        folder / links if options.get("task") == "links" else whole if whole.plain else without_parallel_edges(whole, "weighted" in row)
+    )
+    if options.get("task") == "edges":
+        options |= labelled_edges(whole)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
