@@ -34,7 +34,6 @@ _ENDS = ("source", "destination")
 _MASKS = {name: split for split in SPLITS for name in (split, f"{split}_mask")}
 _OWN = (*_ENDS, "time", "split", *_MASKS)  # columns that cannot be the label
 _ARROW = {".csv": read_csv, ".parquet": read_parquet, ".pq": read_parquet}
-_NUMBERED = "use a column {0}, or {0}_0, {0}_1 and so on without gaps"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,19 +144,20 @@ def read_edge_table(
     if label is not None and (not isinstance(label, str) or label in _OWN):
         raise UsageError(f"label: got {label!r}; use the name of a column of labels, which is none of {', '.join(_OWN)}")
     name, names, take = _opened(table, name)
-    labels = _numbered(names, name, label or "label", exact=label is not None)
+    labels = _label_names(names, label or "label")
     features = _feature_columns([key for key in names if key not in labels], name)
     splits = [key for key in names if key == "split" or key in _MASKS] if labelled else []
     for key in _ENDS:
         if key not in names:
             raise DataError(f"{name}: {_missing(key, names)}")
-    if labelled and not labels:
-        raise DataError(f"{name}: {_missing('label', names)}") if label is None else UsageError(f"label: {name}: {_missing(label, names)}")
+    if labelled:
+        _check_label_names(labels, names, name, label)
     wanted = {*_ENDS, *features, *splits, "time", *(labels if labelled else ())}
     taken = take(wanted)
     wide = {}
     if isinstance(taken, Mapping):
-        wide = {key: value for key, value in taken.items() if key == "features" or (key in labels and _ndim(value) > 1)}
+        matrices = {key for key in taken if [key] == features == ["features"] or ([key] == labels and _ndim(taken[key]) > 1)}
+        wide = {key: taken[key] for key in matrices}
         taken = {key: value for key, value in taken.items() if key not in wide}
     elif "features" in features:
         raise DataError(
@@ -195,7 +195,7 @@ def _opened(table: Any, name: str) -> tuple[str, list[str], Callable[[set[str]],
         if ending not in _ARROW:
             raise UsageError(f"{name}: is no table by its ending; use a file that ends in .npz, {', '.join(_ARROW)}")
         table = _ARROW[ending](path)
-    if hasattr(table, "column_names") and hasattr(table, "column"):
+    if hasattr(table, "column_names") and hasattr(table, "unify_dictionaries"):
         names = list(table.column_names)
         return name, names, lambda wanted: table.select([at for at, key in enumerate(names) if key in wanted])
     if hasattr(table, "iloc") and hasattr(table, "columns"):
@@ -220,16 +220,28 @@ def _missing(key: str, names: list[str]) -> str:
     return f"{said} The columns are {', '.join(names)}" if said.endswith("?") else said
 
 
-def _numbered(names: list[str], name: str, base: str, exact: bool) -> list[str]:
-    """Return the columns of labels, in the order of their numbers; none if there are none. Raises `DataError` if that leaves doubt."""
-    several = {key: int(match[1]) for key in names if (match := re.fullmatch(rf"{re.escape(base)}_(\d+)", key))}
-    if base in names:
-        if several and not exact:
-            raise DataError(f"{name}: has columns {base!r} and {next(iter(several))!r}; {_NUMBERED.format(base)}")
-        return [base]
-    if sorted(several.values()) != list(range(len(several))):
-        raise DataError(f"{name}: has columns {', '.join(several)}; {_NUMBERED.format(base)}")
-    return sorted(several, key=several.__getitem__)
+def _label_names(names: list[str], base: str) -> list[str]:
+    """Return the column of labels, or the columns in the order of their numbers; none if there are none."""
+    return [base] if base in names else sorted(_numbered(names, base), key=_number)
+
+
+def _numbered(names: list[str], base: str) -> list[str]:
+    return [key for key in names if re.fullmatch(rf"{re.escape(base)}_\d+", key)]
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("_")[2])
+
+
+def _check_label_names(labels: list[str], names: list[str], name: str, label: str | None) -> None:
+    """Raise an error unless there are labels, and no doubt which columns they are: `label` is a column of two that fit."""
+    base = label or "label"
+    if not labels:
+        raise DataError(f"{name}: {_missing(base, names)}") if label is None else UsageError(f"label: {name}: {_missing(base, names)}")
+    several = _numbered(names, base)
+    if (several and label is None) if base in names else [_number(key) for key in labels] != list(range(len(labels))):
+        listed = ", ".join(dict.fromkeys([*labels, *several]))
+        raise DataError(f"{name}: has columns {listed}; use a column {base}, or {base}_0, {base}_1 and so on without gaps")
 
 
 def _feature_columns(names: list[str], name: str) -> list[str]:
@@ -274,13 +286,12 @@ def _whole(column: Column, fits: str, least: float = -inf) -> Array:
 
 
 def _matrix(where: str, value: Any, table: EdgeTable) -> tuple[Array, Array]:
-    """Return a matrix with a row for each pair, and which of its entries are missing."""
+    """Return a matrix with a row for each pair, and which of its entries are masked."""
     array = as_array(where, value)
     if array.ndim != 2 or len(array) != len(table):
         raise DataError(f"{where}: got {array.dtype} of shape {array.shape}; use a matrix of {len(table)} rows, one for each pair")
     hidden = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else np.zeros(array.shape, bool)
-    array = np.asarray(array)
-    return array, hidden | np.isnan(array) if array.dtype.kind == "f" else hidden
+    return np.asarray(array), hidden
 
 
 def _features(columns: list[Column], matrix: Any, table: EdgeTable) -> Array:
@@ -350,10 +361,9 @@ def _masks(name: str, columns: list[tuple[str, Column]]) -> dict[str, Array]:
         raise DataError(f"{name}: has columns {', '.join(map(repr, keys))}; use 'split' alone, or columns of booleans")
     if keys == ["split"]:
         column = columns[0][1]
-        empty = (
-            np.where(column.missing, np.array(None), column.values) == "" if column.kind == "text" else False
-        )  # arrays of text have no None
-        return masks_of(replace(column, missing=column.missing | empty))
+        if column.kind == "text":  # an array of text has no None: it has an empty text
+            column = replace(column, missing=np.where(column.missing, "", column.values) == "")
+        return masks_of(column)
     masks: dict[str, Array] = {}
     for key, column in columns:
         if (split := _MASKS[key]) in masks:

@@ -24,7 +24,6 @@ _INSTALL = "pip install 'bulksample[tables]'"
 _INDEX = re.compile(r"__index_level_\d+__")  # how pandas stores an index without a name
 _REPEATS = "which is the primary key of row {} too; use distinct keys"
 _EXACT = 2.0**53  # floats count whole numbers up to this
-_LARGEST_BLOCK = 2**31 - 1  # of a CSV file, in bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ def _all(what: str, keys: Iterable[Any], columns: Iterable[Any], convert: Callab
 def read_parquet(path: Path) -> Any:
     """Read a Parquet file as a `pyarrow.Table`; raises `UsageError` without pyarrow, `DataError` for a damaged file."""
 
-    def read(size: int) -> Any:
+    def read() -> Any:
         from pyarrow import parquet
 
         return parquet.ParquetFile(path).read()
@@ -111,24 +110,23 @@ def read_csv(path: Path) -> Any:
     Raises as `read_parquet`.
     """
 
-    def read(size: int) -> Any:
+    def read() -> Any:
         from pyarrow import csv
 
-        one_block = csv.ReadOptions(block_size=min(size + 1, _LARGEST_BLOCK))  # the first block alone tells the types of columns
-        return csv.read_csv(path, one_block, convert_options=csv.ConvertOptions(strings_can_be_null=True))
+        return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True))
 
     return _by_pyarrow(path, "CSV", read)
 
 
-def _by_pyarrow(path: Path, kind: str, read: Callable[[int], Any]) -> Any:
-    """Return what `read` reads from a file, given its size in bytes."""
+def _by_pyarrow(path: Path, kind: str, read: Callable[[], Any]) -> Any:
+    """Return the table that `read` reads from a file; see `read_parquet`."""
     try:
         import pyarrow
     except ImportError as error:
         raise UsageError(f"{path.name}: reading {kind} needs pyarrow; {_INSTALL}") from error
-    size = regular_size(path, path.name)
+    regular_size(path, path.name)
     try:
-        made = read(size)
+        made = read()
         list(made.column_names)  # raises for a name that is not UTF-8
         return made
     except (pyarrow.ArrowException, OSError, ValueError) as error:
