@@ -41,7 +41,7 @@ ParseError: Any = typer.BadParameter.__mro__[2]
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
 _NOT_OF_A_CONFIGURATION = (  # options that messages name
-    "columns", "header", "ids", "out", "overwrite", "schema", "scheme", "separator", "skip", "undirected", "vertices",
+    "columns", "header", "ids", "out", "overwrite", "pairs", "schema", "scheme", "separator", "skip", "undirected", "vertices",
 )  # fmt: skip
 _OFF = {"undirected": "--directed"}
 _OF_FILE = re.compile(r"\S+:\d+: ")  # a message about a line of a file

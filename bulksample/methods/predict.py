@@ -105,9 +105,9 @@ def predict(
     if model is not None and not config.is_own_model:
         raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
     if pairs is None and config.task == "edges":
-        raise UsageError(f"pairs: the checkpoint {folder} predicts labels of edges; give a table of pairs, with source and destination")
+        raise UsageError(f"the checkpoint {folder} predicts labels of edges; give pairs=TABLE, with source and destination")
     if pairs is not None and config.task == "nodes":
-        raise UsageError(f"pairs: the checkpoint {folder} predicts labels of vertices, not of pairs; leave it out")
+        raise UsageError(f"pairs: got a table, and the checkpoint {folder} predicts labels of vertices; leave it out")
     label = config.label if config.task == "edges" else None  # a column that is none of the features
     table = None if pairs is None else read_edge_table(pairs, "pairs", label=label, labelled=False)
     opened = graph if isinstance(graph, Graph) else store.load(graph, check=check)

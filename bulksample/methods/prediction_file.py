@@ -38,7 +38,9 @@ def check_prediction_fits(file: Path, checkpoint: Path, pairs: bool = False) -> 
 def _check_table(file: Path, links: bool) -> None:
     if links and file.suffix.lower() != ".npz":
         fits = file.with_suffix(".npz")
-        raise UsageError(f"out: got {file}, but link prediction gives embeddings alone, which are no table; use {fits}, or give pairs")
+        raise UsageError(
+            f"out: got {file}, but link prediction gives embeddings alone, which are no table; use {fits}, or give pairs=TABLE"
+        )
 
 
 def arrays_of(prediction: Prediction) -> dict[str, np.ndarray]:

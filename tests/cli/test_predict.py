@@ -260,3 +260,57 @@ def test_a_heterogeneous_graph_is_predicted_at_a_time(command, tmp_path):
     summary = json.loads(out)
     assert (summary["predictions"], summary["times"]) == ([120, 1], [120])
     assert "test_mae" in summary
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_pairs_of_a_file_get_labels_in_its_order(command, tmp_path, ending):
+    pandas = pytest.importorskip("pandas", reason="pandas is missing: pip install pandas")
+    rng = np.random.default_rng(0)
+    ends, x = rng.integers(0, 300, (2, 120)), rng.normal(size=(120, 2)).astype(np.float32)
+    columns = {"source": ends[0], "destination": ends[1], "feature_a": x[:, 0], "feature_b": x[:, 1]}
+    labels = {"label": (x[:, 0] > 0).astype(int), "split": np.array(["train", "val", "test"])[rng.integers(0, 3, 120)]}
+    table = pandas.DataFrame(columns | labels)
+    file, out = tmp_path / f"pairs{ending}", tmp_path / f"p{ending}"
+    (table.to_csv if ending == ".csv" else table.to_parquet)(file, index=False)
+    report = trained(command, tmp_path, None, "--task", "edges", "--edge-labels", file)
+    place = [tmp_path / "g", "--checkpoint", tmp_path / "kept"]
+    summary, arrays = predicted(command, tmp_path, "--pairs", file)
+    assert {name: array.shape for name, array in arrays.items()} == {"logits": (120, 2), "source": (120,), "destination": (120,)}
+    assert (arrays["destination"] == ends[1]).all()
+    mask = labels["split"] == "test"
+    assert (arrays["logits"].argmax(1) == labels["label"])[mask].mean() == pytest.approx(report["test_accuracy"], abs=1e-12)
+    assert (summary["task"], summary["logits"]) == ("edges", [120, 2])
+    found = command("predict", *place, "--pairs", file, "-o", out, "--json", "-")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["columns"] == ["source", "destination", "class", "probability"]
+    written = table_of(out)
+    share, best = torch.from_numpy(arrays["logits"]).double().softmax(1).max(1)
+    assert (written["source"], written["destination"]) == (ends[0].tolist(), ends[1].tolist())
+    assert written["class"] == best.tolist()
+    assert written["probability"] == pytest.approx(share.tolist(), rel=1e-12)
+    (tmp_path / "bad.csv").write_text("source,destination,feature_a,feature_b\n1,300,0,0\n")
+    cases = [
+        ([], 2, "predicts labels of edges; give --pairs TABLE, with source and destination"),
+        (["--pairs", tmp_path / "bad.csv"], 65, "bad.csv: row 0 has destination 300"),
+        (["--pairs", tmp_path / "none.npz"], 65, "none.npz"),
+        (["--pairs", file, "--at", 3], 2, "at is for heterogeneous graphs"),
+    ]
+    for options, code, message in cases:
+        ended = command("predict", *place, *options, "-o", tmp_path / f"new{ending}")
+        assert (ended.code, message in ended.err) == (code, True), ended.err
+        assert not (tmp_path / f"new{ending}").exists()
+
+
+def test_scored_links_are_a_table(command, tmp_path):
+    graph = hold_out(replace(community_graph(), labels=None, masks={}), "to", 0.1, 0.1, 10, seed=0)
+    graph.save(tmp_path / "g")
+    code, _, err = command("train", tmp_path / "g", *FLAGS, "--task", "links", "--checkpoint", tmp_path / "kept", "--quiet")
+    assert code == 0, err
+    np.savez(tmp_path / "pairs.npz", source=np.arange(50), destination=np.arange(50)[::-1])
+    arguments = [tmp_path / "g", "--checkpoint", tmp_path / "kept", "--pairs", tmp_path / "pairs.npz"]
+    code, out, err = command("predict", *arguments, "-o", tmp_path / "p.csv", "--json", "-")
+    assert code == 0, err
+    assert json.loads(out)["columns"] == ["source", "destination", "score", "probability"]
+    table = table_of(tmp_path / "p.csv")
+    assert table["destination"] == list(range(49, -1, -1))
+    assert table["probability"] == pytest.approx((1 / (1 + np.exp(-np.array(table["score"])))).tolist())
