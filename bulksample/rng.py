@@ -101,6 +101,7 @@ class Substream(Enum):
     FEATURE_ROUNDING = Purpose.ROUNDING, MAX_LAYERS - 1  # rows of hidden layers have lower numbers
     PYG_NEGATIVE = Purpose.NEGATIVE, 1
     LINK_NEGATIVE = Purpose.NEGATIVE, 2
+    DGL_NEGATIVE = Purpose.NEGATIVE, 3
     SAINT_ROOT = Purpose.ROOT, 0
     SAINT_COUNTED_ROOT = Purpose.ROOT, 1
     RELATION_KEY = Purpose.RELATION, 0

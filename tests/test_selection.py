@@ -138,13 +138,6 @@ def test_an_adj_t_in_coordinates_is_refused():
             made(Data(adj_t=coordinates, num_nodes=N))
 
 
-def test_edges_are_no_seeds_of_the_loaders_for_dgl():
-    from bulksample.interop.dgl import NeighborSampler, as_edge_prediction_sampler
-
-    with pytest.raises(bs.UsageError, match="as_edge_prediction_sampler: got a NeighborSampler, but these loaders take vertices as seeds"):
-        as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=None)
-
-
 def test_parts_keep_the_names_of_their_rows(backend):
     """Walkers at one vertex draw apart; halves of a bulk draw as the whole does."""
     walkers = np.tile(np.arange(30, dtype=np.int32), 4)

@@ -135,13 +135,14 @@ class Selection(Rebuilt):
         return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))
 
 
-def vertex_ids(vertices: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
+def vertex_ids(vertices: Any, n: int, name: str = "vertices", kind: str = "vertex") -> NDArray[np.int64]:
     """Return the vertices that a user names by ids or by a mask of shape (n,): int64 ids, shape (m,), in the order given.
 
-    They are a list, an array or a tensor; `name` begins messages. Raises `UsageError` if the entries are neither ids nor a mask of length
-    n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they may be a mask of another library, or ids.
+    They are a list, an array or a tensor. `name` begins messages, and `kind` is what has the ids, such as "edge". Raises `UsageError` if
+    the entries are neither ids nor a mask of length n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they may be a mask
+    of another library, or ids.
     """
-    return _checked(vertices, n, name).astype(np.int64)
+    return _checked(vertices, n, name, kind).astype(np.int64)
 
 
 def seed_ids(vertices: Any, n: int) -> NDArray[np.int32]:
@@ -150,12 +151,12 @@ def seed_ids(vertices: Any, n: int) -> NDArray[np.int32]:
     return ids.astype(np.int32, copy=_writable(ids))
 
 
-def _checked(vertices: Any, n: int, name: str) -> NDArray[Any]:
+def _checked(vertices: Any, n: int, name: str, kind: str = "vertex") -> NDArray[Any]:
     """Return the ids that `vertex_ids` takes, in their own dtype. Ids that fit take no memory to check."""
     ids = _ids_or_mask(vertices, n, name)
     if len(ids) and not 0 <= ids.min() <= ids.max() < n:
         bad = np.flatnonzero((ids < 0) | (ids >= n))
-        raise UsageError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
+        raise UsageError(f"{name}: entry {bad[0]} is {kind} {ids[bad[0]]}; use 0 to {n - 1}")
     return ids
 
 

@@ -3,9 +3,11 @@
     from bulksample.interop.dgl import DataLoader, NeighborSampler    # was: from dgl.dataloading import ...
 
 Blocks are those of DGL: destinations are a prefix of the sources, and every vertex is expanded again in each layer (the frontier
-rule ``all``). DGL is imported when the first loader is made, so this package can be imported without it.
+rule ``all``). With `as_edge_prediction_sampler` the seeds are edges. DGL is imported when the first loader is made, so this package can be
+imported without it.
 """
 
+from .edges import EdgePredictionSampler, Uniform, as_edge_prediction_sampler
 from .loader import DataLoader
 from .samplers import (
     BlockSampler,
@@ -14,10 +16,9 @@ from .samplers import (
     LadiesSampler,
     MultiLayerFullNeighborSampler,
     NeighborSampler,
-    as_edge_prediction_sampler,
 )
 
 __all__ = [
-    "BlockSampler", "DataLoader", "FastGCNSampler", "LaborSampler", "LadiesSampler", "MultiLayerFullNeighborSampler", "NeighborSampler",
-    "as_edge_prediction_sampler",
+    "BlockSampler", "DataLoader", "EdgePredictionSampler", "FastGCNSampler", "LaborSampler", "LadiesSampler",
+    "MultiLayerFullNeighborSampler", "NeighborSampler", "Uniform", "as_edge_prediction_sampler",
 ]  # fmt: skip

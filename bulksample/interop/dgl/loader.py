@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, cast
@@ -13,6 +13,7 @@ from ... import backends
 from ...distributed.comm.agree import begin_together
 from ...distributed.comm.base import Comm
 from ...errors import UsageError, is_whole
+from ...graph import Graph
 from ...graph.seed_list import SeedList
 from ...loading.loader import BulkLoader
 from ...loading.position import Positioned
@@ -25,6 +26,8 @@ from ..equal_draws import warn_of_equal_draws
 from ..made_together import OwnComm, made_together
 from .affinity import bound
 from .blocks import INSTALL, Blocks, is_plain, read_graph, typed_sampler
+from .edges import EdgeList, EdgePredictionSampler
+from .pairs import PairBatch, PairGraphs, PairLoader
 from .samplers import BlockSampler, distinct_vertices, refuse_values
 
 _NOT_NEEDED = {
@@ -34,16 +37,18 @@ _NOT_NEEDED = {
 
 
 class DataLoader(OwnComm, Positioned, Uncached):
-    """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
+    """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader`.
 
-    Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph.
+    Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph. With edges as seeds, the graphs
+    of their pairs stand in place of the output nodes; see `as_edge_prediction_sampler`.
 
     Parameters
     ----------
     graph : DGLGraph
         Of one type or of several.
     indices : tensor of distinct vertices, or a bool mask; of a heterograph a dict of such by vertex type
-    graph_sampler : BlockSampler
+        With `as_edge_prediction_sampler`, ids of edges, which may repeat, or a mask of them; of a heterograph a dict by edge type.
+    graph_sampler : BlockSampler, or what `as_edge_prediction_sampler` returns
     device
         Device of the blocks; that of the graph by default.
     batch_size, shuffle, drop_last
@@ -60,17 +65,18 @@ class DataLoader(OwnComm, Positioned, Uncached):
     Raises
     ------
     UsageError
-        If a seed repeats, fanouts by edge type leave one out or are given to a layer-wise sampler, or an option has no meaning here.
+        If a vertex repeats, a seed does not exist, fanouts by edge type leave one out or are given to a layer-wise sampler, or an option
+        has no meaning here.
     ImportError
         If DGL is missing.
     """
 
     @made_together
     def __init__(
-        self, graph: Any, indices: Any, graph_sampler: BlockSampler, device: Any = None, use_ddp: bool = False, ddp_seed: int = 0,
-        batch_size: int = 1, drop_last: bool = False, shuffle: bool = False, use_uva: bool = False, *, seed: int | None = None,
-        bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, comm: Comm | None = None, backend: str = "auto",
-        **not_needed: Any,
+        self, graph: Any, indices: Any, graph_sampler: BlockSampler | EdgePredictionSampler, device: Any = None, use_ddp: bool = False,
+        ddp_seed: int = 0, batch_size: int = 1, drop_last: bool = False, shuffle: bool = False, use_uva: bool = False, *,
+        seed: int | None = None, bulk_size: int | Literal["auto"] = "auto", memory_budget: int | None = None, comm: Comm | None = None,
+        backend: str = "auto", **not_needed: Any,
     ) -> None:  # fmt: skip
         require("dgl", None, INSTALL)
         refuse_values(
@@ -79,7 +85,9 @@ class DataLoader(OwnComm, Positioned, Uncached):
         unknown = not_needed.keys() - _NOT_NEEDED
         if unknown:
             raise UsageError(f"DataLoader has no option {', '.join(sorted(unknown))}")
-        if not isinstance(graph_sampler, BlockSampler):
+        pairs = graph_sampler if isinstance(graph_sampler, EdgePredictionSampler) else None
+        block_sampler = graph_sampler if pairs is None else pairs.sampler
+        if not isinstance(block_sampler, BlockSampler):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
         self._comm, self._seeded = comm, seed is not None
@@ -91,28 +99,26 @@ class DataLoader(OwnComm, Positioned, Uncached):
             "ranks": ranks, "memory_budget": memory_budget,
         }  # fmt: skip
         self._settings = {
-            **graph_sampler.sampler.settings, "fanouts": repr(graph_sampler.by_type or graph_sampler.sampler.fanouts),
-            "prob": graph_sampler.prob, "batch_size": batch_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last,
+            **block_sampler.sampler.settings, "fanouts": repr(block_sampler.by_type or block_sampler.sampler.fanouts),
+            "prob": block_sampler.prob, "batch_size": batch_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last,
+            **({} if pairs is None else pairs.settings),
         }  # fmt: skip
-        relations = read_graph(graph, graph_sampler.prob)
-        self._blocks = Blocks(graph, relations, graph_sampler.features)
+        relations = read_graph(graph, block_sampler.prob)
+        self._blocks, self._graphs = Blocks(graph, relations, block_sampler.features), None
         if is_plain(graph):
-            if graph_sampler.by_type is not None:
+            if block_sampler.by_type is not None:
                 raise UsageError("fanouts are dicts by edge type, but the graph has one type; use numbers")
-            sampler: Any = EdgeSampler(relations.relations[0], graph_sampler.sampler)
+            sampler: Any = EdgeSampler(relations.relations[0], block_sampler.sampler)
             adjacency = LocalAdjacency(sampler.edges.matrix, self._backend, entries=True)
-            self._make = partial(BulkLoader, adjacency, sampler, distinct_vertices(indices, adjacency.n), **options)
-            self._loader = self._make()
-            return
-        if not isinstance(indices, Mapping):
-            raise UsageError(
-                f"indices: got a {type(indices).__name__}; the graph has types {', '.join(graph.ntypes)}: use {{type: vertices}}"
-            )
-        counts = {name: relations.type(name).count for name in indices}
-        lists = {name: distinct_vertices(vertices, counts[name], f"indices of type {name!r}") for name, vertices in indices.items()}
-        law = typed_sampler(graph, graph_sampler)
-        adjacency = LocalAdjacency(relations, self._backend, by_type=True)
-        self._make = partial(BulkLoader, adjacency, law, SeedList.of(relations, lists), **options)
+        else:
+            sampler = typed_sampler(graph, block_sampler)
+            adjacency = LocalAdjacency(relations, self._backend, by_type=True)
+        if pairs is None:
+            self._make: Callable[..., BulkLoader] = partial(BulkLoader, adjacency, sampler, seeds_of(graph, relations, indices), **options)
+        else:
+            edges = EdgeList(graph, indices)
+            self._graphs = PairGraphs(edges, relations, pairs.labels)
+            self._make = partial(PairLoader, adjacency, sampler, relations, edges, pairs, **options)
         self._loader = self._make()
 
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -193,18 +199,35 @@ class DataLoader(OwnComm, Positioned, Uncached):
         before, self._loader.sampling_cores = self._loader.sampling_cores, cores
         return before
 
-    def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
+    def __iter__(self) -> Iterator[Any]:
         if self._comm is not None:
             begin_together(self._comm, self._loader.coming, self.seed)
         elif not self._seeded:
             warn_of_equal_draws(f"{type(self).__module__.rpartition('.')[0]}.{type(self).__name__}", self.seed)
         place = self._place
-        for minibatch in self._loader:
-            if minibatch is not None:
-                inputs, outputs, blocks = self._blocks.of(cast(Any, minibatch))
-                yield _on(inputs, place), _on(outputs, place), blocks if self._device is None else [one.to(place) for one in blocks]
+        for batch in self._loader:
+            if batch is None:
+                continue
+            inputs, outputs, blocks = self._blocks.of(batch.minibatch if isinstance(batch, PairBatch) else batch)
+            middle = [_on(outputs, place)] if self._graphs is None else self._moved(self._graphs.of(cast(Any, batch)))
+            yield _on(inputs, place), *middle, self._moved(blocks)
+
+    def _moved(self, graphs: list[Any]) -> list[Any]:
+        return graphs if self._device is None else [one.to(self._place) for one in graphs]
 
 
 def _on(ids: Any, device: Any) -> Any:
     """Return vertices, or a dict of them by type, on a device."""
     return {name: vertices.to(device) for name, vertices in ids.items()} if isinstance(ids, dict) else ids.to(device)
+
+
+def seeds_of(graph: Any, relations: Graph, indices: Any) -> Any:
+    """Return the vertices that a user names as seeds: an array, or of a heterograph a `SeedList`."""
+    if is_plain(graph):
+        return distinct_vertices(indices, relations.n)
+    if not isinstance(indices, Mapping):
+        raise UsageError(f"indices: got a {type(indices).__name__}; the graph has types {', '.join(graph.ntypes)}: use {{type: vertices}}")
+    lists = {
+        name: distinct_vertices(vertices, relations.type(name).count, f"indices of type {name!r}") for name, vertices in indices.items()
+    }
+    return SeedList.of(relations, lists)

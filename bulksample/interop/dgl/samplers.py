@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -97,14 +97,6 @@ class FastGCNSampler(BlockSampler):
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("fastgcn", nodes_per_layer, prob, **options)
-
-
-def as_edge_prediction_sampler(sampler: Any, *args: Any, **options: Any) -> NoReturn:
-    """Raise `UsageError`: edges are not seeds of these loaders, unlike with `dgl.dataloading.as_edge_prediction_sampler`."""
-    raise UsageError(
-        f"as_edge_prediction_sampler: got a {type(sampler).__name__}, but these loaders take vertices as seeds, not edges; "
-        "use bulksample.train(task='links'), or LinkNeighborLoader of bulksample.interop.pyg"
-    )
 
 
 def distinct_vertices(indices: Any, n: int, what: str = "indices") -> np.ndarray:
