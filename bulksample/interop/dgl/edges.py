@@ -5,6 +5,7 @@ Excluded edges leave after the draws, by their ids, as in DGL: a row may have fe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 
 from ...errors import UsageError, instead_of, is_whole
 from ...graph import Graph
-from ...graph.minibatch import MiniBatch
+from ...graph.minibatch import MiniBatch, hash_arrays
 from ...graph.selection import vertex_ids
+from ...graph.types import spelled
 from ...sparse import row_pointers
 from .samplers import BlockSampler
 
@@ -195,6 +197,16 @@ class Exclusion:
             for place, other in self._turned:
                 if place in every:
                     self._check("reverse_etypes", place, every[place], other, edges.ids[every[place]])
+
+    def __str__(self) -> str:
+        """The rule, with the reverses: equal ones of equal edges exclude the same."""
+        if self._mode == "reverse_types":
+            return " ".join(["reverse_types", *(f"{spelled(self._edges.keys[a])} {spelled(self._edges.keys[b])}" for a, b in self._turned)])
+        if self._mode == "reverse_id":
+            sha = hashlib.sha256()
+            hash_arrays(sha, [(str(place), ids) for place, ids in sorted(self._reverses.items())])
+            return f"reverse_id {sha.hexdigest()[:16]}"
+        return self._mode if isinstance(self._mode, str) else _named(self._mode)
 
     def _check(self, what: str, place: int, at: np.ndarray, other: int, ids: np.ndarray) -> None:
         """Raise `UsageError` unless some edges of another relation are the reverses of those at some positions."""

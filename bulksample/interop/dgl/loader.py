@@ -124,7 +124,8 @@ class DataLoader(OwnComm, Positioned, Uncached):
     def compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `made_together.Shared`."""
         state = self._loader.state_dict()
-        return {**self._settings, "a seed of yours": self._seeded}, {"graph": state.get("graph"), "indices": state["seeds"]}
+        hashes = {"graph": state.get("graph"), "indices": state["seeds"], "sampler and exclusion": state["sampler"]}
+        return {**self._settings, "a seed of yours": self._seeded}, hashes
 
     def __len__(self) -> int:
         """Return the number of steps of an epoch."""

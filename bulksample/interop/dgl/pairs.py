@@ -65,7 +65,7 @@ class PairLoader(BulkLoader):
     def __init__(
         self, adjacency: Adjacency, sampler: AnySampler, graph: Graph, edges: EdgeList, options: EdgePredictionSampler, **more: Any
     ) -> None:  # fmt: skip
-        self._graph, self._edges, self._settings = graph, edges, options.settings
+        self._graph, self._edges, self._drawn_by = graph, edges, options.settings["negative_sampler"]
         self._draw, self._exclusion = options.negatives, Exclusion(edges, options)
         ahead = self._draw is None or isinstance(self._draw, Uniform)
         super().__init__(adjacency, sampler, np.zeros(len(edges), np.int32), prefetch=ahead, **more)  # the list only counts examples
@@ -74,7 +74,8 @@ class PairLoader(BulkLoader):
     def _identity(self) -> dict[str, Any]:
         sha, named = hashlib.sha256(), super()._identity
         hash_arrays(sha, [("relations", self._edges.relations), ("ids", self._edges.ids)])
-        return named | {"seeds": sha.hexdigest(), "sampler": ", ".join([named["sampler"], *map(" ".join, self._settings.items())])}
+        rules = f"{named['sampler']}, exclude {self._exclusion}, negative_sampler {self._drawn_by}"
+        return named | {"seeds": sha.hexdigest(), "sampler": rules}
 
     def _bulk(self, examples: list[np.ndarray], ids: list[int], epoch: int) -> list[Any]:
         offsets, relations = self._graph.offsets, self._graph.relations
