@@ -9,7 +9,7 @@ from planted_relations import all_sage_logits, planted, shop
 
 from bulksample.data.link_split import hold_out
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.evaluation import by_batches, by_layers, links
+from bulksample.evaluation import by_batches, by_layers, end_rows
 from bulksample.evaluation.by_batches import BatchScoring, evaluate_by_batches, logits_by_batches
 from bulksample.evaluation.by_layers import infer_by_layers, logits_by_layers
 from bulksample.methods.config import TrainConfig
@@ -118,10 +118,10 @@ def test_scores_of_links_are_those_of_either_way(monkeypatch, ranks, place):
         return {key: value for key, value in made.run().items() if "mrr" in key or "hits" in key}
 
     with monkeypatch.context() as patch:
-        patch.setattr(links, "_rows_by_batches", never)
+        patch.setattr(end_rows, "_rows_by_batches", never)
         by_layer = on_threads(ranks, on_rank)[0]
     monkeypatch.setattr(by_layers, "fair_memory", lambda comm: 0)
-    monkeypatch.setattr(links, "infer_by_layers", never)
+    monkeypatch.setattr(end_rows, "infer_by_layers", never)
     assert on_threads(ranks, on_rank)[0] == pytest.approx(by_layer, abs=0.02)
 
 

@@ -161,7 +161,7 @@ def test_full_graph_methods_and_averages_are_scored_by_samples(folder):
         ({"eval_splits": "valid"}, "eval_splits: got 'valid'; did you mean 'val'"),
         ({"evaluate": "none", "eval_splits": "val"}, "nothing is evaluated"),
         ({"evaluate": "sampled", "method": "retexo"}, "retexo scores the rows of its layers"),
-        ({"evaluate": "sampled", "task": "links"}, "link prediction ranks edges by exact embeddings"),
+        ({"evaluate": "sampled", "task": "links"}, "task links scores edges by exact embeddings"),
     ],
 )
 def test_options_that_decide_nothing_are_refused(options, message):

@@ -238,7 +238,7 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
         ({"model": "own_factories:Sage", "method": "adaqp"}, "method 'adaqp' exchanges rows between the layers of the model"),
         ({"model": "own_factories:Sage", "method": "full", "layers": 2}, r"the module asked \[0\] times the blocks of layers 2 to 2"),
         ({"model": "own_factories:Sage", "method": "retexo"}, "method 'retexo' makes its own models"),
-        ({"model": "own_factories:Sage", "task": "links"}, "link prediction scores embeddings of our layers"),
+        ({"model": "own_factories:Sage", "task": "links"}, "task links decodes embeddings of our layers"),
         ({"model": Gnn("sage", [9, 8, 3])}, "the model has widths 9, 8, 3, but the graph 8 features; use widths 8, ..., 3"),
         ({"model": Gnn("sage", [8, 8, 3]), "hidden": 5}, "hidden: got 5, but the model has 8; leave the option out"),
         ({"model": PlainSage}, r"model: got the class PlainSage; use a torch\.nn\.Module that has been made"),

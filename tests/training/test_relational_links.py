@@ -256,7 +256,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_a_store_is_the_graph(tmp_pat
     ({"target_type": "user"}, "target_type is an option of the task nodes"), ({"seed_times": "x"}, "seed_times is an option of the task"),
     ({"seeds": "all"}, "seeds is an option of the task nodes"), ({"metric": "accuracy"}, "use mrr, hits@10"),
     ({"strict": True}, "strict: graph 'shop' has no times"),
-    ({"sampler": "ladies"}, "ends of links draw node by node, and without weights; got sampler ladies"),
+    ({"sampler": "ladies"}, "ends of edges draw node by node, and without weights; got sampler ladies"),
     ({"exchange": "rows", "graph": "replicated"}, "exchange is for a topology in block rows; got rows"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
