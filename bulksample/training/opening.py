@@ -105,12 +105,8 @@ def open_run(
         warnings += late
     if snapshot is not None:
         restore(context, method_of_run, *snapshot)
-    data = {
-        **sizes_of(source),
-        "features": view.num_features,
-        "classes": view.num_classes,
-        "seeds": len(view.seeds if edges is None else edges.rows),
-    }
+    seeds = len(view.seeds if edges is None else edges.rows)
+    data = {**sizes_of(source), "features": view.num_features, "classes": view.num_classes, "seeds": seeds}
     return OpenRun(choices, context, data, store, snapshot is not None, warnings, temporary)
 
 
