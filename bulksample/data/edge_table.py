@@ -234,7 +234,7 @@ def _number(key: str) -> int:
 
 
 def _check_label_names(labels: list[str], names: list[str], name: str, label: str | None) -> None:
-    """Raise an error unless there are labels, and no doubt which columns they are: `label` is a column of two that fit."""
+    """Raise an error if there are no labels, or names leave doubt which columns they are; a `label` that is there settles it."""
     base = label or "label"
     if not labels:
         raise DataError(f"{name}: {_missing(base, names)}") if label is None else UsageError(f"label: {name}: {_missing(base, names)}")
