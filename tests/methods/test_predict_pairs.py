@@ -289,20 +289,26 @@ def test_malformed_tables_and_graphs_that_do_not_match_are_told(kept, tmp_path):
         predict(community_graph(width=5), kept / "edges", pairs=ASKED)
 
 
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("decoder.0.weight", None), ("decoder.1.weight", None), ("decoder.0.weight", torch.zeros(8, 15)),
-        ("decoder.0.weight", torch.zeros(7, 19)), ("decoder.0.weight", torch.zeros(8)), ("decoder.1.weight", torch.zeros(3, 7)),
-        ("decoder.1.weight", torch.zeros(0, 8)), ("decoder.1.bias", torch.zeros(4)), ("slope", None), ("encoder.layers.1.bias", None),
-    ],
-)  # fmt: skip
-def test_a_checkpoint_without_its_decoder_is_damaged(kept, tmp_path, name, made):
+DAMAGED = {
+    "no first layer": {"decoder.0.weight": None},
+    "no last layer": {"decoder.1.weight": None},
+    "less than two ends": {"decoder.0.weight": torch.zeros(8, 15)},
+    "another width inside": {"decoder.0.weight": torch.zeros(7, 19)},
+    "no matrix": {"decoder.0.weight": torch.zeros(8)},
+    "another width at the end": {"decoder.1.weight": torch.zeros(3, 7)},
+    "no outputs": {"decoder.1.weight": torch.zeros(0, 8), "decoder.1.bias": torch.zeros(0)},
+    "other outputs": {"decoder.1.bias": torch.zeros(4)},
+    "no slope": {"slope": None},
+    "no layer": {"encoder.layers.1.bias": None},
+}
+
+
+@pytest.mark.parametrize("fault", DAMAGED)
+def test_a_checkpoint_without_its_decoder_is_damaged(kept, tmp_path, fault):
     _, (tensors, state) = checkpoint.read(kept / "edges")
-    prefix = "best." if f"best.{name}" in tensors else "model."
-    changed = {key: tensor for key, tensor in tensors.items() if key != f"{prefix}{name}"} | (
-        {} if made is None else {f"{prefix}{name}": made}
-    )
+    assert "best.slope" in tensors
+    changed = tensors | {f"best.{name}": made for name, made in DAMAGED[fault].items()}
+    changed = {name: tensor for name, tensor in changed.items() if tensor is not None}
     rest = {key: value for key, value in state.items() if key not in ("format", "sha256")}
     checkpoint.save(tmp_path / "bad", 1, changed, rest | {"tensors": sorted(changed)})
     with pytest.raises(bs.DataError, match="does not hold"):
