@@ -122,5 +122,6 @@ def without_parallel_edges(graph: Graph) -> Graph:
     for relation in graph.relations:
         rows, columns = relation.adjacency.row_of_entry(), relation.adjacency.indices
         kept = np.append(True, (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1]))[: relation.edges]
-        relations.append(replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=None))
+        times = None if relation.times is None else relation.times[kept]
+        relations.append(replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=None, times=times))
     return replace(graph, relations=tuple(relations))
