@@ -8,6 +8,7 @@ import torch
 from communities import community_graph
 from emulation.card import emulated_card, emulated_place
 from emulation.host import compiler
+from labelled_edges import pairs_table, trained
 from recorder import Recorder
 
 from bulksample import BackendUnavailable, UsageError
@@ -18,6 +19,7 @@ from bulksample.methods import METHODS
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training import opening
+from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.device_features import DeviceFeatures, fit_rows
@@ -229,3 +231,15 @@ def test_links_are_predicted_on_a_device(tmp_path, decoder):
     got, report = losses(tmp_path / "g", where=emulated_place(), **options)
     assert got == expected
     assert report["test_mrr"] == on_host["test_mrr"]
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "regression", "model": "gcn"}, {"graph": "partitioned"}], ids=str)
+def test_labels_of_pairs_are_predicted_on_a_device(options):
+    graph = community_graph(150)
+    table = pairs_table(graph.labels, options.get("kind", "class"), features=2)
+    asked = {**SMALL, "epochs": 1, **{name: value for name, value in options.items() if name != "kind"}}
+    places = ComputeContext, emulated_place
+    expected, got = (on_threads(2, lambda comm, place=place: trained(graph, table, comm, place(), **asked)[:2])[0] for place in places)
+    assert got[1].losses == expected[1].losses
+    score = f"test_{expected[0]['metric']}"
+    assert got[0][score] == pytest.approx(expected[0][score], rel=1e-6)

@@ -7,6 +7,8 @@ import pytest
 from emulation.apart import Apart, ApartCard, Apartness, ApartPlace
 from emulation.card import emulated_place
 from emulation.host import compiler
+from labelled_edges import pairs_table
+from labelled_edges import trained as trained_on_pairs
 from planted_relations import planted, shop, without_parallel_edges
 from recorder import Recorder
 from relation_bulks import CASES, bulk, kind_of_times, sampler_of
@@ -102,6 +104,20 @@ def test_links_of_a_relation_are_predicted_on_a_device(options):
     assert scores_of(report) == pytest.approx(scores_of(on_host), rel=1e-5)
     why = unsupported_on_cuda(TrainConfig.of(**QUICK | asked, exclude_targets="both"))
     assert str(why).startswith("exclude_targets takes edges out of mini-batches on the host")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, {"edge_times": True, "frontier": "new"}, {"times": True, "evaluate": "sampled"}], ids=str)
+def test_labels_of_pairs_are_predicted_on_a_device(options):
+    kind = {name: options[name] for name in ("times", "edge_times") if name in options}
+    graph, rng = shop(**kind), np.random.default_rng(0)
+    table = pairs_table(np.arange(60) % 4, "multilabel", 200, 2, np.arange(40) % 4) | ({"time": rng.integers(5, 45, 200)} if kind else {})
+    asked = QUICK | {"target_relation": "user:buys:item", **{name: value for name, value in options.items() if name not in kind}}
+    expected = trained_on_pairs(graph, table, None, ComputeContext(), **asked)
+    with Apartness():
+        got = trained_on_pairs(graph, table, None, ApartPlace(), **asked)
+    assert got[1].losses == pytest.approx(expected[1].losses, rel=1e-6)
+    assert scores_of(got[0]) == pytest.approx(scores_of(expected[0]), rel=1e-5)
 
 
 @pytest.mark.long
