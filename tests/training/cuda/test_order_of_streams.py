@@ -12,6 +12,7 @@ from communities import community_graph
 from emulation import order
 from emulation.apart import WHERE, ApartCard, ApartComm, Apartness, ApartPlace
 from emulation.host import compiler
+from labelled_edges import pairs_table
 from planted_relations import planted, shop
 from recorder import Crash, CrashesAt, Recorder
 
@@ -33,9 +34,18 @@ def links(folder):
     return folder
 
 
+def pairs(folder, *communities):
+    np.savez(folder / "pairs.npz", **pairs_table(communities[0], "multilabel", 200, 2, communities[-1]))
+    return {"task": "edges", "edge_labels": str(folder / "pairs.npz"), "batch_size": 16}
+
+
 GRAPHS = {  # a source, and the options that it needs
     "plain": lambda folder: (community_graph(150), {}), "sparse": lambda folder: (community_graph(150, sparse=True), {}),
     "links": lambda folder: (links(folder), {"task": "links", "batch_size": 200}),
+    "edges": lambda folder: (community_graph(150), pairs(folder, community_graph(150).labels)),
+    "typed edges": lambda folder: (
+        shop(), {"model": "hetero-sage", "target_relation": "user:buys:item", **pairs(folder, np.arange(60) % 4, np.arange(40) % 4)},
+    ),
     "typed": lambda folder: (planted(times=True), {"model": "hetero-sage"}),
     "typed links": lambda folder: (
         hold_out(shop(), ("user", "buys", "item"), 0.1, 0.2, 8, seed=0), {"task": "links", "batch_size": 64, "model": "hetero-sage"},
@@ -195,6 +205,7 @@ def test_a_thread_that_names_no_stream_is_found():
         ("plain", {"model": "sage-pool"}), ("plain", {"evaluate": "exact"}), ("plain", {"evaluate": "sampled"}),
         ("plain", {"method": "llcg", "server_steps": 3}), ("plain", {"method": "grappa"}), ("sparse", {"frontier": "new"}),
         ("links", FUSED), ("links", {"input_layer": "gathered"}), ("links", {"decoder": "mlp"}), ("plain", {"model": "gcn", **FUSED}),
+        ("edges", FUSED), ("edges", {"input_layer": "gathered", "evaluate": "exact"}), ("typed edges", {"evaluate": "exact"}),
         ("typed", {"sampler": "full"}), ("typed links", {}),
         ("typed", {"evaluate": "sampled"}), ("typed links", {"frontier": "new"}),
     )),
