@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from communities import community_graph
 from labelled_edges import KINDS, METRICS, SPLITS, decoded, mean_loss, pairs_table, trained
 from planted_relations import all_sage_rows, shop, until, without_parallel_edges
 from recorder import losses_of_processes
@@ -363,3 +364,12 @@ def test_the_only_relation_needs_no_name():
     graph = friends()
     table = pairs_table(np.arange(24) % 2, m=100) | {"time": np.full(100, 60)}
     assert run(graph, table, target_relation=None)[1].losses == run(graph, table, target_relation="person:meets:person")[1].losses
+
+
+def test_a_plain_graph_has_one_relation():
+    graph, asked = community_graph(n=100), {"fanouts": (3, 3)}
+    table = pairs_table(graph.labels, m=100)
+    losses = [run(graph, table, **asked, target_relation=name)[1].losses for name in (None, "node:to:node", "to")]
+    assert losses[0] == losses[1] == losses[2]
+    with pytest.raises(UsageError, match=r"no relation\(s\) 'user:buys:item'; use one of node:to:node"):
+        run(graph, table, **asked)
