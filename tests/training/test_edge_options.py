@@ -259,6 +259,19 @@ def test_another_table_is_refused_when_a_run_goes_on(tmp_path, other):
         crash_and_resume(tmp_path, again={**TABLE, **other})
 
 
+@pytest.mark.parametrize("placed", [{}, pytest.param({"graph": "partitioned"}, marks=pytest.mark.long)])
+def test_a_run_goes_on_with_other_ranks(tmp_path, placed):
+    asked = {"dropout": 0.4, "batch_size": 9, **placed}
+    whole = on_threads(4, lambda comm: run(TABLE, comm, epochs=3, **asked))[0]
+    kept = {**asked, "checkpoint": str(tmp_path)}
+    on_threads(4, lambda comm: run(TABLE, comm, epochs=1, **kept))
+    on_threads(2, lambda comm: run(TABLE, comm, epochs=2, resume="auto", **kept))
+    report, recorder, made = run(epochs=3, resume="auto", **kept)
+    assert recorder.losses == pytest.approx(whole[1].losses[-len(recorder.losses) :], rel=1e-6)
+    assert torch.equal(weights_of(made), weights_of(whole[2])) or placed
+    assert report["test_accuracy"] == pytest.approx(whole[0]["test_accuracy"], abs=0.02)
+
+
 def test_a_table_may_have_moved_when_a_run_goes_on(tmp_path):
     np.savez(tmp_path / "a.npz", **TABLE)
     np.savez(tmp_path / "b.npz", **TABLE)

@@ -82,11 +82,11 @@ def copies(model):
     return [value for name, value in named.items() if name.startswith("encoder.")], named
 
 
-@pytest.mark.parametrize("features", [0, 2])
+@pytest.mark.parametrize(("features", "frontier"), [(0, "all"), (2, "all"), (2, "new")])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_of_a_step_and_its_gradient_are_those_of_plain_torch(kind, features):
+def test_the_loss_of_a_step_and_its_gradient_are_those_of_plain_torch(kind, features, frontier):
     table = made_of(kind, features)
-    made = run(table, epochs=0, **{name: WHOLE[name] for name in ("sampler", "fanouts")})[2]
+    made = run(table, epochs=0, frontier=frontier, **{name: WHOLE[name] for name in ("sampler", "fanouts")})[2]
     for batch in made.context.batches:
         loss, count = made.method.loss(made.context, batch)
         made.model.zero_grad()

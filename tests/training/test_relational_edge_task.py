@@ -237,10 +237,10 @@ def test_a_score_reads_no_later_vertex():
 
 
 @pytest.mark.parametrize("target", KINDS)
-@pytest.mark.parametrize("kind", [{}, pytest.param({"edge_times": True}, marks=pytest.mark.long)])
-def test_it_learns(kind, target):
+@sweep(("kind", "model"), [({}, "hetero-sage"), ({"edge_times": True}, "hetero-sage"), ({"times": True}, "hetero-gat")])
+def test_it_learns(kind, model, target):
     table = made_of(target, time=bool(kind), m=800, features=0)
-    report = run(shop(**kind), table, epochs=20, lr=0.02, eval_every=20, batch_size=64, hidden=16)[0]
+    report = run(shop(**kind), table, model=model, epochs=20, lr=0.02, eval_every=20, batch_size=64, hidden=16)[0]
     least = {"class": ("test_accuracy", 0.85), "multilabel": ("test_rocauc", 0.9), "regression": ("test_r2", 0.7)}[target]
     assert report[least[0]] > least[1]
 
