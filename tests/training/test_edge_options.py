@@ -173,6 +173,14 @@ def test_a_table_is_a_path_or_in_memory(tmp_path):
     assert config == ["(in memory)", str(tmp_path / "pairs.npz"), str(tmp_path / "pairs.npz")]
 
 
+@pytest.mark.parametrize("placed", [{}, {"graph": "partitioned"}, {"model": "hetero-sage"}])
+def test_the_table_is_among_the_bytes_that_a_rank_holds(placed):
+    bare = {name: column for name, column in TABLE.items() if name != "features"}
+    held = [run(table, epochs=0, **placed)[2].context.view.held_bytes()["replicated"] for table in (TABLE, bare)]
+    assert held[0] - held[1] == TABLE["features"].nbytes == 400 * 2 * 4
+    assert held[1] > 400 * 3 * 8
+
+
 def test_ranks_with_other_tables_are_refused_on_all():
     def said(comm):
         table = {**TABLE, "label": np.roll(TABLE["label"], comm.rank)}
