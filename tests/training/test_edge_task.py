@@ -139,6 +139,7 @@ def saved(folder, table):
     return folder / "g", str(folder / "pairs.npz")
 
 
+@pytest.mark.long
 def test_processes_train_as_one_rank(tmp_path):
     table = made_of()
     folder, path = saved(tmp_path, table)

@@ -181,7 +181,7 @@ def test_off_and_one_group_of_the_ids_are_alike(folder):
     [
         ({"method": "full"}, "seed_locality groups the seeds that all ranks share, by method 'sync'; got 'full': leave it out"),
         ({"method": "random-tma"}, "got 'random-tma'"),
-        ({"task": "links"}, "link prediction draws edges, not seeds; got seed_locality 4: leave it out"),
+        ({"task": "links"}, "task links draws edges, not seeds; got seed_locality 4: leave it out"),
         ({"virtual_ranks": 3}, "seed_locality 4 does not fit steps of 3 mini-batches"),
         ({"partition": "random"}, "partition is for block rows; got random with the topology replicated"),
         ({"seed_locality": 1000}, "seed_locality 1000 needs as many seeds; got"),
