@@ -356,6 +356,17 @@ def a_state_continues_in_the_middle_of_an_epoch():
     for name, value in different.items():
         said = on_threads(2, lambda comm, name=name, value=value: message_of(lambda: made(comm, **{name: value(comm.rank)})))
         assert all(said), name
+    graph, reverse = mirrored(False)
+    own = reverse.clone()
+    own[7] = 7  # an edge without a reverse
+
+    def reversed_by(comm):
+        more = {"comm": comm, "seed": 3}
+        return ours(graph, [1], 2, NeighborSampler([3]), more, exclude="reverse_id", reverse_eids=(reverse, own)[comm.rank])
+
+    assert all(
+        "do not agree on sampler and exclusion" in said for said in on_threads(2, lambda comm: message_of(lambda: reversed_by(comm)))
+    )
 
 
 def a_loader_on_a_device_has_graphs_there():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,11 +192,41 @@ def test_no_back_end_changes_a_batch(backend):
 
 
 @pytest.mark.parametrize("turned", [{"buys": "bought", "bought": "buys"}, {"bought": "buys", "buys": "bought"}, {"buys": "bought"}])
-def test_edges_leave_from_both_types(turned):
-    """The edges of one type are seeds; which of the two names comes first does not matter."""
-    loader, _ = made(typed(), {BUYS: [4, 5]}, NeighborSampler([2]), exclude="reverse_types", reverse_etypes=turned)
-    gone = loader._exclusion.ids({1: np.array([4, 5])})
-    assert {place: sorted({*ids.tolist()}) for place, ids in gone.items()} == {0: [4, 5], 1: [4, 5]}
+@pytest.mark.parametrize("edges", [{1: [4, 5]}, {0: [9], 1: [4, 5]}])
+def test_edges_leave_from_both_types(turned, edges):
+    """Which of two types comes first does not matter; a type that is named no reverse keeps those of its own."""
+    loader, _ = made(typed(), {BUYS: [4, 5], BOUGHT: [9]}, NeighborSampler([2]), exclude="reverse_types", reverse_etypes=turned)
+    gone = loader._exclusion.ids({place: np.array(ids) for place, ids in edges.items()})
+    every = sorted({one for ids in edges.values() for one in ids})
+    assert {place: sorted({*ids.tolist()}) for place, ids in gone.items()} == {0: every, 1: every if len(turned) > 1 else [4, 5]}
+
+
+def test_functions_exclude_edges_and_draw_negatives_on_the_thread_that_iterates():
+    """They get a tensor, or a dict if the indices were one; nothing else stays on that thread."""
+    graph, seen = typed(), []
+
+    def draw(of, edges):
+        seen.append((threading.current_thread(), of is graph, {key: ids.tolist() for key, ids in edges.items()}))
+        return {"likes": ([7, 8], [8, 9]), BOUGHT: (torch.tensor([1]), torch.tensor([2]))}
+
+    def exclude(edges):
+        return {"buys": edges[BUYS] + 1}
+
+    loader, relations = made(graph, {"buys": [4, 5, 6]}, NeighborSampler([-1]), 3, negative_sampler=draw, exclude=exclude)
+    seen.clear()
+    (batch,) = loader
+    assert seen == [(threading.current_thread(), True, {BUYS: [4, 5, 6]})]
+    assert {name: ends.tolist() for name, ends in pairs_of(batch, relations)[1].items()} == {
+        "bought": [[1], [2]],
+        "likes": [[7, 8], [8, 9]],
+    }
+    drawn = ids_of(batch.minibatch, 0, relations.relation(BUYS))
+    assert not np.isin(drawn, [5, 6, 7]).any()
+    assert 4 in drawn
+    tensors = []
+    alone, _ = made(plain()[0], [3, 4], NeighborSampler([1]), 2, negative_sampler=lambda _, edges: tensors.append(edges) or ([0], [1]))
+    list(alone)
+    assert tensors[-1].tolist() == [3, 4]
 
 
 def test_a_state_names_the_edges_the_exclusion_and_the_negatives():
@@ -204,13 +235,13 @@ def test_a_state_names_the_edges_the_exclusion_and_the_negatives():
     own = reverse.clone()
     own[7] = 7
 
-    def one(edges=100, exclude="reverse_id", reverse=reverse, negatives=2):
+    def one(edges=range(100), exclude="reverse_id", reverse=reverse, negatives=2):
         options = {"exclude": exclude, "reverse_eids": reverse if exclude == "reverse_id" else None, "negative_sampler": Uniform(negatives)}
-        return made(graph, torch.arange(edges), NeighborSampler([3]), **options)[0]
+        return made(graph, [*edges], NeighborSampler([3]), **options)[0]
 
     state = json.loads(json.dumps(one().state_dict()))
     one().load_state_dict(state)
-    for other in ({"edges": 101}, {"exclude": "self"}, {"reverse": own}, {"negatives": 3}):
+    for other in ({"edges": range(1, 101)}, {"edges": range(101)}, {"exclude": "self"}, {"reverse": own}, {"negatives": 3}):
         with pytest.raises(UsageError, match="does not fit"):
             one(**other).load_state_dict(state)
 
@@ -230,6 +261,39 @@ REFUSED = {
 def test_options_without_a_meaning_are_refused(says):
     with pytest.raises(UsageError, match=re.escape(says)):
         as_edge_prediction_sampler(NeighborSampler([2]), **REFUSED[says])
+
+
+M = 3000
+PLAIN = {
+    f"indices: entry 1 is edge {M}; use 0 to {M - 1}": ([0, M], {}),
+    "edge 3 of ('_N', '_E', '_N') runs from": (
+        [2, 3],
+        {"exclude": "reverse_id", "reverse_eids": [M // 2 + i + (i == 3) for i in range(9)]},
+    ),
+    "reverse_eids: got 4 ids, and none for edge 4": ([2, 4], {"exclude": "reverse_id", "reverse_eids": [M // 2 + i for i in range(4)]}),
+    "negative_sampler: destinations: entry 0 is vertex 120": ([0], {"negative_sampler": lambda *_: ([0], [120])}),
+    "negative_sampler returned 1 sources and 2 destinations": ([0], {"negative_sampler": lambda *_: ([0], [0, 1])}),
+    "negative_sampler returned a Tensor; return (sources, destinations)": ([0], {"negative_sampler": lambda *_: torch.zeros(2, 3)}),
+    f"exclude: entry 0 is edge {M}": ([0], {"exclude": lambda _: [M]}),
+}
+TYPED = {
+    "indices: got a list; the graph has edge types": ([0], {}),
+    "indices names the edge type 'reads'; use ('item', 'bought', 'user')": ({"reads": [0]}, {}),
+    "indices names the edge type ('user', 'buys', 'item') twice": ({"buys": [0], BUYS: [1]}, {}),
+    "indices of type ('user', 'buys', 'item'): entry 0 is edge 500": ({"buys": [500]}, {}),
+    "is no reverse of ('user', 'buys', 'item'); use one from 'item' to 'user'": ({"buys": [2]}, {"reverse_etypes": {"buys": "likes"}}),
+    "reverse_etypes has no reverse of ('user', 'likes', 'user')": ({"likes": [2]}, {"reverse_etypes": {"buys": "bought"}}),
+    "reverse_etypes: got a str": ({"likes": [2]}, {"reverse_etypes": "buys"}),
+    "negative_sampler returned a tuple; return a dict of": ({"likes": [2]}, {"negative_sampler": lambda *_: ([0], [0])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", [*PLAIN, *TYPED])
+def test_edges_and_reverses_that_do_not_exist_are_refused(says):
+    edges, options = {**PLAIN, **TYPED}[says]
+    options = {**options, **({"exclude": "reverse_types"} if "reverse_etypes" in options else {})}
+    with pytest.raises(UsageError, match=re.escape(says)):
+        list(made(plain()[0] if says in PLAIN else typed(), edges, NeighborSampler([2]), **options)[0])
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, True, None])
