@@ -61,6 +61,16 @@ class BatchScoring:
         """True if scores are those of all neighbors."""
         return isinstance(self.sampler, Full)
 
+    def drawn(self, masks: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """Keep at most `most` rows of each split; return the masks, and the number of rows of each split that was cut."""
+        kept, cut = dict(masks), {}
+        for number, (split, mask) in enumerate(masks.items()):
+            rows = np.flatnonzero(mask)
+            if 0 < self.most < len(rows):
+                cut[split], kept[split] = self.most, np.zeros(len(mask), bool)
+                kept[split][rows[Shuffle(Stream(self.seed), len(rows), number).at(np.arange(self.most))]] = True
+        return kept, cut
+
     def options(self, view: View, comm: Comm) -> dict[str, Any]:
         """Return the options of a loader of this rank's mini-batches: every p-th one, in bulks of equal sizes on all ranks."""
         k = scoring_bulk(self.batch_size, self.sampler.fanouts, view.targets.relations_of_row)
@@ -103,7 +113,10 @@ def evaluate_by_batches(
     without times, exact logits come from `by_layers` instead, where its rows fit in memory.
     """
     view = view.all_rows()
-    vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
+    vertices, labels, masks = _to_score(view, comm, splits)
+    masks, cut = scoring.drawn(masks)
+    kept = np.any([np.zeros(len(vertices), bool), *masks.values()], axis=0)
+    vertices, labels, masks = vertices[kept], labels[kept], {split: mask[kept] for split, mask in masks.items()}
     with evaluation_mode(model):
         if scoring.takes_all and isinstance(model, RelationalGnn) and fits_layers(model, view, comm, scoring.memory):
             scored = [logits_by_layers(model, view, comm, vertices)]
@@ -112,24 +125,13 @@ def evaluate_by_batches(
     parts = [(np.empty(0, np.int64), torch.empty(0, view.num_classes)), *scored]
     places, logits = np.concatenate([positions for positions, _ in parts]), torch.cat([rows for _, rows in parts])
     scores = score_logits(logits, labels[places], {split: mask[places] for split, mask in masks.items()}, view.name, comm, metric)
-    for split, count in drawn.items():
-        if (accuracy := scores.get(f"{split}_accuracy")) is not None:
-            scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
-    return scores
+    return scores | standard_errors(scores, cut)
 
 
-def _drawn(
-    vertices: np.ndarray, labels: np.ndarray, masks: dict[str, np.ndarray], scoring: BatchScoring
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, int]]:
-    """Keep at most `most` vertices of each split; return their ids, labels and masks, and the number of each split that was cut."""
-    chosen, cut = {}, {}
-    for number, (split, mask) in enumerate(masks.items()):
-        rows = np.flatnonzero(mask)
-        if 0 < scoring.most < len(rows):
-            rows, cut[split] = rows[Shuffle(Stream(scoring.seed), len(rows), number).at(np.arange(scoring.most))], scoring.most
-        chosen[split] = np.isin(np.arange(len(vertices)), rows)
-    kept = np.any([np.zeros(len(vertices), bool), *chosen.values()], axis=0)
-    return vertices[kept], labels[kept], {split: mask[kept] for split, mask in chosen.items()}, cut
+def standard_errors(scores: dict[str, float], cut: dict[str, int]) -> dict[str, float]:
+    """Return the standard error of each accuracy of a split of which some rows were drawn, given their number."""
+    found = {f"{split}_accuracy": count for split, count in cut.items() if f"{split}_accuracy" in scores}
+    return {f"{name}_standard_error": sqrt(scores[name] * (1 - scores[name]) / count) for name, count in found.items()}
 
 
 def _to_score(view: View, comm: Comm, splits: Collection[str]) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

@@ -12,12 +12,10 @@ from ..data.edge_table import EdgeTable
 from ..distributed.comm.base import Comm
 from ..nn.decoders import EdgeModel, LinkModel
 from ..nn.model import Gnn, evaluation_mode
-from ..rng import Stream
-from ..shuffle import Shuffle
 from ..views.inference_share import InferenceShare
 from ..views.type_view import LinkTargets
 from ..views.view import View
-from .by_batches import BatchScoring
+from .by_batches import BatchScoring, standard_errors
 from .end_rows import ENDS, all_rows, rows_of_ends
 from .evaluate import score_logits, scored_masks
 
@@ -27,26 +25,17 @@ _CHUNK_NUMBERS = 2**22  # of the rows of both ends of the pairs that are scored 
 def evaluate_edges(
     model: EdgeModel, view: View, table: EdgeTable, comm: Comm, metric: str, scoring: BatchScoring, splits: Collection[str] = ()
 ) -> dict[str, float]:
-    """Score splits of labelled pairs, by default all, on every rank; collective. The scores are those of `evaluate`.
+    """Score splits of labelled pairs, by default all, on every rank; collective. The scores are those of `evaluate_by_batches`.
 
     `scoring` has the mini-batches that give rows where exact rows of a relation do not fit in memory; its `most` counts pairs of a split.
     All ranks gather the embeddings, and labels and logits of the scored pairs, as `evaluate` does (kind "activations").
     """
     assert table.labels is not None
-    masks = {split: _drawn(mask, number, scoring) for number, (split, mask) in enumerate(scored_masks(table.masks, splits).items())}
+    masks, cut = scoring.drawn(scored_masks(table.masks, splits))
     rows = np.flatnonzero(np.any([np.zeros(len(table), bool), *masks.values()], axis=0))
     mine, logits = edge_logits(model, view, table, rows, comm, scoring)
-    return score_logits(logits, table.labels[mine], {split: mask[mine] for split, mask in masks.items()}, "", comm, metric, "edges")
-
-
-def _drawn(mask: np.ndarray, number: int, scoring: BatchScoring) -> np.ndarray:
-    """Keep at most `most` pairs of a split."""
-    rows = np.flatnonzero(mask)
-    if not 0 < scoring.most < len(rows):
-        return mask
-    kept = np.zeros(len(mask), bool)
-    kept[rows[Shuffle(Stream(scoring.seed), len(rows), number).at(np.arange(scoring.most))]] = True
-    return kept
+    scores = score_logits(logits, table.labels[mine], {split: mask[mine] for split, mask in masks.items()}, "", comm, metric, "edges")
+    return scores | standard_errors(scores, cut)
 
 
 @torch.no_grad()

@@ -44,7 +44,7 @@ def check_pairs(table: EdgeTable, source: Source, relation: str | None) -> Key:
 
     Raises `DataError` if a pair names no vertex, and `UsageError` if there is no such relation, or several and none is named.
     """
-    if not isinstance(source, Graph) or (source.plain and relation is None):
+    if not isinstance(source, Graph):  # a store, of one relation
         n = int(sizes_of(source)["vertices"])
         table.check_ends((NODE, n), (NODE, n))
         return (NODE, EDGE, NODE)

@@ -148,6 +148,14 @@ def test_eval_splits_are_the_splits_that_are_scored():
         run(held, patience=2)
 
 
+def test_scores_of_drawn_pairs_have_their_standard_error():
+    line = run(model="hetero-sage", evaluate="sampled", eval_seeds=7)[1].lines[-1]
+    for split in ("train", "val", "test"):
+        right = round(7 * line[f"{split}_accuracy"])
+        assert line[f"{split}_accuracy"] == pytest.approx(right / 7)
+        assert line[f"{split}_accuracy_standard_error"] == pytest.approx(np.std([1] * right + [0] * (7 - right)) / np.sqrt(7))
+
+
 def test_patience_ends_a_run_and_the_best_weights_are_kept():
     report, recorder, trainer = run(epochs=30, patience=2, lr=0.1)
     found = [line["val_accuracy"] for line in recorder.lines]
@@ -329,6 +337,7 @@ def without(*names, **columns):
     (TABLE, {"metric": "mae"}, "the metric 'mae' does not suit the target 'class'"),
     (without(label=np.arange(400) % 3), {"metric": "rocauc"}, "rocauc compares two classes; there are 3: use accuracy or f1"),
     (TABLE, {"model": "package:Net", "hidden": None, "dropout": None}, "task edges decodes embeddings of our layers; got package:Net"),
+    (TABLE, {"model": "hetero-sage", "target_relation": "a:b:c"}, "has no relation.s. 'a:b:c'; use one of node:to:node"),
     (TABLE, {"sampler": "saint", "fanouts": (-1, -1)}, "saint adds seeds of its own"),
     (TABLE, {"cache_by": "frequency", "cache_bytes": 9, "graph": "partitioned"}, "cache_by frequency counts mini-batches of seeds"),
     (TABLE, {"lr": 1e38, "steps_per_epoch": 1}, r"the logits of \d+ edges of the train split are not finite"),
