@@ -55,6 +55,8 @@ class EdgeTable:
         In the unit of the times of the graph.
     features : float32, shape (e, d), optional
         Finite.
+    feature_names : tuple of str
+        The columns that the features were, d of them; none if they were a matrix.
     """
 
     name: str
@@ -65,6 +67,7 @@ class EdgeTable:
     masks: dict[str, np.ndarray] = field(default_factory=dict)
     times: np.ndarray | None = None
     features: np.ndarray | None = None
+    feature_names: tuple[str, ...] = ()
 
     @property
     def target(self) -> str | None:
@@ -171,7 +174,8 @@ def read_edge_table(
     if "time" in columns:
         made = replace(made, times=_whole(columns["time"], "whole numbers in the unit of the times of the graph"))
     if features:
-        made = replace(made, features=_features([columns[key] for key in features if key in columns], wide.get("features"), made))
+        named = tuple(key for key in features if key in columns)
+        made = replace(made, features=_features([columns[key] for key in named], wide.get("features"), made), feature_names=named)
     if not labelled:
         return made
     where = f"{name}: column {labels[0]!r}" if len(labels) == 1 else f"{name}: columns {labels[0]!r} to {labels[-1]!r}"

@@ -33,6 +33,7 @@ def pair_outputs(
     `memory` is the bytes for hidden rows of a plain graph. Raises `UsageError` if the pairs have other features than those of the run, or
     times and the graph has none, or reversely, and `DataError` if a pair names no vertex, or the checkpoint is damaged.
     """
+    table = _as_trained(kept, table)
     config, (outputs, features) = kept.config, _widths(kept)
     if (given := width_of(table)) != features:
         wrong = f"the model of {kept.folder} takes {features} features of a pair; {table.name} has {given}"
@@ -56,6 +57,18 @@ def pair_outputs(
     model = cast(EdgeModel | LinkModel, loaded(kept, targets.schema, outputs, graph.name, features))
     logits = edge_logits(model, view, table, rows, SerialComm(), kept.scoring)[1]
     return TypeOutputs(kinds[0], logits, None, table.times)
+
+
+def _as_trained(kept: Checkpoint, table: EdgeTable) -> EdgeTable:
+    """Return a table with the columns of features of the run, in its order, if both have names; `UsageError` if one is missing."""
+    names, here = kept.state.get("pair_features", []), table.feature_names
+    if not isinstance(names, list):
+        raise DataError(f"checkpoint {kept.folder} does not say which features pairs had, or was written by another version")
+    if not names or not here or table.features is None:
+        return table
+    if missing := [str(name) for name in names if name not in here]:
+        raise UsageError(f"{table.name}: has no column {', '.join(missing)}, a feature of the run of {kept.folder}; give it")
+    return replace(table, features=table.features[:, [here.index(name) for name in names]], feature_names=tuple(names))
 
 
 def _widths(kept: Checkpoint) -> tuple[int, int]:

@@ -39,6 +39,7 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "outputs": context.view.num_classes,
         **({"schema": schema.to_json()} if schema is not None else {}),
         **({} if context.sampling_weights is None else {"sampling_weights": context.sampling_weights.identity}),
+        **({} if method.edges is None else {"pair_features": list(method.edges.table.feature_names)}),
         "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
         "progress": dict(vars(context.progress)),

@@ -116,6 +116,19 @@ def test_tables_of_every_kind_are_read_and_stores_too(tmp_path):
     np.testing.assert_allclose(predict(graph, tmp_path / "kept", pairs=bare, memory=1).logits, first, rtol=1e-5, atol=1e-5)
 
 
+def test_features_are_those_of_the_names_of_the_run(tmp_path):
+    graph, table = community_graph(), some_pairs(300, 300, features=2)
+    x = table.pop("features")
+    trained(graph, tmp_path / "kept", table | {"feature_b": x[:, 0], "feature_a": x[:, 1]})
+    bare = {"source": table["source"], "destination": table["destination"]}
+    first = predict(graph, tmp_path / "kept", pairs=bare | {"features": x}).logits  # a matrix has no names
+    others = {"feature_a": x[:, 1], "feature_more": x[:, 0] + 1, "feature_b": x[:, 0]}
+    np.testing.assert_array_equal(predict(graph, tmp_path / "kept", pairs=bare | others).logits, first)
+    wrong = bare | {"feature_a": x[:, 1], "feature_c": x[:, 0]}
+    with pytest.raises(bs.UsageError, match="pairs: has no column feature_b, a feature of the run"):
+        predict(graph, tmp_path / "kept", pairs=wrong)
+
+
 def score(target, truth, logits):
     if target == "class":
         return {"accuracy": accuracy_score(truth, logits.argmax(1))}
@@ -312,6 +325,14 @@ def test_a_checkpoint_without_its_decoder_is_damaged(kept, tmp_path, fault):
     rest = {key: value for key, value in state.items() if key not in ("format", "sha256")}
     checkpoint.save(tmp_path / "bad", 1, changed, rest | {"tensors": sorted(changed)})
     with pytest.raises(bs.DataError, match="does not hold"):
+        predict(community_graph(), tmp_path / "bad", pairs=ASKED)
+
+
+def test_a_checkpoint_with_malformed_names_of_features_is_damaged(kept, tmp_path):
+    _, (tensors, state) = checkpoint.read(kept / "edges")
+    rest = {key: value for key, value in state.items() if key not in ("format", "sha256")}
+    checkpoint.save(tmp_path / "bad", 1, tensors, rest | {"pair_features": 3})
+    with pytest.raises(bs.DataError, match="does not say which features pairs had"):
         predict(community_graph(), tmp_path / "bad", pairs=ASKED)
 
 
