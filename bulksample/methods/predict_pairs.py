@@ -46,7 +46,10 @@ def pair_outputs(
         made, _, z = plain_rows(kept, graph, memory, outputs, features)
         ends = np.stack([table.sources, table.destinations], axis=1)
         return TypeOutputs(kinds[0], pair_logits(cast(EdgeModel | LinkModel, made), z, ends, table.features))
-    if rule_at(config, graph, at) is not None and at is not None:
+    timed = rule_at(config, graph, at) is not None
+    if timed and at is None and table.times is None:
+        raise UsageError(f"graph {graph.name!r} has times, but {table.name} has no column 'time'; give it, or at for all pairs")
+    if timed and at is not None:
         if table.times is not None:
             raise UsageError(f"at: {table.name} has a column 'time'; leave one of them out")
         table = replace(table, times=np.full(len(table), at, np.int64))

@@ -219,7 +219,7 @@ def test_pairs_of_a_relation_see_their_past(tmp_path, kind):
     np.testing.assert_array_equal(at_once.more["times"], np.full(40, 20))
     with pytest.raises(bs.UsageError, match="at: pairs has a column 'time'; leave one of them out"):
         predict(graph, tmp_path / "kept", pairs=asked, at=20)
-    with pytest.raises(bs.UsageError, match="graph 'shop' has times, but pairs has no column 'time'"):
+    with pytest.raises(bs.UsageError, match="graph 'shop' has times, but pairs has no column 'time'; give it, or at for all pairs"):
         predict(graph, tmp_path / "kept", pairs=timeless)
     with pytest.raises(bs.UsageError, match="use a time that fits int64"):
         predict(graph, tmp_path / "kept", pairs=timeless, at=2**63)
