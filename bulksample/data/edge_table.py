@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import DataError, UsageError, unknown
+from ..errors import DataError, UsageError, instead_of, unknown
 from ..graph.labels import TARGETS, as_labels, has_label, outputs_of, target_of
 from ..graph.vertex_table import SPLITS, check_finite, default_split
 from .columns import Array, as_array, typed
@@ -220,8 +220,8 @@ def _missing(key: str, names: list[str]) -> str:
     """Return the message for a column that is not there: the nearest, and all that there are."""
     if not names:
         return f"there is no column {key!r}; the table has none"
-    said = unknown("column", key, names)
-    return f"{said} The columns are {', '.join(names)}" if said.endswith("?") else said
+    near = instead_of(key, names)
+    return f"there is no column {key!r}; {f'{near} The' if near.endswith('?') else 'the'} columns are {', '.join(names)}"
 
 
 def _label_names(names: list[str], base: str) -> list[str]:

@@ -344,7 +344,7 @@ DATES = np.array(["2020-01-01"] * 5, "datetime64[D]")
 DAMAGED = {
     "no source": (changed(source=None, src=[1] * 5), r"there is no column 'source'; did you mean 'src'\? The columns are id, destination, label, .*, src$"),
     "no destination": (changed(destination=None, destinations=[1] * 5), r"there is no column 'destination'; did you mean 'destinations'\? " + HERE),
-    "nothing like a source": (changed(source=None), "there is no column 'source'; use id, destination, label, split, time, feature_z, feature_a, feature_10$"),
+    "nothing like a source": (changed(source=None), "there is no column 'source'; the columns are id, destination, label, split, time, feature_z, feature_a, feature_10$"),
     "no columns": ({}, "there is no column 'source'; the table has none"),
     "no label": (changed(label=None, labels=[0] * 5), r"there is no column 'label'; did you mean 'labels'\? " + HERE),
     "a gap in the columns of labels": (changed(label=None, label_0=[0] * 5, label_2=[0] * 5), "has columns label_0, label_2; " + NUMBERED),
