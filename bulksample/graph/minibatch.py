@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..pickled import Rebuilt
-from ..sparse import frozen
+from ..sparse import frozen, row_pointers
 from . import EDGE, NODE, Graph, Key
 
 
@@ -58,6 +58,11 @@ class Block(Rebuilt):
 
     def nbytes(self) -> int:
         return self.indptr.nbytes + self.indices.nbytes + (0 if self.weights is None else self.weights.nbytes)
+
+    def only(self, kept: np.ndarray) -> Block:
+        """Return the block with the edges where a mask is True, bool of shape (edges,), with the weights that they have; on the host."""
+        weights = None if self.weights is None else self.weights[kept]
+        return replace(self, indptr=row_pointers(kept)[self.indptr], indices=self.indices[kept], weights=weights)
 
     def on_host(self) -> Block:
         """Return the block with its arrays on the host."""

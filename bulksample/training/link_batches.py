@@ -160,9 +160,7 @@ def _without(
     columns, stamps, of_block = relation.times, None, (sources[block.indices], destinations[row])
     if times is not None and columns is not None and entries is not None:
         stamps = times, lambda edges: columns[entries[edges]]
-    gone = among_targets(of_block, ends, stamps)
-    indptr = row_pointers(~gone)[block.indptr]
-    return replace(block, indptr=indptr, indices=block.indices[~gone], weights=None if block.weights is None else block.weights[~gone])
+    return block.only(~among_targets(of_block, ends, stamps))
 
 
 def held_out(source: Source) -> HeldOutLinks:
