@@ -323,7 +323,15 @@ def _no_number(column: Column, fits: str) -> NoReturn:
     if column.kind == "date":
         raise DataError(f"{column.where}: holds dates; {fits}")
     known = np.flatnonzero(~column.missing).tolist()
-    column.refuse(next((row for row in known if not _is_number(column.values[row])), known[0]), fits)
+    is_number = _reads_as_number if column.kind == "text" else _is_number  # one word makes a column of a CSV file text
+    column.refuse(next((row for row in known if not is_number(column.values[row])), known[0]), fits)
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return isinstance(float(text), float)
+    except ValueError:
+        return False
 
 
 def _is_number(value: Any) -> bool:

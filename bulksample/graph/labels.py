@@ -94,7 +94,8 @@ def _guessed(flat: Array, name: str) -> str:
     if flat.ndim == 2 and ((known == 0) | (known == 1)).all():
         return "multilabel"
     if flat.ndim == 1 and (known == np.rint(known)).all():
-        raise DataError(f"{name}: got {flat.dtype} of whole numbers, which may be classes or numbers; use integers, or target regression")
+        found = f"got {flat.dtype} of whole numbers, which may be classes or numbers"
+        raise DataError(f"{name}: {found}; use integers, or target class or regression")
     return target
 
 

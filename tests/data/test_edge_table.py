@@ -372,6 +372,7 @@ DAMAGED = {
     "sources of two dimensions": (changed(source=np.ones((5, 2), int)), r"column 'source': has shape \(5, 2\); use one value for each row"),
     "a ragged list": (changed(source=[[1], [1, 2], [], [1], [1]]), "column 'source': cannot be read as an array"),
     "times of dates": (changed(time=DATES), "column 'time': holds dates; use whole numbers in the unit of the times of the graph$"),
+    "a word among numbers as text": (changed(source=["0", "1", "x", "1", "1"]), "column 'source': row 2 holds 'x'; use whole numbers from 0$"),
     "times of text": (changed(time=["2020"] * 5), "column 'time': row 0 holds '2020'; use whole numbers in the unit of the times of the graph$"),
     "no time": (changed(time=[1, 2, 3, None, 5]), "column 'time': row 3 holds nothing; use whole numbers in the unit of the times of the graph in each row$"),
     "half a time": (changed(time=[1, 2, 3, 0.5, 5]), r"column 'time': row 3 holds 0\.5; use whole numbers in the unit"),
