@@ -18,6 +18,7 @@ from ..log import warn
 from ..nn.model import Gnn
 from ..training.callbacks import Callback, JsonLines, lines_of, progress_shown
 from ..training.compute import ComputeContext
+from ..training.edge_labels import IN_MEMORY
 from ..training.loop import Trainer
 from ..training.overwrite import CONFIG, among_checkpoints, owned
 from ..training.source import Source
@@ -25,8 +26,6 @@ from ..training.trackers import check_trackers, make_tracking
 from . import load
 from .config import TrainConfig
 from .readers import unread_warning
-
-IN_MEMORY = "(in memory)"  # stands for the path of a table that was given itself
 
 
 def make_trainer(

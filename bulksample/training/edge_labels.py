@@ -13,6 +13,8 @@ from ..graph import EDGE, NODE, Graph, Key, Relation
 from .edge_task import EdgeTask, check_timeless
 from .source import Source, sizes_of
 
+IN_MEMORY = "(in memory)"  # stands for the path of a table that was given itself
+
 
 def read_edge_task(config: TrainOptions, source: Source, comm: Comm, given: Any = None) -> EdgeTask | None:
     """Read the table that `edge_labels` names, or take the `given` one; return None for other tasks. Collective.
@@ -25,6 +27,8 @@ def read_edge_task(config: TrainOptions, source: Source, comm: Comm, given: Any 
 
     def read() -> tuple[EdgeTask, dict[str, str], dict[str, str]]:
         named = f"edge_labels {config.edge_labels}"
+        if given is None and config.edge_labels == IN_MEMORY:
+            raise UsageError("edge_labels: these options are of a run whose table was in memory; give a file .npz, .csv or .parquet")
         table = read_edge_table(config.edge_labels if given is None else given, named, label=config.label, target=config.target)
         relation = check_pairs(table, source, config.target_relation)
         if not config.is_relational:

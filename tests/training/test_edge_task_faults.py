@@ -3,7 +3,9 @@
 import pytest
 from communities import community_graph
 from labelled_edges import pairs_table, trained
+from launch import run_alone
 
+import bulksample as bs
 from bulksample import UsageError
 
 GRAPH = community_graph(n=60)
@@ -21,3 +23,12 @@ def test_a_relation_that_a_plain_graph_lacks_is_refused(tmp_path, stored):
         trained(source, TABLE, **SMALL, target_relation="user:buys:item")
     named, unnamed = (trained(source, TABLE, **SMALL, target_relation=name)[0] for name in ("node:to:node", None))
     assert named["train_loss"] == unnamed["train_loss"]
+
+
+def test_options_kept_of_a_run_on_a_table_in_memory_ask_for_a_file(tmp_path):
+    GRAPH.save(tmp_path / "store")
+    bs.train(GRAPH, task="edges", edge_labels=TABLE, **SMALL, checkpoint=str(tmp_path / "kept"))
+    again = ["train", tmp_path / "store", "--config", tmp_path / "kept" / "config.yaml", "--checkpoint", tmp_path / "new"]
+    done = run_alone(["-m", "bulksample", *again])
+    assert done.returncode == 2
+    assert "--edge-labels: these options are of a run whose table was in memory; give a file .npz, .csv or .parquet" in done.stderr
