@@ -154,7 +154,8 @@ def _without_fanouts(run: Run, spelled: Mapping[str, str]) -> str:
 
 
 def _without_hidden_layers(run: Run, spelled: Mapping[str, str]) -> str:
-    named = [text for name, text in spelled.items() if name in _OF_HIDDEN_LAYERS]
+    unread = _OF_HIDDEN_LAYERS if run.task == "nodes" else [name for name in _OF_HIDDEN_LAYERS if name != "hidden"]  # edges: of the ends
+    named = [text for name, text in spelled.items() if name in unread]
     if run.layers > 1 or run.model not in MODELS or run.task == "links" or run.method.startswith("retexo") or not named:
         return ""
     return f"a model of one layer has no hidden layers; without effect: {', '.join(named)}; use more layers"

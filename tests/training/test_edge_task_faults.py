@@ -32,3 +32,12 @@ def test_options_kept_of_a_run_on_a_table_in_memory_ask_for_a_file(tmp_path):
     done = run_alone(["-m", "bulksample", *again])
     assert done.returncode == 2
     assert "--edge-labels: these options are of a run whose table was in memory; give a file .npz, .csv or .parquet" in done.stderr
+
+
+def test_one_layer_embeds_the_ends_in_hidden_columns(capsys):
+    one = {**SMALL, "model": "sage", "seed": 1}
+    narrow, wide = (bs.train(GRAPH, task="edges", edge_labels=TABLE, **one, hidden=width) for width in (4, 32))
+    assert narrow["train_loss"] != wide["train_loss"]
+    assert "without effect" not in capsys.readouterr().err
+    bs.train(GRAPH, task="edges", edge_labels=TABLE, **one, hidden=4, layer_norm=True)
+    assert "without effect: layer_norm; use more layers" in capsys.readouterr().err
