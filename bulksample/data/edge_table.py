@@ -4,7 +4,7 @@ A pair need not be an edge of the graph, and may be there several times. Columns
 
     source, destination     vertices, from 0
     label                   or label_0, label_1, ... of several columns; see `bulksample.graph.labels`
-    split                   train, val or test; or instead booleans train, val, test, or the same names with _mask
+    split                   train, val or test; or instead booleans (or 0 and 1) train, val, test, or the same names with _mask
     time                    whole numbers in the unit of the times of the graph
     features, or feature_*  what is known of the pair itself: a matrix, or columns in the order of the table
 """
@@ -105,6 +105,8 @@ class EdgeTable:
 
     def default_split(self) -> str:
         """Return ``train``, the split to train on if the user names none; raises `UsageError` if it holds no row."""
+        if not self.masks:
+            raise UsageError(f"{self.name}: has no splits; use a column 'split' of train, val and test, or seeds all")
         return default_split(self.name, {split: bool(mask.any()) for split, mask in self.masks.items()}, True, "edge", "edges")
 
     def check_ends(self, source: tuple[str, int], destination: tuple[str, int]) -> None:
@@ -382,10 +384,14 @@ def _masks(name: str, columns: list[tuple[str, Column]]) -> dict[str, Array]:
             raise DataError(f"{name}: has columns {split!r} and '{split}_mask', which are one split; use one of them")
         if len(gaps := np.flatnonzero(column.missing)):
             column.refuse(gaps[0], "use true or false in each row")
-        if column.values.dtype.kind != "b":
-            column.refuse(0, "use booleans")
+        values = column.values
+        if values.dtype.kind not in "bi":
+            column.refuse(0, "use booleans, or 0 and 1")
+        if len(odd := np.flatnonzero((values != 0) & (values != 1))):
+            column.refuse(odd[0], "use booleans, or 0 and 1")
+        mask = values.astype(bool, copy=False)
         for other, taken in masks.items():
-            if len(both := np.flatnonzero(taken & column.values)):
+            if len(both := np.flatnonzero(taken & mask)):
                 raise DataError(f"{name}: row {both[0]} is in the splits {other!r} and {split!r}; use one of them")
-        masks[split] = column.values
+        masks[split] = mask
     return {split: mask for split, mask in masks.items() if mask.any()}

@@ -10,7 +10,7 @@ import torch
 
 from ..data.edge_table import EdgeTable
 from ..distributed.comm.base import Comm
-from ..nn.decoders import EdgeModel, LinkModel
+from ..nn.decoders import PairModel
 from ..nn.model import Gnn, evaluation_mode
 from ..views.inference_share import InferenceShare
 from ..views.type_view import LinkTargets
@@ -23,7 +23,7 @@ _CHUNK_NUMBERS = 2**22  # of the rows of both ends of the pairs that are scored 
 
 
 def evaluate_edges(
-    model: EdgeModel, view: View, table: EdgeTable, comm: Comm, metric: str, scoring: BatchScoring, splits: Collection[str] = ()
+    model: PairModel, view: View, table: EdgeTable, comm: Comm, metric: str, scoring: BatchScoring, splits: Collection[str] = ()
 ) -> dict[str, float]:
     """Score splits of labelled pairs, by default all, on every rank; collective. The scores are those of `evaluate_by_batches`.
 
@@ -33,6 +33,8 @@ def evaluate_edges(
     assert table.labels is not None
     masks, cut = scoring.drawn(scored_masks(table.masks, splits))
     rows = np.flatnonzero(np.any([np.zeros(len(table), bool), *masks.values()], axis=0))
+    if not len(rows):  # on every rank
+        return {}
     mine, logits = edge_logits(model, view, table, rows, comm, scoring)
     scores = score_logits(logits, table.labels[mine], {split: mask[mine] for split, mask in masks.items()}, "", comm, metric, "edges")
     return scores | standard_errors(scores, cut)
@@ -40,7 +42,7 @@ def evaluate_edges(
 
 @torch.no_grad()
 def edge_logits(
-    model: EdgeModel | LinkModel, view: View, table: EdgeTable, rows: np.ndarray, comm: Comm, scoring: BatchScoring
+    model: PairModel, view: View, table: EdgeTable, rows: np.ndarray, comm: Comm, scoring: BatchScoring
 ) -> tuple[np.ndarray, torch.Tensor]:
     """Return the rows of a table that this rank scores, every p-th of `rows`, and their logits, shape (m, outputs); collective.
 
@@ -67,7 +69,7 @@ def edge_logits(
 
 
 @torch.no_grad()
-def pair_logits(model: EdgeModel | LinkModel, z: torch.Tensor, places: np.ndarray, features: np.ndarray | None) -> torch.Tensor:
+def pair_logits(model: PairModel, z: torch.Tensor, places: np.ndarray, features: np.ndarray | None) -> torch.Tensor:
     """Return the logits of pairs, given embeddings and where among them their ends lie: float32, shape (m, outputs), on the host."""
     parts, step = [torch.empty(0, model.outputs)], max(1, _CHUNK_NUMBERS // (2 * z.shape[1] + 1))
     for first in range(0, len(places), step):

@@ -18,7 +18,7 @@ from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.edges import edge_logits, pair_logits
 from ..graph import Graph, Relation
-from ..nn.decoders import EdgeModel, LinkModel
+from ..nn.decoders import PairModel
 from ..training.edge_task import EdgeTask, check_timeless, width_of
 from ..training.setup import whole_type_view
 from ..views.type_view import LinkTargets
@@ -45,7 +45,7 @@ def pair_outputs(
         check_timeless(table, graph.name)
         made, _, z = plain_rows(kept, graph, memory, outputs, features)
         ends = np.stack([table.sources, table.destinations], axis=1)
-        return TypeOutputs(kinds[0], pair_logits(cast(EdgeModel | LinkModel, made), z, ends, table.features))
+        return TypeOutputs(kinds[0], pair_logits(cast(PairModel, made), z, ends, table.features))
     timed = rule_at(config, graph, at) is not None
     if timed and at is None and table.times is None:
         raise UsageError(f"graph {graph.name!r} has times, but {table.name} has no column 'time'; give it, or at for all pairs")
@@ -57,7 +57,7 @@ def pair_outputs(
     rule = EdgeTask(table, relation.key, rows).rule(config, graph)
     targets = LinkTargets(graph, relation.key, rule, (), labelled=(table, rows))
     view = whole_type_view(config, targets, backends.make("auto", threads), "")
-    model = cast(EdgeModel | LinkModel, loaded(kept, targets.schema, outputs, graph.name, features))
+    model = cast(PairModel, loaded(kept, targets.schema, outputs, graph.name, features))
     logits = edge_logits(model, view, table, rows, SerialComm(), kept.scoring)[1]
     return TypeOutputs(kinds[0], logits, None, table.times)
 

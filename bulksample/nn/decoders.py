@@ -9,6 +9,7 @@ dZ = G Z + G^T Z: two sparse products, which never store a row of Z per pair.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,8 @@ _CHUNK_NUMBERS = 2**18  # of a chunk of gathered rows: they stay in the processo
 
 class PairModel(Model):
     """A network that embeds vertices (the encoder), and a perceptron on pairs of their embeddings, of the given widths (the decoder)."""
+
+    outputs: int
 
     def __init__(self, encoder: Gnn | RelationalGnn, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -64,6 +67,19 @@ class PairModel(Model):
         """Return the embeddings of the destinations of the last block."""
         embeddings: torch.Tensor = self.encoder(blocks, x, degrees, names)
         return embeddings
+
+    @abstractmethod
+    def logits(self, z: torch.Tensor, rows: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
+        """Return the outputs of b pairs: shape (b, outputs).
+
+        Parameters
+        ----------
+        z : shape (n, width)
+        rows : int64, shape (2 b,)
+            The rows of z of b sources, then of b destinations.
+        features : shape (b, f), or None if pairs have none
+            Not read by a model of links.
+        """
 
     def decoded(self, pairs: torch.Tensor) -> torch.Tensor:
         """Return the output of the perceptron: shape (..., sizes[0]) to (..., sizes[-1])."""
@@ -106,7 +122,6 @@ class LinkModel(PairModel):
         return self.score(source, destination), self.score(source, negative)
 
     def logits(self, z: torch.Tensor, rows: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
-        """Return the scores of b pairs as `EdgeModel.logits` does, shape (b, 1); features are not read."""
         source, destination = z[rows].chunk(2)
         return self.score(source, destination)[:, None]
 
@@ -137,15 +152,6 @@ class EdgeModel(PairModel):
         self.outputs = outputs
 
     def logits(self, z: torch.Tensor, rows: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
-        """Return the outputs of b pairs: shape (b, outputs).
-
-        Parameters
-        ----------
-        z : shape (n, width)
-        rows : int64, shape (2 b,)
-            The rows of z of b sources, then of b destinations.
-        features : shape (b, f), or None if pairs have none
-        """
         source, destination = z[rows].chunk(2)
         return self.decoded(torch.cat([source, destination] if features is None else [source, destination, features], dim=1))
 

@@ -40,7 +40,7 @@ from ..graph.minibatch import Block, MiniBatch
 from ..graph.seed_list import SeedList
 from ..graph.selection import Selection
 from ..loading.loader import BulkLoader
-from ..nn.decoders import EdgeModel, LinkModel
+from ..nn.decoders import LinkModel, PairModel
 from ..nn.gather import OwnAndMean
 from ..nn.losses import summed_loss, summed_shares
 from ..rng import Substream
@@ -207,7 +207,7 @@ def edge_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor 
     if minibatch is None or minibatch.examples is None or not len(minibatch.examples):
         return None, 0
     assert table.labels is not None
-    model, send = cast(EdgeModel, context.model), context.compute.send
+    model, send = cast(PairModel, context.model), context.compute.send
     x = None if table.features is None else send(torch.from_numpy(table.features[minibatch.examples]))
     logits = model.logits(_embeddings(context, batch), as_index(minibatch.seed_rows), x)
     truth = torch.from_numpy(as_numbers(table.labels[minibatch.examples]))

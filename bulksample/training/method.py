@@ -36,7 +36,7 @@ from ..evaluation.edges import evaluate_edges
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..graph.labels import has_label
-from ..nn.decoders import EdgeModel, LinkModel
+from ..nn.decoders import LinkModel, PairModel
 from ..nn.gather import OwnAndMean
 from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model
@@ -272,7 +272,7 @@ class Method:
             at = sorted({10, int(k or 10)})
             return evaluate_links(cast(LinkModel, model), view, self.links, comm, at, self._scoring(view), splits)
         if self.edges is not None:
-            return evaluate_edges(cast(EdgeModel, model), view, self.edges.table, comm, self.metric, self._scoring(view), splits)
+            return evaluate_edges(cast(PairModel, model), view, self.edges.table, comm, self.metric, self._scoring(view), splits)
         if config.evaluation == "sampled" or isinstance(model, OwnModel | RelationalGnn):
             return evaluate_by_batches(model, view, comm, self.metric, self._scoring(view), splits)
         share = cast(InferenceShare, view.share)

@@ -298,6 +298,8 @@ def test_splits():
     assert table.rows("train").tolist() == [0]
     assert table.rows("all").tolist() == [0, 1]
     assert table.default_split() == "train"
+    numbers = read_edge_table({**ENDS, "label": [0, 1, None], "train": [1, 0, 0], "test": [0, 0, 0]})
+    assert numbers.identity == table.identity
     with pytest.raises(UsageError, match=r"^edge_labels: has no 'test' split; it has train, all$"):
         table.rows("test")
     with pytest.raises(UsageError, match=r"^pairs: has no 'valid' split; it has all$"):
@@ -305,7 +307,7 @@ def test_splits():
 
 
 def test_no_split_to_train_on():
-    with pytest.raises(UsageError, match=r"^no edge is in the training split: edge_labels has no masks; name the seeds, use seeds all$"):
+    with pytest.raises(UsageError, match=r"^edge_labels: has no splits; use a column 'split' of train, val and test, or seeds all$"):
         read_edge_table({**ENDS, "label": [0, 1, 1]}).default_split()
     only = read_edge_table({**ENDS, "label": [0, 1, 1], "split": ["val", "test", None]}, "p")
     with pytest.raises(
@@ -398,8 +400,9 @@ DAMAGED = {
     "a split of numbers": (changed(split=[0, 1, 2, 0, 0]), "column 'split': row 0 holds 0; use train, val, test"),
     "a split and a mask": (changed(val=[True] * 5), "has columns 'split', 'val'; use 'split' alone, or columns of booleans$"),
     "a mask of two names": (changed(split=None, val=[False] * 5, val_mask=[True] * 5), "has columns 'val' and 'val_mask', which are one split; use one of them$"),
-    "a mask of numbers": (changed(split=None, train=[0, 1, 1, 0, 0]), "column 'train': row 0 holds 0; use booleans$"),
-    "a mask of text": (changed(split=None, train_mask=["yes"] * 5), "column 'train_mask': row 0 holds 'yes'; use booleans$"),
+    "a mask of numbers": (changed(split=None, train=[0, 1, 2, 0, 0]), "column 'train': row 2 holds 2; use booleans, or 0 and 1$"),
+    "a mask of floats": (changed(split=None, train=[0.0, 1, 1, 0, 0]), "column 'train': row 0 holds 0.0; use booleans, or 0 and 1$"),
+    "a mask of text": (changed(split=None, train_mask=["yes"] * 5), "column 'train_mask': row 0 holds 'yes'; use booleans, or 0 and 1$"),
     "a mask with a gap": (changed(split=None, train=[True, None, False, False, False]), "column 'train': row 1 holds nothing; use true or false in each row$"),
     "a row in two splits": (changed(split=None, test=[True] * 2 + [False] * 3, train_mask=[False, True, False, False, True]), "row 1 is in the splits 'test' and 'train'; use one of them$"),
     "a feature of text": (changed(feature_a=[None, "x", "y", "z", "z"]), "column 'feature_a': row 1 holds 'x'; use numbers$"),

@@ -328,7 +328,7 @@ def without(*names, **columns):
 
 
 @pytest.mark.parametrize(("table", "options", "message"), [
-    (without("split"), {}, "no edge is in the training split: edge_labels pairs has no masks; name the seeds, use seeds all"),
+    (without("split"), {}, "has no splits; use a column 'split' of train, val and test, or seeds all"),
     (without(split=np.full(400, "val")), {}, "edge_labels pairs has only the masks val; name the seeds, use seeds all, which includes"),
     (without(split=np.full(400, "val")), {"seeds": "train"}, "edge_labels pairs: has no 'train' split; it has val, all"),
     (without(label=0 * TABLE["label"]), {}, "edge_labels pairs: all known labels are class 0; a model needs at least two classes"),

@@ -18,7 +18,6 @@ from ...graph import Graph
 from ...graph.minibatch import MiniBatch, hash_arrays
 from ...graph.selection import vertex_ids
 from ...graph.types import spelled
-from ...sparse import row_pointers
 from .samplers import BlockSampler
 
 Ends = tuple[np.ndarray, np.ndarray]  # sources and destinations within their types, int64
@@ -251,12 +250,9 @@ class Exclusion:
         for place, ids in gone.items():
             relation = graph.relations[place]
             for blocks, of_layer in zip(layers, entries, strict=True):
-                block, drawn = blocks[relation.key], of_layer[relation.key]
+                drawn = of_layer[relation.key]
                 kept = ~np.isin(relation.ids_of(drawn), ids)
-                weights = None if block.weights is None else block.weights[kept]
-                indptr = row_pointers(kept)[block.indptr]
-                blocks[relation.key] = replace(block, indptr=indptr, indices=block.indices[kept], weights=weights)
-                of_layer[relation.key] = drawn[kept]
+                blocks[relation.key], of_layer[relation.key] = blocks[relation.key].only(kept), drawn[kept]
         return replace(minibatch, layers=tuple(layers), known_entries=tuple(entries), find_entries=None)
 
 

@@ -68,7 +68,7 @@ class PairLoader(BulkLoader):
         self._graph, self._edges, self._drawn_by = graph, edges, options.settings["negative_sampler"]
         self._draw, self._exclusion = options.negatives, Exclusion(edges, options)
         ahead = self._draw is None or isinstance(self._draw, Uniform)
-        super().__init__(adjacency, sampler, np.zeros(len(edges), np.int32), prefetch=ahead, **more)  # the list only counts examples
+        super().__init__(adjacency, sampler, np.broadcast_to(np.int32(0), len(edges)), prefetch=ahead, **more)  # only counts examples
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
