@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -86,14 +87,16 @@ def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> 
     `UsageError` if the command cannot be started.
     """
     environment = {name: value for name, value in os.environ.items() if not (alone and name.startswith(PREFIXES))}
-    mark, began, late = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic(), False
+    mark, began, late, asked = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic(), False, list[int]()
     try:
-        with open(log, "wb") as stream:
+        with open(log, "wb") as stream, _noted(asked):  # a child that has not begun its program has no mark yet
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
                 env={**environment, _MARK: mark},
             )  # fmt: skip
         try:
+            for number in asked[:1]:
+                signal.raise_signal(number)
             process.wait(limit)
         except subprocess.TimeoutExpired:
             late = True
@@ -104,6 +107,17 @@ def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> 
     finally:
         _kill_rest(f"{_MARK}={mark}".encode())
     return Ended(process.returncode, time.monotonic() - began, late, log.read_text(encoding="utf-8", errors="replace"))
+
+
+@contextmanager
+def _noted(asked: list[int]) -> Iterator[None]:
+    """Note the signals that ask this process to stop, for the length of a ``with`` block, in place of stopping."""
+    if threading.current_thread() is not threading.main_thread():  # signals are another thread's
+        yield
+        return
+    signals = [one for one in _SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    with handling(signals, lambda number, frame: asked.append(number)):
+        yield
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

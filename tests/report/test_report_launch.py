@@ -105,6 +105,31 @@ except launch.Stopped as stopped:
     assert others() == []
 
 
+def test_a_signal_that_comes_while_a_process_starts_ends_it_too(tmp_path):
+    """The child sends it before it runs its program, when it has neither a mark nor a number that the parent knows."""
+    code = f"""
+import os, signal, subprocess, sys, time
+from functools import partial
+from pathlib import Path
+from bulksample.report import launch
+launch._GRACE_SECONDS = 0.2
+def slow():
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(0.5)
+launch.subprocess.Popen = partial(subprocess.Popen, preexec_fn=slow)
+try:
+    with launch.stoppable():
+        launch.launch([sys.executable, "-c", "import time; time.sleep(10_000)"], Path({str(tmp_path / "log")!r}), {PATIENCE})
+except launch.Stopped as stopped:
+    time.sleep(1)  # the child has begun its program by now, if it lives
+    sys.exit(str(stopped))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **dict([MARK.split("=")])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    assert done.stderr.strip() == "SIGTERM"
+    assert others() == []
+
+
 def test_variables_of_an_outer_launcher_can_be_hidden(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "4")
     show = [sys.executable, "-c", "import os; print(os.environ.get('SLURM_NTASKS'))"]

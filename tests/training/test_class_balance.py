@@ -161,8 +161,8 @@ def test_a_graph_without_labels_is_refused(options):
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    ({"task": "links"}, "^balance_classes is for mini-batches of vertices.*; got balance_classes True with method 'sync' and task links"),
-    ({"method": "full"}, "^balance_classes is for mini-batches of vertices.*; got balance_classes True with method 'full' and task nodes"),
+    ({"task": "links"}, "^balance_classes is for mini-batches of classes.*; got balance_classes True with method 'sync' and task links"),
+    ({"method": "full"}, "^balance_classes is for mini-batches of classes.*; got balance_classes True with method 'full' and task nodes"),
     ({"seed_locality": 2}, "^balance_classes draws seeds among all; got seed_locality 2: leave one out$"),
     ({"target": "regression", "label": "number"}, "^balance_classes weighs seeds by their class; got target regression: leave it out$"),
     ({"sampler": "saint"}, "seeds are drawn by weight, and saint adds seeds of its own, which are not; use another sampler"),
