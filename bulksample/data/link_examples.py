@@ -4,6 +4,8 @@ of a table, which have labels.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from ..graph import Graph, Key, Relation
@@ -13,18 +15,32 @@ from .held_out_links import EdgeEnds
 from .random_words import scaled
 
 
-class LinkExamples:
-    """The edges of a relation that are no loops, on a rank that holds the relation whole.
+class EdgeExamples(ABC):
+    """The pairs to train on, between the types of a relation of a graph; `timed` says that time counts.
 
-    If `timed`, time counts: see `link_times`, also for what is raised. `edges` are their positions in the adjacency, int64 and ascending.
+    `edges` are their positions in the adjacency or in a table: int64, ascending.
     """
 
     edges: np.ndarray
-    labelled = False  # True of pairs with labels, which have no negatives
-    _others: NonNeighbors
 
     def __init__(self, graph: Graph, relation: Relation, timed: bool) -> None:
         self.graph, self.relation, self.timed = graph, relation, timed
+
+    @abstractmethod
+    def ends(self, edges: np.ndarray) -> EdgeEnds:
+        """Return the ends of pairs, given their positions."""
+
+
+class LinkExamples(EdgeExamples):
+    """The edges of a relation that are no loops, on a rank that holds the relation whole.
+
+    If `timed`, see `link_times`, also for what is raised.
+    """
+
+    _others: NonNeighbors
+
+    def __init__(self, graph: Graph, relation: Relation, timed: bool) -> None:
+        super().__init__(graph, relation, timed)
         self.times, a = link_times(graph, relation) if timed else None, relation.adjacency
         self.edges = np.arange(a.nnz) if relation.source != relation.destination else np.flatnonzero(a.indices != a.row_of_entry())
 
@@ -43,7 +59,6 @@ class LinkExamples:
         self._others = NonNeighbors(self.graph, self.relation)
 
     def ends(self, edges: np.ndarray) -> EdgeEnds:
-        """Return the ends of edges, given their positions."""
         times = None if self.times is None else self.times[edges]
         return EdgeEnds(self.relation.adjacency.indices[edges].astype(np.int64), rows_of(self.relation, edges), times)
 
@@ -56,23 +71,16 @@ class LinkExamples:
         return drawn(self._others, ends.sources, self._others.existing(ends.sources, ends.times), words)
 
 
-class LabelledPairs(LinkExamples):
-    """Rows of a table of labelled pairs, `edges`, which every rank holds; pairs need not be edges of the relation between their types."""
-
-    labelled = True
+class LabelledPairs(EdgeExamples):
+    """Rows of a table of labelled pairs, which every rank holds; pairs need not be edges of the relation between their types."""
 
     def __init__(self, graph: Graph, relation: Relation, timed: bool, table: EdgeTable, rows: np.ndarray) -> None:
-        self.graph, self.relation, self.timed, self.table, self.edges = graph, relation, timed, table, rows
-
-    def prepare(self) -> None:
-        return
+        super().__init__(graph, relation, timed)
+        self.table, self.edges = table, rows
 
     def ends(self, edges: np.ndarray) -> EdgeEnds:
         table, times = self.table, self.table.times
         return EdgeEnds(table.sources[edges], table.destinations[edges], times[edges] if self.timed and times is not None else None)
-
-    def negatives(self, ends: EdgeEnds, words: np.ndarray) -> np.ndarray:
-        raise NotImplementedError("labelled pairs have no negatives")
 
 
 def drawn(others: NonNeighbors, sources: np.ndarray, existing: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 
 from ..data.held_out_links import HeldOutLinks
-from ..data.link_examples import LabelledPairs, LinkExamples
+from ..data.link_examples import EdgeExamples, LabelledPairs, LinkExamples
 from ..data.link_split import LinkGraph
 from ..errors import UsageError
 from ..graph import Graph, Key, Relation
@@ -53,7 +53,7 @@ from .context import TrainingContext
 from .source import Source
 
 
-def links_of(view: View) -> LinkExamples:
+def links_of(view: View) -> EdgeExamples:
     """Return the edges that are examples of a view."""
     if view.targets.links is None:
         assert view.adjacency.whole_matrix is not None
@@ -74,7 +74,7 @@ class EdgeLoader(BulkLoader):
         if sampler.adds_seeds:
             raise UsageError(f"edges are scored by the rows of their ends, and {sampler.name} adds seeds of its own; use another sampler")
         self._links = links = links_of(view)
-        self._ends = 2 if links.labelled else 3  # seeds of an example
+        self._ends = 3 if isinstance(links, LinkExamples) else 2  # seeds of an example
         targets, edges = view.targets if isinstance(view.targets, LinkTargets) else None, links.edges
         if targets is not None and not len(edges):
             raise UsageError(f"{links.relation} of graph {view.name!r} has no edge to train on; use another relation")
@@ -83,7 +83,8 @@ class EdgeLoader(BulkLoader):
         for key in () if exclude != "both" else (links.relation.key,) if targets is None else targets.reverses:
             turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
         self._cleared = [(links.graph.relation(key), turned) for key, turned in turns.items()]
-        links.prepare()
+        if isinstance(links, LinkExamples):
+            links.prepare()
         counted: Any = np.broadcast_to(np.int32(0), len(edges))  # the list only counts examples
         if targets is not None:
             timed = links.timed and any(relation.times is not None for relation, _ in self._cleared)
@@ -107,11 +108,11 @@ class EdgeLoader(BulkLoader):
         return [replace(one, examples=edges) for one, edges in zip(sampled, chosen, strict=True)]
 
     def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
-        """Return the ends of the edges of each mini-batch: sources, destinations and negative destinations; see `LinkExamples`."""
+        """Return the ends of the edges of each mini-batch: sources, destinations and of links negative destinations."""
         edges, (first, other) = np.concatenate([np.empty(0, np.int64), *examples]), self._firsts
         ends = self._links.ends(edges)
         lists = [ends.sources + first, ends.destinations + other]
-        if not self._links.labelled:
+        if isinstance(self._links, LinkExamples):
             words = self._stream.words(Substream.LINK_NEGATIVE.tag(epoch), edges)[..., 0]
             lists.append(self._links.negatives(ends, words) + other)
         columns, count = np.stack(lists), self._ends

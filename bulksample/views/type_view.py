@@ -13,7 +13,7 @@ import numpy as np
 
 from ..adjacency import Adjacency
 from ..data.edge_table import EdgeTable
-from ..data.link_examples import LabelledPairs, LinkExamples
+from ..data.link_examples import EdgeExamples, LabelledPairs, LinkExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.relation_links import PartitionedLinks
@@ -82,7 +82,7 @@ class LinkTargets(TypeTargets):
 
     Attributes
     ----------
-    links : LinkExamples
+    links : EdgeExamples
         The edges to train on, and their negatives; or the labelled pairs.
     """
 
@@ -97,7 +97,7 @@ class LinkTargets(TypeTargets):
         self.first_of_ends = first, other
         timed = rule is not None
         if labelled is not None:
-            self.links: LinkExamples = LabelledPairs(graph, self.relation, timed, *labelled)
+            self.links: EdgeExamples = LabelledPairs(graph, self.relation, timed, *labelled)
         elif relations is not None:
             self.links = PartitionedLinks(relations, self.relation, timed)
         else:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from ..adjacency import Adjacency
-from ..data.link_examples import LinkExamples
+from ..data.link_examples import EdgeExamples
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import GraphBlock
 from ..distributed.matrix.grid import ProcessGrid
@@ -47,7 +47,7 @@ class Targets:
     seeds: np.ndarray  # int32, shape (m,), ascending, the same on every rank
     labels: np.ndarray  # int64 of shape (m,), or int8 or float32 of shape (m, t); see `bulksample.graph.labels`
     num_classes: int  # the width of the output of a model; see `Graph.num_classes`
-    links: LinkExamples | None = None  # the edges to train on; None where nobody has asked for those of a whole adjacency
+    links: EdgeExamples | None = None  # the edges to train on; None where nobody has asked for those of a whole adjacency
     rule: TimeRule | None = None  # of time, for links
     first_of_ends: tuple[int, int] = (0, 0)  # the numbers of the first source and destination of links in the numbering of all vertices
     relations_of_row = 1  # the most relations from which a row draws
